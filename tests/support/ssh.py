@@ -32,8 +32,8 @@ MaxStartups 100
 
 
 def install_sshd() -> None:
-    """Install Debian's server, where there is none."""
-    if shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+    """Install Debian's server where there is none, but not as a service of somebody's machine."""
+    if not Path(_SERVER).exists() and not Path("/run/systemd/system").exists():
         for command in install_commands("openssh-server"):
             subprocess.run(command, shell=True, check=False, capture_output=True)
 

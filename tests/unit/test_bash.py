@@ -127,7 +127,8 @@ async def test_time_limit_keeps_output_and_variables(session: Session, slow: str
 
 @pytest.mark.parametrize("session", ["bwrap", "none"], indirect=True)
 async def test_a_command_that_ignores_the_interrupt_is_killed(session: Session) -> None:
-    seen = await run(session, "y=7; (trap '' INT; echo before; sleep 1000); echo after", timeout_s=1)
+    deaf = "y=7; (trap '' INT; echo before; sleep 1000); echo after"
+    seen = await run(session, deaf, timeout_s=1)
     assert seen.text.startswith("before\n")
     assert "[Interrupted after 1 s" in seen.text
     assert await text(session, "echo $y") == "7"

@@ -238,7 +238,8 @@ async def test_dead_kernel_is_reported_and_replaced(session: Session, code: str,
 async def test_code_that_ignores_interrupts_is_killed(session: Session) -> None:
     code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('a')\ntime.sleep(1000)"
     seen = await run(session, code, timeout_s=1)
-    assert seen.text.startswith("a\n[The Python process is gone. It did not stop")
+    assert seen.text.startswith("a\n")  # the other machine's shell adds that it was killed
+    assert "\n[The Python process is gone. It did not stop" in seen.text
     assert await text(session, "1+1") == "2"
 
 

@@ -49,7 +49,7 @@ def files(workspace: Workspace) -> dict[str, str]:
 
 
 def test_all_modes_are_known() -> None:
-    assert set(get_args(SandboxMode)) == {"auto", "docker", "bwrap", "nono", "none"}
+    assert set(get_args(SandboxMode)) == {"auto", "docker", "bwrap", "nono", "ssh", "none"}
 
 
 @pytest.mark.parametrize("mode", MODES)

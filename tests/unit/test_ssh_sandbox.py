@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import stat
+import subprocess
+import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,11 +20,13 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
+from openmanus_graph.backends.sandbox.mirror import Mirror
 from openmanus_graph.backends.sandbox.read_only import run_read_only
 from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.setting_declaration import ssh_name
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
@@ -61,7 +66,7 @@ async def test_shell_python_and_file_tools_see_the_same_files(session: Session) 
     await shell(session, "cat given.txt > copied.txt; mkdir -p a/b; ln -s copied.txt link")
     assert (root / "copied.txt").read_text() == "one\n"
     assert (root / "a/b").is_dir()
-    assert os.readlink(root / "link") == "copied.txt"
+    assert (root / "link").readlink() == Path("copied.txt")
     edit = {"command": "str_replace", "path": "copied.txt", "old_str": "one", "new_str": "two"}
     edit_file = cast("StructuredTool", str_replace_editor).func
     assert edit_file is not None
@@ -90,7 +95,9 @@ async def test_modes_times_odd_names_and_kinds_are_kept(session: Session) -> Non
     (root / name).write_bytes(b"\0" * 3_000_000)
     (root / name).chmod(0o750)
     os.utime(root / name, ns=(1, 1_000_000_007))
-    await shell(session, 'for f in odd*; do cp -p "$f" copy; done; mkfifo pipe; rm odd*; mkdir odd_')
+    await shell(
+        session, 'for f in odd*; do cp -p "$f" copy; done; mkfifo pipe; rm odd*; mkdir odd_'
+    )
     copy = (root / "copy").stat()
     assert (stat.S_IMODE(copy.st_mode), copy.st_mtime_ns) == (0o750, 1_000_000_007)
     assert copy.st_size == 3_000_000
@@ -127,9 +134,8 @@ async def test_links_lead_nothing_out_of_the_workspace(session: Session) -> None
     outside = session.workspace.root.parent / "outside"
     outside.mkdir()
     await shell(session, f"ln -s {outside} way; mkdir d; echo 1 > d/x")
-    there = sandbox_of(session).backend.inside(session.workspace.root)
     await shell(session, f"rm way; mkdir way; echo 1 > way/x; rm -r d; ln -s {outside} d")
-    assert Path(there, "way/x").exists()
+    assert (session.workspace.root / "way/x").exists()
     assert list(outside.iterdir()) == []
     command = "$HOME/../run/shell/command"
     await shell(session, f"rm {command}; ln -s {outside}/made {command}")
@@ -170,6 +176,20 @@ async def test_a_connection_that_is_cut_loses_no_file_and_no_output(
     assert "gone" in await python(session, "x")
     assert await python(session, "2") == "2"
     assert await asyncio.to_thread(sandbox_of, session) is sandbox
+
+
+async def test_what_vanished_there_is_not_removed_here(
+    session: Session, ssh_server: SshServer
+) -> None:
+    file = session.workspace.root / "file"
+    await shell(session, "echo precious > file")
+    seen = await shell(session, 'rm -r "$PWD"')
+    assert "could not do it: FileNotFoundError" in seen
+    assert file.exists()
+    ssh_server.cut()
+    shutil.rmtree(ssh_server.folder / "there")
+    assert (await shell(session, "cat file")).endswith("\nprecious")
+    assert file.exists()
 
 
 def marked(word: str) -> list[psutil.Process]:
@@ -228,9 +248,9 @@ async def test_memory_and_disk_are_limited(ssh_server: SshServer, tmp_path: Path
 async def test_too_much_to_send_is_refused(ssh_server: SshServer, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(2 << 20))
     small = replace(ssh_server.settings, disk_mb=1)
-    with contextlib.closing(tool_session(tmp_path, sandbox=small)) as opened:
-        with pytest.raises(ToolError, match="Nothing was run: 2 MB .* more than disk_mb"):
-            await shell(opened, "ls")
+    refused = pytest.raises(ToolError, match="Nothing was run: 2 MB .* more than disk_mb")
+    with contextlib.closing(tool_session(tmp_path, sandbox=small)) as opened, refused:
+        await shell(opened, "ls")
 
 
 def test_a_command_that_only_looks_changes_nothing_here(
@@ -239,8 +259,10 @@ def test_a_command_that_only_looks_changes_nothing_here(
     (tmp_path / "file").write_text("as it was")
     workspace = Workspace(tmp_path, tmp_path.with_name("private"))
     command = "cat file; echo other > file"
-    limits = {"limit_s": 60, "stop": threading.Event(), "max_chars": 1000}
-    found = run_read_only(command, workspace, ssh_server.settings, **limits)
+    stop = threading.Event()
+    found = run_read_only(
+        command, workspace, ssh_server.settings, limit_s=60, stop=stop, max_chars=1000
+    )
     assert (found.text, found.code) == ("as it was", 0)
     assert (tmp_path / "file").read_text() == "as it was"
 
@@ -258,3 +280,67 @@ async def test_packages_are_installed_for_the_thread(session: Session) -> None:
     assert "Successfully installed" in installed
     assert await python(session, "import tiny; tiny.word") == "42"
     assert await shell(session, "python -c 'import tiny; print(tiny.word)'") == "42"
+
+
+def test_nothing_runs_on_when_we_are_killed(ssh_server: SshServer, tmp_path: Path) -> None:
+    seconds = f"87653.{os.getpid()}"
+    code = f"""
+import asyncio, pathlib, sys
+from openmanus_graph.state.setting_declaration import ssh_name
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.bash import bash
+session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox={ssh_server.settings!r})
+started = "(setsid sleep {seconds} &); sleep {seconds} &"
+asyncio.run(bash.coroutine(command=started, runtime=tool_runtime(session)))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert len(marked(seconds)) == 2
+        process.kill()
+    until(lambda: not marked(seconds))
+    shutil.rmtree(ssh_server.folder / "there")  # it would be kept for a week
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch evil", "a b", "$(evil)"])
+def test_a_host_is_never_an_option(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of a host"):
+        ssh_name(name)
+
+
+class HostileSide:
+    """A machine whose program is not ours any more."""
+
+    def __init__(self, listed: list[str], given: list[str]) -> None:
+        self._listed, self._given = listed, given
+
+    def ask(
+        self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
+    ) -> dict[str, Any]:
+        names = self._listed if request["do"] == "scan" else self._given
+        return {"entries": [(name, ["f", 0o4777, 4, 0, ""]) for name in names]}
+
+    def read(self, size: int) -> Iterator[bytes]:
+        yield b"evil"[:size]
+
+
+def test_a_hostile_machine_writes_nothing_outside(tmp_path: Path) -> None:
+    root = tmp_path / "here"
+    (root / "kept").mkdir(parents=True)
+    (root / "way").symlink_to(tmp_path)
+    mirror = Mirror(Workspace(root, tmp_path / "private", (root / "kept",)), "workspace", 1 << 20)
+    elsewhere = ["../out", str(tmp_path / "out"), "a/../../out", "kept/out", "kept", ".", ""]
+    mirror.fetch(HostileSide(elsewhere, elsewhere))
+    with pytest.raises(ToolError, match="was not asked for"):
+        mirror.fetch(HostileSide(["fine"], ["../out"]))
+    with pytest.raises(ToolError, match="could not be fetched: way/out"):
+        mirror.fetch(HostileSide(["way/out"], ["way/out"]))
+    mirror.fetch(HostileSide(["fine"], ["fine"]))
+    assert stat.S_IMODE((root / "fine").stat().st_mode) == 0o777
+    assert sorted(path.name for path in root.iterdir()) == ["fine", "kept", "way"]
+    assert not list((root / "kept").iterdir())
+    assert not (tmp_path / "out").exists()

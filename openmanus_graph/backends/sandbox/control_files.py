@@ -47,8 +47,8 @@ class ControlFiles:
         return b""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there."""
-        with suppress(FileNotFoundError), opened_folder(self._folder, path.parent) as folder:
+        """Remove a file, if it is there and in a folder of ours."""
+        with suppress(OSError), opened_folder(self._folder, path.parent) as folder:
             os.unlink(path.name, dir_fd=folder)
 
     def append(self, path: Path, data: bytes) -> None:

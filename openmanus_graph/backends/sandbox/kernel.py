@@ -83,6 +83,8 @@ class Kernel:
             message_id = self._send(self._shell, "execute_request", cell)
             reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
+        if self._tree.reason:  # what it did could not be brought here
+            outcome = "dead"
         text = self._new_output(max_chars)
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
 

@@ -7,7 +7,7 @@ takes the place, and what it finds there is kept beside it as `NAME.other-1`.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,7 +60,7 @@ class Mirror:
 
     def send(self, other: OtherSide) -> None:
         """Bring what has changed here to the other side."""
-        now = {name: mark for name, mark in entries(self.here.root) if not self._is_left_out(name)}
+        now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
         gone = sorted((name for name in self._same if name not in now), reverse=True)
         if not changed and not gone:
@@ -109,6 +109,20 @@ class Mirror:
         if changed:
             self._take(other, changed)
 
+    def forget(self) -> None:
+        """Take the other side for empty."""
+        self._same.clear()
+
+    def _entries(self) -> dict[str, Signature]:
+        try:
+            found = dict(entries(self.here.root))
+        except OSError as error:
+            raise ToolError(
+                f"Nothing was run: the folder {error.filename} cannot be read, which would be sent "
+                f"to the other machine: {error.strerror}."
+            ) from error
+        return {name: mark for name, mark in found.items() if not self._is_left_out(name)}
+
     def _take(self, other: OtherSide, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})
         asked = set(names)
@@ -127,7 +141,7 @@ class Mirror:
                 ) from error
 
     @contextlib.contextmanager
-    def _folder_of(self, name: str) -> Iterator[int]:
+    def _folder_of(self, name: str) -> Generator[int]:
         """Open the folder that an entry is in; no link on the way there is followed."""
         with opened_folder(self.here, (self.here.root / name).parent, create=True) as folder:
             yield folder

@@ -19,7 +19,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,17 +62,25 @@ def signature(path: str | Path, folder: int | None = None) -> list[Any] | None:
 
 
 def entries(top: Path) -> Iterator[tuple[str, list[Any]]]:
-    """List what is below a folder, each folder before its content."""
+    """List what is below a folder, each folder before its content.
+
+    Raises OSError if one cannot be read: what is in it must not count as removed.
+    """
     waiting = [top]
     while waiting:
         folder = waiting.pop()
-        with contextlib.suppress(OSError):
-            for path in sorted(folder.iterdir()):
-                now = signature(path)
-                if now is not None:
-                    yield str(path.relative_to(top)), now
-                    if now[0] == "d":
-                        waiting.append(path)
+        try:
+            found = sorted(folder.iterdir())
+        except FileNotFoundError:
+            if folder == top:
+                raise
+            continue  # removed meanwhile
+        for path in found:
+            now = signature(path)
+            if now is not None:
+                yield str(path.relative_to(top)), now
+                if now[0] == "d":
+                    waiting.append(path)
 
 
 def contents(path: Path, size: int) -> Iterator[bytes]:
@@ -196,6 +204,7 @@ class Server:
         """Make the sandbox's folder, or take it over from a connection that broke."""
         base = Path(request["base"]).expanduser().resolve()
         self._root, self._name = base / request["name"], request["name"]
+        new = not self._root.exists()
         for name in FOLDERS:
             (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = (self._root / "lock").open("a+")
@@ -211,7 +220,7 @@ class Server:
         self._lock.flush()
         (self._root / LAUNCHER).write_bytes(self._take(request["body"]))
         _remove_abandoned(base)
-        return {"root": str(self._root), "python": sys.executable}, ()
+        return {"root": str(self._root), "python": sys.executable, "new": new}, ()
 
     def scan(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
         """List a folder."""
@@ -311,7 +320,7 @@ def _usage(marker: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _opened(folder: Path) -> Generator[int]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -122,6 +122,8 @@ class Shell:
             outcome = "done" if code is not None else self._interrupt()
             if outcome != "ended":
                 self._ask_state()
+        if self._tree.reason:  # what it did could not be brought here
+            outcome = "ended"
         return self._result(output, code, outcome, max_chars)
 
     def more(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:

@@ -105,8 +105,7 @@ class Ssh:
         if not terminal:
             log = f"run/{marker}log"
             self._printed[log] = _Printed(os.dup(output))
-            # The braces are for what the shell there says of a program that is killed.
-            line = f"{{ {line} >>{shlex.quote(str(root / log))} 2>&1; }} 2>/dev/null"
+            line += f" >>{shlex.quote(str(root / log))} 2>&1"
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
@@ -122,10 +121,17 @@ class Ssh:
         """Bring there what has changed here; connect again first if the connection broke."""
         with self._link.alone():
             if not self._link.alive:
-                self._link.connect()
-                self.fetch()
+                self._reconnect()
             for mirror in self._mirrors:
                 mirror.send(self._link)
+
+    def _reconnect(self) -> None:
+        """Go on with the folder there; if it is gone, nothing in it counts as removed."""
+        if not self._link.connect():
+            self.fetch()
+            return
+        for mirror in self._mirrors:
+            mirror.forget()
 
     def fetch(self) -> None:
         """Bring here what programs have printed and changed."""
@@ -149,24 +155,33 @@ class Ssh:
 
     def _follow(self) -> Measured:
         """Copy what files that programs append to have grown by since the last time."""
-        files, run = self._layout.files, self._layout.run
-        sizes: dict[str, int] = {}
+        run, sizes = self._layout.run, dict[str, int]()
         while True:
             shells = {f"run/{log.relative_to(run)}": log for log in run.rglob(f"*{_LOG}")}
-            logs = {name: log.lstat().st_size for name, log in shells.items()}
-            logs |= {name: printed.read for name, printed in self._printed.items()}
+            printed = dict(self._printed)
+            logs = {name: _size(log) for name, log in shells.items()}
+            logs |= {name: copied.read for name, copied in printed.items()}
             answer = self._link.ask({"do": "look", "logs": logs})
             for name, grown, size in answer["grown"]:
-                sizes.setdefault(name, size)
                 for piece in self._link.read(grown):
-                    if name in shells:
-                        files.append(shells[name], piece)
-                    else:
-                        _write_all(self._printed[name].copy, piece)
-                        self._printed[name].read += len(piece)
-                logs[name] += grown
+                    self._append(shells.get(name), printed.get(name), piece)
+                logs[name] = logs.get(name, 0) + grown
+                sizes.setdefault(name, size)
             if all(logs[name] >= size for name, size in sizes.items()):
                 return Measured(answer["processes"], answer["memory"], answer["free"])
+
+    def _append(self, shells: Path | None, printed: _Printed | None, data: bytes) -> None:
+        try:
+            if printed is not None:
+                printed.read += len(data)
+                while data:
+                    data = data[os.write(printed.copy, data) :]
+            elif shells is not None:
+                with contextlib.suppress(FileNotFoundError):  # it was read, and is not needed
+                    self._layout.files.append(shells, data)
+        except OSError as error:
+            why = f"What programs have printed could not be kept: {error.strerror}."
+            raise ToolError(why) from error
 
     def close(self) -> None:
         """Remove everything there, and end the connection."""
@@ -175,9 +190,11 @@ class Ssh:
             os.close(printed.copy)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+def _size(log: Path) -> int:
+    try:
+        return log.lstat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def probe(settings: SandboxSettings) -> Probe:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,8 @@ class SshLink:
         """Whether the connection stands, as far as is known."""
         return self._process.poll() is None
 
-    def connect(self) -> None:
-        """Connect, and have the sandbox's folder made or taken over."""
+    def connect(self) -> bool:
+        """Connect, and have the sandbox's folder made or taken over; say whether it is new."""
         program = _PROGRAM.read_bytes()
         boot = f"exec {self._settings.ssh_python} -c {shlex.quote(_BOOT.format(size=len(program)))}"
         self._control.unlink(missing_ok=True)
@@ -103,6 +103,7 @@ class SshLink:
         request = {"do": "open", "base": self._settings.ssh_folder, "name": self._name}
         opened = self.ask(request, [launch], len(launch))
         self.root, self.python = Path(opened["root"]), str(opened["python"])
+        return bool(opened["new"])
 
     def command(self, *options: str, program: str = "") -> list[str]:
         """Make the command of `ssh` for a program, or for nothing but options."""
@@ -145,7 +146,7 @@ class SshLink:
             return answer
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Generator[None]:
         """Keep other threads from asking, while bodies of answers are read."""
         with self._lock:
             yield
@@ -204,9 +205,9 @@ class SshLink:
 
 _NO_PYTHON = "{host} has no {python}. Name a Python that is there with ssh_python"
 _REASONS = {
-    "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: it "
-    "was set up anew, or somebody stands between. Only if you know why, run `ssh-keygen -R {host}` "
-    "and connect once with {by_hand}",
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: "
+    "it was set up anew, or somebody stands between. Only if you know why, run "
+    "`ssh-keygen -R {host}` and connect once with {by_hand}",
     "Host key verification failed": "The host key of {host} is not known. Connect once with "
     "{by_hand} and compare it, or name a file that has it with ssh_known_hosts",
     "UNPROTECTED PRIVATE KEY FILE": "Others can read the key {key}. Run `chmod 600 {key}`",
