@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from openmanus_graph.config.entry_points import entry_points_of
 from tests.support.limits import BACKSTOP_S
 
 PRELOADED = (
@@ -180,6 +181,7 @@ class Zygote:
 def _serve(control: socket.socket) -> None:
     for name in PRELOADED:
         __import__(name)
+    entry_points_of("")  # reads of all packages what they bring
     gc.collect()
     gc.freeze()  # a collection here or in a command would touch all of it
     ended, wake = os.pipe()
