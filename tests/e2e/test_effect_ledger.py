@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
+from tests.support.sampling import sampled
 
 PAID = ["a", "b", "b", "c"]
 
@@ -42,7 +43,11 @@ MOMENTS = [
 ]  # fmt: skip
 
 
-SAMPLE = ("after a1", "before b2", "done 1-0")
+SAMPLE = ("after a1", "before b2", "done 1-0", "asked 1", "asked 3")
+SAMPLED = [
+    pytest.param(moment, marks=() if moment in SAMPLE else pytest.mark.exhaustive)
+    for moment in MOMENTS
+]
 
 
 def check_killed(folder: Path, moment: str, **spec: Any) -> None:
@@ -58,18 +63,12 @@ def check_killed(folder: Path, moment: str, **spec: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", SAMPLED)
 def test_killed_anywhere_each_payment_is_made_once(tmp_path: Path, kind: str, moment: str) -> None:
     check_killed(tmp_path, moment, kind=kind)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(moment, marks=() if moment in SAMPLE else pytest.mark.exhaustive)
-        for moment in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", sampled(MOMENTS, 2, "ledger in PostgreSQL"))
 def test_killed_anywhere_with_everything_in_postgresql(
     tmp_path: Path, postgres: Postgres, moment: str
 ) -> None:

@@ -819,8 +819,7 @@ except ToolError as error:
 """
 
 
-@pytest.mark.parametrize("names", [1, 2])
-@pytest.mark.parametrize("limit", [1000, 3000])
+@pytest.mark.parametrize(("limit", "names"), [(1000, 1), (3000, 2)])
 def test_a_write_that_does_not_fit_leaves_the_file_intact(
     edit: Editor, root: Path, limit: int, names: int
 ) -> None:
