@@ -112,7 +112,7 @@ async def opened(cli: Cli, editor: Editor, *args: str) -> AsyncGenerator[ClientS
     finally:
         await connection.close()
         sending.close()
-        code = await asyncio.to_thread(process.wait, BACKSTOP_S)
+        code = await asyncio.to_thread(lambda: process.wait(BACKSTOP_S))
         reading.close()
     assert code == 0
 

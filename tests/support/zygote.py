@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import fcntl
 import gc
+import importlib
 import json
 import os
 import select
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -81,6 +82,7 @@ PRELOADED = (
     "openmanus_graph.tools.python_execute",
     "typer._adapters",
 )
+COMMAND = "openmanus_graph.interfaces.cli.main:main"
 LOCALE = "C.UTF-8"
 MAX_REQUEST_BYTES = 1 << 17
 LOST_OUTPUT = 120
@@ -124,12 +126,17 @@ class Forked:
 class Zygote:
     """Starts commands; a context manager. Threads may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = COMMAND) -> None:
+        """Begin to import what the commands need.
+
+        Args:
+            program: The function that a command runs, `MODULE:NAME`: `openmanus` by default.
+        """
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, str(theirs.fileno())],
+                [sys.executable, "-m", __spec__.name, str(theirs.fileno()), program],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).parents[2],
@@ -146,7 +153,7 @@ class Zygote:
         err: int,
         stdin: int | None = None,
     ) -> Forked:
-        """Start `openmanus` with these arguments.
+        """Start the program with these arguments.
 
         Args:
             argv: The arguments.
@@ -178,9 +185,11 @@ class Zygote:
         self._process.wait()
 
 
-def _serve(control: socket.socket) -> None:
-    for name in PRELOADED:
-        __import__(name)
+def _serve(control: socket.socket, program: str) -> None:
+    module, _, name = program.partition(":")
+    main: Callable[[], object] = getattr(importlib.import_module(module), name)
+    for needed in PRELOADED if program == COMMAND else ():
+        importlib.import_module(needed)
     entry_points_of("")  # reads of all packages what they bring
     gc.collect()
     gc.freeze()  # a collection here or in a command would touch all of it
@@ -204,7 +213,7 @@ def _serve(control: socket.socket) -> None:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _close(control.detach(), ended, wake, status, *statuses.values())
-                _become(request, *streams)
+                _become(main, request, *streams)
             _close(*streams)
             statuses[pid] = status
             _tell(status, pid)
@@ -234,7 +243,7 @@ def _tell(status: int, number: int) -> None:
         os.write(status, b"%d\n" % number)
 
 
-def _become(request: bytes, *streams: int) -> None:
+def _become(main: Callable[[], object], request: bytes, *streams: int) -> None:
     argv, cwd, env = json.loads(request)
     os.setsid()
     if os.isatty(streams[0]):
@@ -252,12 +261,12 @@ def _become(request: bytes, *streams: int) -> None:
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["openmanus", *argv]
     sys.modules["__main__"].__package__ = None  # else the help calls it `python -m ...`
-    from openmanus_graph.interfaces.cli.main import main
-
+    code: object = None
     try:
         main()
     except SystemExit as end:
-        _end(0 if end.code is None else end.code)
+        code = end.code
+    _end(0 if code is None else code)
 
 
 def _end(code: object) -> None:
@@ -280,4 +289,4 @@ def _end(code: object) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
