@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentdojo.functions_runtime import FunctionCall
-from agentdojo.task_suite import load_suites
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.memory import InMemorySaver
@@ -44,6 +43,8 @@ SUITES = ("banking", "slack", "travel", "workspace")
 
 def suite_of(name: str) -> Any:
     """Return a suite of the benchmark; its types are half known."""
+    from agentdojo.task_suite import load_suites  # seconds, for the clients of all providers
+
     made: Any = load_suites
     return made.get_suites(VERSION)[name]
 

@@ -14,12 +14,12 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
+from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.config.trust import config_home, is_trusted_content
 from openmanus_graph.state.skills import Skill
 
@@ -190,7 +190,7 @@ def _places() -> Iterator[tuple[str, Path, bool]]:
 @cache
 def _package_folders() -> tuple[tuple[str, Path], ...]:
     found: list[tuple[str, Path]] = []
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         try:
             spec = importlib.util.find_spec(point.value)
         except (ImportError, ValueError) as error:

@@ -6,9 +6,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
+from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
 from openmanus_graph.tools import (
@@ -211,4 +212,4 @@ def _builder(name: str) -> Builder:
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    return {point.name: point for point in entry_points_of(ENTRY_POINTS)}

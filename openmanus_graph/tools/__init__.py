@@ -4,9 +4,9 @@ Nodes and graphs may import it; how a call is run stands in `tool_calls`.
 """
 
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def closing_tools() -> "list[BaseTool]":
 def installed_tools() -> "list[BaseTool]":
     """Return the tools that other packages bring. ConfigError names one that is broken."""
     found: list[BaseTool] = []
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         try:
             loaded = point.load()
         except (ImportError, AttributeError) as error:

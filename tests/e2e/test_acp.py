@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
@@ -13,7 +14,7 @@ from typing import IO, Any
 
 import psutil
 import pytest
-from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent
 from acp.client.connection import ClientSideConnection
 from acp.helpers import image_block, resource_link_block, text_block
 from acp.schema import (
@@ -84,21 +85,36 @@ class Editor:
 
 @asynccontextmanager
 async def opened(cli: Cli, editor: Editor, *args: str) -> AsyncGenerator[ClientSideConnection]:
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    their_input, our_output = os.pipe()
+    our_input, their_output = os.pipe()
+    with (
+        os.fdopen(their_input, "rb") as given,
+        os.fdopen(their_output, "wb") as out,
+        open(os.devnull, "wb") as nowhere,  # noqa: ASYNC230, PTH123  # no file of a folder
+    ):
+        process = cli.launch(("acp", *args), given, out, nowhere)
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(our_input, "rb")
+    )
+    sending, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(our_output, "wb")
+    )
     client: Any = editor
-    quiet = {"stderr": subprocess.DEVNULL}
-    async with spawn_agent_process(
-        client,
-        OPENMANUS,
-        "acp",
-        *args,
-        env=cli.env,
-        cwd=cli.cwd,
-        transport_kwargs=quiet,
-    ) as (connection, _):
-        answer = await connection.initialize(protocol_version=PROTOCOL_VERSION)
-        assert answer.agent_info is not None
-        assert (answer.protocol_version, answer.agent_info.name) == (PROTOCOL_VERSION, "openmanus")
+    connection = connect_to_agent(
+        client, asyncio.StreamWriter(sending, protocol, reader, loop), reader
+    )
+    answer = await connection.initialize(protocol_version=PROTOCOL_VERSION)
+    assert answer.agent_info is not None
+    assert (answer.protocol_version, answer.agent_info.name) == (PROTOCOL_VERSION, "openmanus")
+    try:
         yield connection
+    finally:
+        await connection.close()
+        sending.close()
+        code = await asyncio.to_thread(lambda: process.wait(BACKSTOP_S))
+        reading.close()
+    assert code == 0
 
 
 @pytest.fixture

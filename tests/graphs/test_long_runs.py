@@ -128,7 +128,12 @@ async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
 
 @pytest.mark.parametrize(
     "notes",
-    ["", "I forgot what this was about.", "blah " * 20_000, ModelError("bad_request", "No.")],
+    [
+        "",
+        pytest.param("I forgot what this was about.", marks=pytest.mark.exhaustive),
+        pytest.param("blah " * 20_000, marks=pytest.mark.exhaustive),
+        ModelError("bad_request", "No."),
+    ],
 )
 async def test_bad_notes_do_not_cost_the_task(notes: str | Exception) -> None:
     model = model_of(150, lambda request: notes)
@@ -197,7 +202,10 @@ async def test_the_longer_the_window_the_longer_the_notes_may_be(window: int) ->
     assert ran.values["status"] == "finished"
 
 
-@pytest.mark.parametrize(("window", "least"), [(8_000, 150), (32_000, 280), (128_000, 300)])
+@pytest.mark.parametrize(
+    ("window", "least"),
+    [(8_000, 150), pytest.param(32_000, 280, marks=pytest.mark.exhaustive), (128_000, 300)],
+)
 async def test_facts_survive_a_run_of_300_steps(window: int, least: int) -> None:
     run = LongRun(300, window)
     ran = await run_graph(

@@ -183,5 +183,6 @@ async def main(folder: Path, spec: dict[str, Any]) -> None:
     }, sys.stdout)  # fmt: skip
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Run the agent in the folder, and as the JSON, of the arguments."""
     asyncio.run(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

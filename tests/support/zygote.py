@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import fcntl
 import gc
+import importlib
 import json
 import os
 import select
@@ -19,27 +20,36 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from openmanus_graph.config.entry_points import entry_points_of
 from tests.support.limits import BACKSTOP_S
 
 PRELOADED = (
     "anyio._backends._asyncio",
     "httpcore2",
+    "langchain_core.messages.block_translators.langchain_v0",
     "langchain_core.tracers.context",
+    "langchain_core.tracers.stdout",
     "genai_prices.data_snapshot",
     "langchain_openai",
     "langgraph.checkpoint.sqlite.aio",
-    "openai.resources.chat",
+    "openai.resources.chat.completions.completions",
+    "openai.resources.chat.chat",
+    "pydantic_settings",
+    "rich._emoji_codes",
+    "typer._click.decorators",
     "zmq",
+    "openmanus_graph.config.merge",
     "openmanus_graph.interfaces.cli.chat",
+    "openmanus_graph.interfaces.cli.choose_view",
+    "openmanus_graph.interfaces.cli.silent_keys",
     "openmanus_graph.interfaces.cli.fork",
     "openmanus_graph.interfaces.cli.person",
     "openmanus_graph.interfaces.cli.main",
     "openmanus_graph.interfaces.cli.mcp",
-    "openmanus_graph.interfaces.cli.person",
     "openmanus_graph.interfaces.service.resume",
     "openmanus_graph.interfaces.cli.run",
     "openmanus_graph.interfaces.service.runner",
@@ -72,8 +82,11 @@ PRELOADED = (
     "openmanus_graph.tools.python_execute",
     "typer._adapters",
 )
+COMMAND = "openmanus_graph.interfaces.cli.main:main"
 LOCALE = "C.UTF-8"
 MAX_REQUEST_BYTES = 1 << 17
+LOST_OUTPUT = 120
+"""The exit code of an interpreter that cannot write what was printed."""
 
 
 class Forked:
@@ -113,12 +126,17 @@ class Forked:
 class Zygote:
     """Starts commands; a context manager. Threads may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = COMMAND) -> None:
+        """Begin to import what the commands need.
+
+        Args:
+            program: The function that a command runs, `MODULE:NAME`: `openmanus` by default.
+        """
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, str(theirs.fileno())],
+                [sys.executable, "-m", __spec__.name, str(theirs.fileno()), program],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).parents[2],
@@ -135,7 +153,7 @@ class Zygote:
         err: int,
         stdin: int | None = None,
     ) -> Forked:
-        """Start `openmanus` with these arguments.
+        """Start the program with these arguments.
 
         Args:
             argv: The arguments.
@@ -167,42 +185,67 @@ class Zygote:
         self._process.wait()
 
 
-def _serve(control: socket.socket) -> None:
-    for name in PRELOADED:
-        __import__(name)
+def _serve(control: socket.socket, program: str) -> None:
+    module, _, name = program.partition(":")
+    main: Callable[[], object] = getattr(importlib.import_module(module), name)
+    for needed in PRELOADED if program == COMMAND else ():
+        importlib.import_module(needed)
+    entry_points_of("")  # reads of all packages what they bring
     gc.collect()
-    gc.freeze()  # a collection here or in a keeper would touch all of it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    gc.freeze()  # a collection here or in a command would touch all of it
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, _ignore)  # written into the pipe, where it is seen
+    statuses: dict[int, int] = {}
     while True:
-        request, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 4)
-        if not request:
-            return
-        if os.fork() == 0:
-            control.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _keep(request, *fds)
-        for fd in fds:
-            os.close(fd)
+        ready, _, _ = select.select([control.fileno(), ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            _tell_ends(statuses)
+        if control.fileno() in ready:
+            request, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 4)
+            if not request:
+                return
+            *streams, status = fds
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _close(control.detach(), ended, wake, status, *statuses.values())
+                _become(main, request, *streams)
+            _close(*streams)
+            statuses[pid] = status
+            _tell(status, pid)
 
 
-def _keep(request: bytes, stdin: int, out: int, err: int, status: int) -> None:
-    """Start the command; write its number and, when it has ended, its exit code."""
-    pid = os.fork()
-    if pid == 0:
-        os.close(status)
-        _become(request, stdin, out, err)
-    for fd in (stdin, out, err):
+def _ignore(number: int, frame: object) -> None:
+    """Take a signal; one that is ignored is not written into the pipe."""
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
         os.close(fd)
-    os.write(status, b"%d\n" % pid)
-    _, ended = os.waitpid(pid, 0)
-    os.write(status, b"%d\n" % os.waitstatus_to_exitcode(ended))
-    os._exit(0)
 
 
-def _become(request: bytes, *streams: int) -> None:
+def _tell_ends(statuses: dict[int, int]) -> None:
+    """Write the exit codes of the commands that have ended."""
+    for pid in list(statuses):
+        found, how = os.waitpid(pid, os.WNOHANG)
+        if found:
+            status = statuses.pop(pid)
+            _tell(status, os.waitstatus_to_exitcode(how))
+            os.close(status)
+
+
+def _tell(status: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any longer
+        os.write(status, b"%d\n" % number)
+
+
+def _become(main: Callable[[], object], request: bytes, *streams: int) -> None:
     argv, cwd, env = json.loads(request)
     os.setsid()
-    atexit.register(gc.freeze)  # the collection at the end would copy all of it
     if os.isatty(streams[0]):
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
     os.chdir(cwd)
@@ -218,10 +261,32 @@ def _become(request: bytes, *streams: int) -> None:
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["openmanus", *argv]
     sys.modules["__main__"].__package__ = None  # else the help calls it `python -m ...`
-    from openmanus_graph.interfaces.cli.main import main
+    code: object = None
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    _end(0 if code is None else code)
 
-    main()  # ends by SystemExit
+
+def _end(code: object) -> None:
+    """End as an interpreter does, without taking its modules apart: that would copy all of them.
+
+    Args:
+        code: The exit code; with anything but a number the interpreter does it all itself.
+    """
+    if not isinstance(code, int):
+        raise SystemExit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # joins the threads, by no public name
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if not stream.closed:
+                stream.flush()
+        except OSError:
+            code = LOST_OUTPUT
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

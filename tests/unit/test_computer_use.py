@@ -97,33 +97,31 @@ async def test_the_mouse_moves_clicks_drags_and_scrolls(use: DesktopUse) -> None
     assert use.file("events.txt").count("MotionNotify") > 10
 
 
-@pytest.mark.parametrize(
-    ("action", "args", "words"),
-    [
-        ("click", {"x": WIDTH, "y": 0}, "(1280, 0) is outside of the screen"),
-        ("move_to", {"x": -1, "y": 5}, f"({WIDTH - 1}, {HEIGHT - 1})"),
-        ("move_to", {}, "needs x and y"),
-        ("click", {"x": 5}, "needs both x and y"),
-        ("click", {"num_clicks": 4}, "num_clicks is 1 to 3"),
-        ("scroll", {"amount": 99}, "amount is 1 to 10"),
-        ("press", {"key": "ctrl+Foo"}, "'ctrl+Foo' is no key"),
-        ("press", {}, "needs keys"),
-        ("typing", {"text": ""}, "needs text"),
-        ("typing", {"text": "bell\a"}, "no key types U+0007"),
-        ("typing", {"text": "half \ud83d"}, "no key types U+D83D"),
-        ("typing", {"text": "x" * (MOST_CHARS + 1)}, "write a file"),
-        ("open", {"command": " "}, "needs command"),
-        ("open", {"command": "nosuchprogram --help"}, "exit code 127"),
-        ("open", {"command": "echo 'unfinished"}, "unexpected EOF"),
-        ("open", {"command": "echo no window; exit 3"}, "printed: no window"),
-    ],
-)
-async def test_what_cannot_be_done_is_refused_with_the_reason(
-    use: DesktopUse, action: str, args: dict[str, object], words: str
-) -> None:
-    seen = await use(action, **args)
-    assert seen.startswith("Error: ")
-    assert words in seen
+REFUSED: list[tuple[str, dict[str, object], str]] = [
+    ("click", {"x": WIDTH, "y": 0}, "(1280, 0) is outside of the screen"),
+    ("move_to", {"x": -1, "y": 5}, f"({WIDTH - 1}, {HEIGHT - 1})"),
+    ("move_to", {}, "needs x and y"),
+    ("click", {"x": 5}, "needs both x and y"),
+    ("click", {"num_clicks": 4}, "num_clicks is 1 to 3"),
+    ("scroll", {"amount": 99}, "amount is 1 to 10"),
+    ("press", {"key": "ctrl+Foo"}, "'ctrl+Foo' is no key"),
+    ("press", {}, "needs keys"),
+    ("typing", {"text": ""}, "needs text"),
+    ("typing", {"text": "bell\a"}, "no key types U+0007"),
+    ("typing", {"text": "half \ud83d"}, "no key types U+D83D"),
+    ("typing", {"text": "x" * (MOST_CHARS + 1)}, "write a file"),
+    ("open", {"command": " "}, "needs command"),
+    ("open", {"command": "nosuchprogram --help"}, "exit code 127"),
+    ("open", {"command": "echo 'unfinished"}, "unexpected EOF"),
+    ("open", {"command": "echo no window; exit 3"}, "printed: no window"),
+]
+
+
+async def test_what_cannot_be_done_is_refused_with_the_reason(use: DesktopUse) -> None:
+    for action, args, words in REFUSED:
+        seen = await use(action, **args)
+        assert seen.startswith("Error: "), seen
+        assert words in seen
 
 
 async def test_a_program_without_a_window_is_waited_for_and_said(use: DesktopUse) -> None:

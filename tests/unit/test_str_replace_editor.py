@@ -819,8 +819,15 @@ except ToolError as error:
 """
 
 
-@pytest.mark.parametrize("names", [1, 2])
-@pytest.mark.parametrize("limit", [1000, 3000])
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [
+        (1000, 1),
+        (3000, 2),
+        pytest.param(1000, 2, marks=pytest.mark.exhaustive),
+        pytest.param(3000, 1, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_write_that_does_not_fit_leaves_the_file_intact(
     edit: Editor, root: Path, limit: int, names: int
 ) -> None:
