@@ -216,7 +216,7 @@ def test_no_connection_is_explained(
     (folder / "open").chmod(0o644)
     other = (folder / "stranger.pub").read_text().split()[1]
     (folder / "other_hosts").write_text(f"[127.0.0.1]:{ssh_server.port} ssh-ed25519 {other}\n")
-    filled = {
+    filled: dict[str, Any] = {
         name: value.format(folder=folder) if isinstance(value, str) else value
         for name, value in changes.items()
     }

@@ -180,12 +180,12 @@ _MODEL_CALLS = """
 _FACTS = "thread TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, checksum {number} NOT NULL"
 _FLIGHT_RECORD = _Version(
     sqlite=(
-        "CREATE TABLE model_calls (number INTEGER PRIMARY KEY,"
+        "CREATE TABLE IF NOT EXISTS model_calls (number INTEGER PRIMARY KEY,"
         f" {_MODEL_CALLS.format(number='INTEGER')})",
-        "CREATE INDEX model_calls_thread ON model_calls (thread)",
-        "CREATE TABLE recorded_facts (number INTEGER PRIMARY KEY,"
+        "CREATE INDEX IF NOT EXISTS model_calls_thread ON model_calls (thread)",
+        "CREATE TABLE IF NOT EXISTS recorded_facts (number INTEGER PRIMARY KEY,"
         f" {_FACTS.format(number='INTEGER')})",
-        "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
+        "CREATE INDEX IF NOT EXISTS recorded_facts_thread ON recorded_facts (thread)",
     ),
     postgres=(
         "CREATE TABLE model_calls (number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
