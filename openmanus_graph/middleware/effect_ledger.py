@@ -211,7 +211,7 @@ class _Execution:
         is_unknown = entry is not None and entry.stage != "waiting"
         if (is_unknown or self._number) and (known := await self._known_elsewhere()):
             return await self._concluded(known)
-        if entry is not None and is_unknown and (told := await self._told(entry)):
+        if entry is not None and is_unknown and (told := await self._settled_unknown(entry)):
             return await self._concluded(told)
         return await self._executed(handler)
 
@@ -242,7 +242,7 @@ class _Execution:
         found = await ask_elsewhere(self._reconcile, self._first.tool, args, key)
         return None if found is None else self._message(found)
 
-    async def _told(self, entry: Entry) -> ToolMessage | None:
+    async def _settled_unknown(self, entry: Entry) -> ToolMessage | None:
         """Return what became of a call, as far as it may be known; None: it is to run again."""
         name = self._first.tool
         cut_off = f"{name} was cut off while it ran"

@@ -262,7 +262,7 @@ async def _recorder(session: Session) -> FlightRecorder | None:
     if newest and not await records.has(thread, max(one.number for one in newest.values())):
         newest.clear()  # the thread was deleted, and begins anew
     recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
-    if not session.is_plan_step:
+    if not session.is_nested:
         await recorder.record_fact(PLACES, _places(session))
     return recorder
 

@@ -55,7 +55,7 @@ async def execute_step(
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
     with sharing(wave.budget):
-        outcome = await executor_run.outcome()
+        outcome = await executor_run.run()
     named, written = await recorded_fact(
         session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
     )

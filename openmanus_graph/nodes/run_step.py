@@ -42,7 +42,7 @@ async def run_step(
         done = await worker.ainvoke(given)
     except GraphInterrupt as asked:
         # At once: LangGraph reports it when the other workers have ended as well.
-        for waiting in () if session.is_plan_step else asked.args[0]:
+        for waiting in () if session.is_nested else asked.args[0]:
             runtime.stream_writer({"plan_step": wave.step_of(number), **interrupt_event(waiting)})
         raise
     finally:

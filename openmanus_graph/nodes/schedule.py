@@ -35,7 +35,7 @@ from openmanus_graph.state.renamed import with_current_names
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Begin a wave with the steps whose dependencies are completed. None at a limit."""
+    """Begin a wave with the steps whose dependencies are completed; at a limit stop the run."""
     session = await enter_session(runtime)
     settings = session.settings
     branch = session.on_fork(state["branch"])

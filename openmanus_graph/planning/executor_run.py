@@ -69,7 +69,7 @@ class ExecutorRun:
         """The state to go on with, if a limit ended the run; of a foreign graph the messages."""
         return self._values if self._ours else {"messages": messages_in(self._values)}
 
-    async def outcome(self) -> StepOutcome:
+    async def run(self) -> StepOutcome:
         """Run the executor to its end, or to its time limit."""
         # One of ours ends itself.
         clock = asyncio.timeout(self._limits.seconds + (GRACE_S if self._ours else 0))

@@ -171,7 +171,7 @@ async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:
 
     Does nothing where nothing changed, and for a plan inside a step of another plan.
     """
-    if session.is_plan_step:
+    if session.is_nested:
         return
     if event := session.cached(ShownPlan, ShownPlan).next_event(plan):
         emit(event)
@@ -185,7 +185,7 @@ def emit_step_event(
     session: Session, emit: Emit, kind: Literal["step_start", "step_end"], step: Step, status: str
 ) -> None:
     """Send the event of a step that starts, or that was reviewed after its run."""
-    if session.is_plan_step:
+    if session.is_nested:
         return
     event = {"type": kind, "id": step["id"], "executor": step["executor"], "status": status}
     ended = kind == "step_end"

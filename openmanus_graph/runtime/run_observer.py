@@ -1,7 +1,7 @@
 """The observer of this process's runs, with which the server records and shows them.
 
-`session_registry` calls it when runs on threads start and end, and with their events. The
-command line and other programs have none.
+`session_registry` calls it when runs on threads start and end, `session_keeper` with their
+events. The command line and other programs have none.
 """
 
 from collections.abc import Awaitable, Callable

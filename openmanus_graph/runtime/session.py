@@ -85,10 +85,10 @@ class Session:
         """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
         """Empty states of dropped handles, whose end was reported to the model at once."""
-        self.reset_after_fork()
+        self.reset_in_child_process()
         _sessions.add(self)
 
-    def reset_after_fork(self) -> None:
+    def reset_in_child_process(self) -> None:
         """Drop all handles without closing them, as in a forked child: they belong to the parent.
 
         Closing them here would end the parent's processes, or write to its connections.
@@ -111,8 +111,8 @@ class Session:
         return self.key.partition(WORKER_SEPARATOR)[2]
 
     @property
-    def is_plan_step(self) -> bool:
-        """Whether its run is a step of a plan, whose events are not the person's main view."""
+    def is_nested(self) -> bool:
+        """Whether its run is inside another: a step of a plan, or a helper."""
         return bool(self.worker)
 
     def configure(self, settings: Settings) -> None:
@@ -236,7 +236,7 @@ _sessions = weakref.WeakSet[Session]()
 
 def _reset_all_after_fork() -> None:
     for session in list(_sessions):
-        session.reset_after_fork()
+        session.reset_in_child_process()
 
 
 os.register_at_fork(after_in_child=_reset_all_after_fork)

@@ -20,7 +20,12 @@ from openmanus_graph.runtime.run_locations import (
     tool_calls,
 )
 from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of, run_observer
-from openmanus_graph.runtime.session_registry import WORKER_KEY, begin_run, end_run, thread_of
+from openmanus_graph.runtime.session_registry import (
+    WORKER_KEY,
+    register_run,
+    release_run,
+    thread_of,
+)
 from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
@@ -61,7 +66,7 @@ class SessionKeeper(AsyncCallbackHandler):
         if around is not None and around.worker == worker:
             locations[run_id] = around
             return
-        key = begin_run(run_id, around, worker, known, inputs)
+        key = register_run(run_id, around, worker, known, inputs)
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
         span = _begin_span(str(kwargs.get("name") or ""), known)
         locations[run_id] = RunLocation(run_id, key, worker, answered, span)
@@ -104,7 +109,7 @@ async def _end(run_id: uuid.UUID, error: BaseException | None, outputs: Any = No
         location.span.end(outputs, error)
     for call in [call for call, around in tool_calls.items() if around.run == run_id]:
         del tool_calls[call]  # it was cancelled
-    await end_run(location, error)
+    await release_run(location, error)
 
 
 def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:

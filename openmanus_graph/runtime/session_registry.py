@@ -109,7 +109,7 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
             context = runtime.context if isinstance(runtime.context, Context) else None
             await observer.on_start(entry.observed[at.run], session.settings, context)
             entry.started.add(at.run)
-        if entry.prepared_for != at.run and entry.has_thread and not session.is_plan_step:
+        if entry.prepared_for != at.run and entry.has_thread and not session.is_nested:
             if session.lineage.came_back and not entry.lasting:
                 raise another_run_works(entry.thread)
             if current_replay() is None:  # a replay has no files
@@ -207,7 +207,7 @@ def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
         return entry.session
 
 
-def begin_run(
+def register_run(
     run_id: uuid.UUID,
     around: RunLocation | None,
     worker: str,
@@ -250,7 +250,7 @@ def begin_run(
     return key
 
 
-async def end_run(location: RunLocation, error: BaseException | None) -> None:
+async def release_run(location: RunLocation, error: BaseException | None) -> None:
     """Release the session of a run that has ended; close it if nothing keeps it."""
     run_id, key = location.run, location.key
     entry = _entries[key]

@@ -83,7 +83,7 @@ def _place_of_reply(messages: Sequence[AnyMessage]) -> int:
     return next((n for n in places if isinstance(messages[n], AIMessage)), len(messages))
 
 
-def judge(
+def unverified_values(
     call: PendingCall,
     messages: Sequence[AnyMessage],
     traits: Mapping[str, Traits],

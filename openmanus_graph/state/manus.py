@@ -138,16 +138,17 @@ class ManusOutput(ManusInput):
 
 
 class ManusState(ManusOutput, ManusNames01):
-    """What a checkpoint holds. A run begins with a new user message, and `think` resets it.
+    """What a checkpoint holds. A run begins with a new user message, which resets it.
 
-    Before the first `think` only `messages` is there.
+    The run's first node does: `think`, or `begin` where middleware has hooks before it. Before
+    that only `messages` is there.
     """
 
     step_count: int
     """Model calls of the agent so far in this run; written by `think`."""
     branch: Annotated[str, newest]
-    """Id of this line of the thread's history, as the ledger knows it: new with each user message,
-    fork and compaction."""
+    """Id of the thread's history, as the ledger knows it: new with each user message, fork and
+    compaction."""
     run_message: str
     """Id of the user message that began the run; written by `think`."""
     run_date: str

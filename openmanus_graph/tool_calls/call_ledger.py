@@ -151,7 +151,7 @@ async def ask_elsewhere(
 
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Write down durably what is about to happen."""
+    """Write down what is about to happen, and what a person approved for later calls."""
     execution.context.add_standing_approval(
         permission.standing_approval, permission.approved_values
     )

@@ -15,7 +15,7 @@ from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.conversation.history import last_reply, pending_calls
-from openmanus_graph.safety.information_flow import is_tainted, judge
+from openmanus_graph.safety.information_flow import is_tainted, unverified_values
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -69,7 +69,7 @@ def call_chains(
                 call["requested_args"], call["args"] = call["args"], named
         if unverified := unverified_addresses(call, messages, traits):
             call["unverified"] = unverified
-        if values := judge(call, messages, traits, approved_values, network=network):
+        if values := unverified_values(call, messages, traits, approved_values, network=network):
             call["unverified_values"] = values
         if call["name"] in traits and traits[call["name"]].outlasts_thread:
             call["after_foreign"] = is_tainted(messages, traits)

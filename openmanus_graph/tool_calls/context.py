@@ -39,7 +39,7 @@ class ToolCallContext:
     config: RunnableConfig
     emit: Emit
     branch: str
-    """Names the line of the thread's history, for the ledger."""
+    """Id of the thread's history, for the ledger: another one after each fork and compaction."""
     thread: str | None
     ledger: Ledger | None
     """None without a checkpointer."""
@@ -120,7 +120,10 @@ class CallExecution:
 
 
 async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
-    """Return the ledger; None without a checkpointer, and in a replay: nothing is resumed."""
+    """Open the ledger, and take the lease of the thread that it is written under.
+
+    None without a checkpointer, and in a replay: nothing is resumed.
+    """
     thread = checkpointed_thread(config)
     if thread is None or current_replay() is not None:
         return None
@@ -141,8 +144,11 @@ async def open_call_context(
     standing_approvals: Sequence[str] = (),
     approved_values: Sequence[str] = (),
     for_our_model: bool = True,
+    recorded: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls, with the ledger if anything is saved at all.
+
+    The session learns how long an observation may be.
 
     Args:
         session: Of the run.
@@ -156,6 +162,7 @@ async def open_call_context(
         approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results: they may be as long as its
             window allows, and the run keeps time for its closing turn. For a client neither holds.
+        recorded: Whether the ledger knows them; calls that change nothing just run again.
     """
     config = get_config()
     max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
@@ -164,16 +171,16 @@ async def open_call_context(
         keeps_reserve = keeps_closing_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
     left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
-    thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
+    ledger = await ledger_of(session, config) if recorded else None
     return ToolCallContext(
         session=session,
         toolset=toolset,
         config=config,
         emit=emit,
         branch=session.on_fork(branch),
-        thread=thread,
+        thread=checkpointed_thread(config),
         ledger=ledger,
-        questions=Questions(ledger, config),
+        questions=Questions(ledger, config if recorded else None),
         progress=progress,
         deadline=None if left_s is None else time.monotonic() + left_s,
         plans=plans,
@@ -195,8 +202,13 @@ async def open_unrecorded_context(
         emit: Takes the events.
         progress: How far the run has come.
     """
-    context = await open_call_context(
-        session, toolset, emit, branch="", progress=progress, plans=no_plans(), handle_state={}
+    return await open_call_context(
+        session,
+        toolset,
+        emit,
+        branch="",
+        progress=progress,
+        plans=no_plans(),
+        handle_state={},
+        recorded=False,
     )
-    context.ledger, context.questions = None, Questions(None)
-    return context

@@ -52,7 +52,7 @@ _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
 
 
 class Toolset:
-    """Immutable; made once per run, because making schemas costs milliseconds."""
+    """Immutable; made anew in a run only when its servers' tools change: schemas cost time."""
 
     def __init__(
         self,

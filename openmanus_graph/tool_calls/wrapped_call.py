@@ -26,7 +26,7 @@ from openmanus_graph.model_calls.external_model_calls import (
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of
-from openmanus_graph.safety.information_flow import judge
+from openmanus_graph.safety.information_flow import unverified_values
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall
@@ -142,9 +142,11 @@ class _WrappedCall:
         unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
         if unverified:
             call["unverified"] = unverified
-        judged = partial(judge, network=self._context.session.settings.sandbox.network)
+        find_values = partial(
+            unverified_values, network=self._context.session.settings.sandbox.network
+        )
         approved = self._context.approved_values
-        if values := await asyncio.to_thread(judged, call, self._messages, traits, approved):
+        if values := await asyncio.to_thread(find_values, call, self._messages, traits, approved):
             call["unverified_values"] = values
         return call
 

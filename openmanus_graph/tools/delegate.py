@@ -124,7 +124,7 @@ class HelperRun:
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
         await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
         with sharing(budget_of(session, self._helpers)), exclude_from_external_calls():
-            outcome = await self._run.outcome()
+            outcome = await self._run.run()
         # What it held open ends with it; where it waits for a person it stays.
         await asyncio.to_thread(close_session, self._session_key)
         found = await asyncio.to_thread(changed_files, session.workspace, self._call.key)

@@ -96,7 +96,7 @@ def save(use: Browsing, state: BrowserState) -> None:
 
 def kill(use: Browsing) -> None:
     """Let a session end as by `kill -9`: nothing is closed."""
-    use.session.reset_after_fork()
+    use.session.reset_in_child_process()
 
 
 async def logged_in(use: Browsing, site: str) -> None:

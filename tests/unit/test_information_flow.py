@@ -15,7 +15,7 @@ from openmanus_graph.safety.information_flow import (
     MOST_SHOWN,
     approval_of,
     explain_values,
-    judge,
+    unverified_values,
     usual_destinations,
 )
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -74,7 +74,7 @@ def judged(
     messages.append(calls(*beside, (name, args), prefix="new"))
     place = f"new{len(beside) + 1}"
     call = PendingCall(id=place, name=name, args=args, occurrence=0, problem=None)
-    return judge(call, messages, TRAITS, approved, network=network)
+    return unverified_values(call, messages, TRAITS, approved, network=network)
 
 
 def values(found: Sequence[UnverifiedValue]) -> list[tuple[str, str]]:
@@ -563,7 +563,7 @@ def test_a_result_is_read_once_however_long_the_conversation() -> None:
         call = PendingCall(
             id="new1", name="send", args={"to": "bob@x.com"}, occurrence=0, problem=None
         )
-        assert judge(call, messages, TRAITS) == []
+        assert unverified_values(call, messages, TRAITS) == []
         history = [*messages, ToolMessage("sent", tool_call_id="new1", name="send")]
     assert read == ["c1"]
 
@@ -573,8 +573,8 @@ def test_a_history_that_was_changed_is_read_again() -> None:
     assert judged("send", MARK, READ, task=first) == []
     changed = [first, *READ, HumanMessage("x"), calls(("send", MARK), prefix="new")]
     call = PendingCall(id="new1", name="send", args=MARK, occurrence=0, problem=None)
-    assert judge(call, changed, TRAITS) == []
-    assert judge(call, [AIMessage("hi"), *changed[1:]], TRAITS) != []
+    assert unverified_values(call, changed, TRAITS) == []
+    assert unverified_values(call, [AIMessage("hi"), *changed[1:]], TRAITS) != []
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "NaN", "", '{"a": 1e999}', "\x00"])

@@ -50,7 +50,7 @@ async def snapshot_files(
     Returns:
         The state's update, empty if nothing changed.
     """
-    if current_replay() is not None or not session.checkpointed or session.is_plan_step:
+    if current_replay() is not None or not session.checkpointed or session.is_nested:
         return {}
     if outer_namespace(get_config()):
         return {}

@@ -16,7 +16,7 @@ from openmanus_graph.graphs.catalog import FLOW, check_agent
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, plan_resume
+from openmanus_graph.interfaces.service.resume import Reply, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def resume_thread(thread: str, reply: Reply, options: RunOptions, output: Output
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
-    return execute_run(lambda: plan_resume(thread, reply, options), output)
+    return execute_run(lambda: resuming_run(thread, reply, options), output)
 
 
 def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:

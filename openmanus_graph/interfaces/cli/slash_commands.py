@@ -18,7 +18,7 @@ from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, plan_resume
+from openmanus_graph.interfaces.service.resume import Reply, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
 from openmanus_graph.interfaces.service.transcript import plan_in
@@ -123,7 +123,7 @@ async def _resume(chat: ChatSession, argument: str) -> None:
 
 
 async def _go_on(chat: ChatSession, reply: Reply) -> None:
-    await chat.do(await asyncio.to_thread(plan_resume, chat.thread, reply, RunOptions()))
+    await chat.do(await asyncio.to_thread(resuming_run, chat.thread, reply, RunOptions()))
 
 
 async def _fork(chat: ChatSession, argument: str) -> None:

@@ -20,7 +20,7 @@ from openmanus_graph.interfaces.service.failures import (
 )
 from openmanus_graph.interfaces.service.final_event import failed_event, final_event
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, plan_resume, read_thread_state
+from openmanus_graph.interfaces.service.resume import Reply, read_thread_state, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_run, to_context
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoPerson, RemoteView
@@ -71,7 +71,7 @@ class LocalWorker:
 
         def plan() -> Run:
             if known is not None:
-                return plan_resume(thread, Reply(), options)
+                return resuming_run(thread, Reply(), options)
             given = InputOptions(file=list(task.files))
             return new_run(task.text, given, (thread, task.agent or self._agent, options))
 

@@ -42,7 +42,7 @@ class Reply:
         return self.answer
 
 
-def plan_resume(thread: str, reply: Reply, options: RunOptions) -> "Run":
+def resuming_run(thread: str, reply: Reply, options: RunOptions) -> "Run":
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.interfaces.service.threads import whole_thread

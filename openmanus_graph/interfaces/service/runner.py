@@ -97,7 +97,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
-        self.lost = False
+        self.lease_lost = False
         self.task: asyncio.Task[Any] | None = None
         """The task of the run; set by the caller."""
         self.control = RunControl()
@@ -108,9 +108,9 @@ class Stop:
         if self.task is not None:
             self.task.cancel()
 
-    def lose(self) -> None:
+    def lease_is_lost(self) -> None:
         """Cancel the run because another worker has taken its thread over."""
-        self.lost = True
+        self.lease_lost = True
         if self.task is not None:
             self.task.cancel()
 
@@ -150,7 +150,7 @@ async def run_graph(
             f"command uses. Give the file by --config {run.context.config}."
         )
     own_stop, stop = stop, stop or Stop()
-    async with _held(home, run.thread, stop):
+    async with _hold(home, run.thread, stop):
         await asyncio.to_thread(require_files, run.thread, settings)
         given = await asyncio.to_thread(run.make_input)
         threads = Threads(await asyncio.to_thread(open_database, settings.database))
@@ -176,13 +176,13 @@ async def run_graph(
 
 
 @contextlib.asynccontextmanager
-async def _held(home: Path, thread: str, stop: Stop) -> AsyncGenerator[None]:
+async def _hold(home: Path, thread: str, stop: Stop) -> AsyncGenerator[None]:
     """Hold a thread; the run is cancelled if a worker on another machine takes it over."""
     loop = asyncio.get_running_loop()
     stop.task = stop.task or asyncio.current_task()
 
     def report_loss() -> None:
-        loop.call_soon_threadsafe(stop.lose)
+        loop.call_soon_threadsafe(stop.lease_is_lost)
 
     async with holding_thread(home, thread, report_loss):
         yield
@@ -260,12 +260,12 @@ class _Driver:
         except GraphDrained:
             return True
         except asyncio.CancelledError:
-            if self.signals.first is None and not self.stop.requested and not self.stop.lost:
+            if self.signals.first is None and not self.stop.requested and not self.stop.lease_lost:
                 raise
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-            if self.stop.lost:
+            if self.stop.lease_lost:
                 raise LeaseLostError(self.run.thread) from None
             return True
 
