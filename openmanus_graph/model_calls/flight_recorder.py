@@ -241,7 +241,7 @@ class FlightRecorder:
         except LeaseLostError:
             raise
         except sqlite3.Error as error:  # a run does not end for its record
-            log.warning("%s of thread %s was not recorded: %s", what, self._thread, error)
+            log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
             return None
 
 

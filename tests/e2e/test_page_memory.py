@@ -40,14 +40,14 @@ def test_notes_are_written_changed_vouched_for_and_deleted(at: Desk, memory: Mem
     memory.create(PAGE, INJECTED, foreign=True)
     tab = at.tab()
     dialog = notes_of(tab)
-    expect(dialog.locator(".files li")).to_have_count(1)
-    expect(dialog.locator(".files li")).to_contain_text("foreign")
+    expect(dialog.locator(".note-list li")).to_have_count(1)
+    expect(dialog.locator(".note-list li")).to_contain_text("foreign")
 
     dialog.get_by_role("button", name="New note").click()
     dialog.get_by_label("Path").fill(STYLE)
     dialog.get_by_label("Note", exact=True).fill("Short answers.")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.locator(".files li .name")).to_have_text([STYLE, PAGE])
+    expect(dialog.locator(".note-list li .name")).to_have_text([STYLE, PAGE])
     written = memory.find(STYLE)
     assert written is not None
     assert (written.text, written.foreign) == ("Short answers.", False)
@@ -69,7 +69,7 @@ def test_notes_are_written_changed_vouched_for_and_deleted(at: Desk, memory: Mem
 
     dialog.get_by_role("button", name=re.compile("page.md")).click()
     dialog.get_by_role("button", name="Delete").click()
-    expect(dialog.locator(".files li")).to_have_count(1)
+    expect(dialog.locator(".note-list li")).to_have_count(1)
     assert memory.find(PAGE) is None
     tab.close()
 

@@ -4,14 +4,13 @@ A request repeats nearly all of the one before it, so a row holds the parts that
 says how many it shares with which other row.
 """
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json
+from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json, write_json
 from openmanus_graph.state.database_url import DatabaseUrl
 
 Part = dict[str, Any]
@@ -58,9 +57,7 @@ class ModelCallRecords:
 
     async def add(self, thread: str, call: NewCall) -> int:
         """Add a call and return its number."""
-        parts, facts = (
-            json.dumps(one, ensure_ascii=False, default=str) for one in (call.parts, call.facts)
-        )
+        parts, facts = write_json(call.parts), write_json(call.facts)
         rows = await self._database.arun(
             "INSERT INTO model_calls (thread, lane, base, shared, parts, facts, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
@@ -78,7 +75,7 @@ class ModelCallRecords:
 
     async def add_fact(self, thread: str, name: str, value: Any) -> None:
         """Add what a run has found out about its surroundings, as JSON."""
-        text = json.dumps(value, ensure_ascii=False)
+        text = write_json(value)
         await self._database.arun(
             "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
             (thread, name, text, crc32(name, text)),

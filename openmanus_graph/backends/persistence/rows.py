@@ -39,6 +39,16 @@ def read_json(text: str | bytes) -> Any:
         raise sqlite3.DatabaseError(f"a row cannot be read ({error})") from error
 
 
+def write_json(value: Any) -> str:
+    """Return what `read_json` reads again, half characters that models write included."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, default=str)
+    return text
+
+
 def crc32(*columns: Any) -> int:
     """Return a checksum of columns, as text or its bytes."""
     parts = (one if isinstance(one, bytes) else str(one or "").encode() for one in columns)

@@ -9,7 +9,7 @@ const FOREIGN = t("Written after foreign content was read: agents take it as inf
 
 /** Build the dialog. */
 export function createMemory() {
-  const list = h("ul.files", {});
+  const list = h("ul.note-list", {});
   const empty = h("p.empty", { role: "status" });
   const error = h("div.error", { role: "alert" });
   const path = h("input.mono", { type: "text", id: "note-path", required: true, maxLength: 200 });
