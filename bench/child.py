@@ -66,7 +66,7 @@ def main() -> None:
 
     async def run(home: Path) -> None:
         for number in range(given.agents):
-            place = home / str(number)
+            place = home / f"{home.name}-{number}"  # processes may share a database
             place.mkdir()
             options = (given.seed, given.window, given.own_tools, given.streams)
             works.append(Work(given.base_url, place, mark, *options))

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -133,7 +134,7 @@ def agents(scale: Scale) -> Table:
 
 def storage(scale: Scale) -> Table:
     """What PostgreSQL costs beside SQLite."""
-    steps, many = (10, 5) if scale.quick else (50, 50)
+    steps, many, most = (10, 5, 8) if scale.quick else (50, 50, 200)
     waits = ("--latency", "0.2")
     rows: Rows = []
     with Postgres.running("fsync=on") as server:
@@ -141,16 +142,32 @@ def storage(scale: Scale) -> Table:
             for kind in ("SQLite", "PostgreSQL"):
                 alone: list[Figures] = []
                 together: list[Figures] = []
+                shared: list[float] = []
                 for _ in range(scale.runs):
-                    places = [server.database() if kind == "PostgreSQL" else "" for _ in range(2)]
+                    places = [server.database() if kind == "PostgreSQL" else "" for _ in range(3)]
                     alone.append(measure(subject, steps, database=places[0]))
                     agents = ("--agents", str(many))
                     together.append(measure(subject, 10, *agents, serves=waits, database=places[1]))
+                    shared.append(_on_two_processes(subject, most, places[2]))
                 step, turns = medians(alone), medians(together)
                 shown = [f"{step[name]:.1f}" for name in ("gap_ms", "cpu_ms")]
-                rows.append([f"{subject}, {kind}", *shown, f"{turns['turns_per_s']:.0f}"])
+                turns_per_s = (turns["turns_per_s"], statistics.median(shared))
+                rows.append([f"{subject}, {kind}", *shown, *(f"{one:.0f}" for one in turns_per_s)])
     head = [f"storage, at step {steps}", "reply to next request, ms", "client CPU, ms"]
-    return Table([*head, f"turns a second of {many} agents"], rows)
+    more = [f"turns a second of {many} agents", f"of {most} on two processes"]
+    return Table([*head, *more], rows)
+
+
+def _on_two_processes(subject: str, agents: int, database: str) -> float:
+    """Return how many turns a second agents make, half of them in each process."""
+    measure(subject, 0, database=database)  # makes the tables, which two at once could not
+
+    def half() -> Figures:
+        count = ("--agents", str(agents // 2))
+        return measure(subject, 10, *count, serves=("--latency", "0.2"), database=database)
+
+    with ThreadPoolExecutor(2) as pool:
+        return sum(one.result()["turns_per_s"] for one in (pool.submit(half), pool.submit(half)))
 
 
 def stalls(scale: Scale) -> Table:

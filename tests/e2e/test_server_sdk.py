@@ -121,7 +121,7 @@ async def test_the_long_term_store_lies_beside_the_threads(served: Served) -> No
         found = await client.store.get_item(["notes"], key="tea")
     assert found["value"] == {"text": "green"}
     kept = DatabaseStore(DatabaseUrl.in_folder(served.home))
-    items = await kept.asearch(())
+    items = await kept.asearch(("notes",))
     assert [item.key for item in items] == ["tea"]
     close_databases()
 
