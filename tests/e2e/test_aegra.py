@@ -15,6 +15,8 @@ import httpx
 import psycopg
 import pytest
 from langgraph_sdk import get_client
+from langgraph_sdk.client import LangGraphClient
+from langgraph_sdk.schema import Run
 
 from tests.support.aegra import TOKEN, Cluster, Installed, Worker, page_environment, redis
 from tests.support.cli import Cli
@@ -155,9 +157,7 @@ async def see_through(cluster: Cluster) -> None:
             ).fetchone()
         assert left is not None
         assert left[0] > 0, "it was killed when it had nothing to do"
-        for run in runs:
-            await other.runs.join(run["thread_id"], run["run_id"])
-        ended = [await other.runs.get(run["thread_id"], run["run_id"]) for run in runs]
+        ended = [await ended_run(other, run) for run in runs]
         states = [await other.threads.get_state(thread["thread_id"]) for thread in threads]
     assert Counter(run["status"] for run in ended) == {"success": RUNS}
     assert Counter(state["values"]["status"] for state in states) == {"finished": RUNS}
@@ -166,6 +166,20 @@ async def see_through(cluster: Cluster) -> None:
     for state in states:
         kinds = Counter(message["type"] for message in state["values"]["messages"])
         assert kinds == {"human": 1, "ai": EFFECTS + 1, "tool": EFFECTS}
+
+
+async def ended_run(client: LangGraphClient, run: Run) -> Run:
+    """Wait for a run's end, and have made an order that was cut off before the shop knew of it."""
+    await client.runs.join(run["thread_id"], run["run_id"])
+    ended = await client.runs.get(run["thread_id"], run["run_id"])
+    if ended["status"] != "interrupted":
+        return ended
+    state = await client.threads.get_state(run["thread_id"])
+    (question,) = (one for task in state["tasks"] for one in task["interrupts"])
+    assert question["value"]["kind"] == "unknown_outcome"
+    answer = {question["id"]: {"type": "approve"}}
+    again = await client.runs.create(run["thread_id"], "manus", command={"resume": answer})
+    return await ended_run(client, again)
 
 
 async def follow(worker: Worker, thread: str, until_type: str) -> list[dict[str, Any]]:
