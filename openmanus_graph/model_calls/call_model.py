@@ -120,7 +120,7 @@ class ModelCall:
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
     """What the browser or the desktop shows now; it stands after the request suffix."""
-    pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
     """Stands around the sending; each request through it is reserved and counted by itself."""
@@ -201,7 +201,7 @@ class _Requests:
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
         record = partial(recorded, session=session, call=call)
         self._sender = Sender(
-            session.key, call.step, emit, call.pause, record, has_alternative=has_alternative
+            session.key, call.step, emit, call.sleep, record, has_alternative=has_alternative
         )
         self.spent = no_usage()
 

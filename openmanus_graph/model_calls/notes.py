@@ -112,7 +112,7 @@ class NotesWriter:
             counts_as_step=False,
             says_what_is_left=False,
             live_state=None,
-            pause=asyncio.sleep,
+            sleep=asyncio.sleep,
             role="compaction",
         )
         self.spent = no_usage()

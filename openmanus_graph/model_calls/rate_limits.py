@@ -58,7 +58,7 @@ class RateLimit:
         tokens: int,
         subject: str,
         emit: Emit,
-        pause: Callable[[float], Awaitable[object]],
+        sleep: Callable[[float], Awaitable[object]],
     ) -> None:
         """Wait until a request may be sent, and count it.
 
@@ -66,7 +66,7 @@ class RateLimit:
             tokens: That it will take, with its reply.
             subject: How the notice of the wait names the model.
             emit: Takes that notice, once.
-            pause: Waits so many seconds; what it raises ends the wait.
+            sleep: Waits so many seconds; what it raises ends the wait.
         """
         told = False
         while (wait_s := self._take(tokens)) > 0:
@@ -74,7 +74,7 @@ class RateLimit:
                 told = True
                 reason = "its server has asked to wait" if self._held_s() > 0 else "its rate limit"
                 notice(emit, f"{subject} is asked in about {wait_s:.0f} s: {reason}.", "info")
-            await pause(max(LEAST_PAUSE_S, min(wait_s, LONGEST_PAUSE_S)))
+            await sleep(max(LEAST_PAUSE_S, min(wait_s, LONGEST_PAUSE_S)))
 
     def hold(self, seconds: float) -> None:
         """Let no request be sent for so long: the server has asked for it."""

@@ -45,7 +45,7 @@ class Sender:
     session_key: str
     step: int
     emit: Emit
-    pause: Callable[[float], Awaitable[object]]
+    sleep: Callable[[float], Awaitable[object]]
     """Waits so many seconds; what it raises ends the call."""
     recorded: Callable[
         [ProviderRequest, Callable[[ProviderRequest], Awaitable[AIMessage]]], Awaitable[AIMessage]
@@ -83,7 +83,7 @@ class Sender:
 
         async def attempt() -> AIMessage:
             if rate_limit is not None:
-                await rate_limit.wait(self.expected_tokens, subject, self.emit, self.pause)
+                await rate_limit.wait(self.expected_tokens, subject, self.emit, self.sleep)
             if self.attempts:  # voids the tokens of the one before
                 self.emit({"type": "think_start", "step": self.step})
             self.attempts += 1
@@ -97,7 +97,7 @@ class Sender:
             notice=lambda text: notice(self.emit, text),
             subject=subject,
             limits=RetryLimits.of(chosen.options, has_alternative=self.has_alternative),
-            sleep=self.pause,
+            sleep=self.sleep,
             asked_to_wait=None if rate_limit is None else rate_limit.hold,
         )
 

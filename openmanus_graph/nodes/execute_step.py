@@ -51,7 +51,7 @@ async def execute_step(
         step_messages(step),
         step_limits(step, session.settings),
         session,
-        given=runtime.context,
+        outer_context=runtime.context,
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
     with sharing(wave.budget):

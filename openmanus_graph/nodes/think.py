@@ -49,7 +49,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
-from openmanus_graph.runtime.limits import LimitReached, Progress, pause
+from openmanus_graph.runtime.limits import LimitReached, Progress, sleep_unless_stopped
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
@@ -225,7 +225,7 @@ async def build_call(
         traits=tools.toolset.traits,
         counts_as_step=True,
         live_state=live_state(turn.session, turn.state),
-        pause=pause,
+        sleep=sleep_unless_stopped,
         middleware=middleware,
         keeps_reserve=keeps_closing_reserve(turn.progress.steps),
         says_what_is_left=True,

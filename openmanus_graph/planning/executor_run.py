@@ -43,7 +43,7 @@ class ExecutorRun:
         limits: StepLimits,
         session: Session,
         *,
-        given: Any,
+        outer_context: Any,
         config: RunnableConfig,
     ) -> None:
         """Begin.
@@ -53,13 +53,13 @@ class ExecutorRun:
             messages: What it is given.
             limits: Bound its run.
             session: Of the run around it.
-            given: The context of the run around it.
+            outer_context: The context of the run around it.
             config: Names the session and the place of its run, see `metadata_inside`.
         """
         self._executor, self._config = executor, config
         self._ours = executor.context_schema is Context
         self._limits = limits
-        self._context = context_inside(given, limits, session.settings)
+        self._context = context_inside(outer_context, limits, session.settings)
         self._messages = list(messages)
         self._values: dict[str, Any] = {"messages": self._messages}
         self.written_files = WrittenFiles(session.workspace)
@@ -124,9 +124,9 @@ def metadata_inside(around: RunnableConfig, worker: str, place: str) -> dict[str
     return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
 
 
-def context_inside(given: Any, limits: StepLimits, settings: Settings) -> Context:
+def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -> Context:
     """Return the context of a run inside another one: that one's, within limits of its own."""
-    context = given if isinstance(given, Context) else Context()
+    context = outer_context if isinstance(outer_context, Context) else Context()
     return replace(
         context,
         workspace=str(settings.workspace),

@@ -1,8 +1,8 @@
 """The limits of a run and of a tool call, and what ends when one is reached or the run is stopped.
 
 `reached_limit` is asked before each model call. `limit_call` decides how long one tool call may
-take. `unless_stopped` and `pause` abandon calls without effects, and waits, when the run is asked
-to stop.
+take. `unless_stopped` and `sleep_unless_stopped` abandon calls without effects, and waits, when the
+run is asked to stop.
 """
 
 import asyncio
@@ -247,7 +247,7 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
     return call.result()
 
 
-async def pause(seconds: float) -> None:
+async def sleep_unless_stopped(seconds: float) -> None:
     """Sleep, unless the run is asked to stop.
 
     Raises:

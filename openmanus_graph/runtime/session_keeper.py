@@ -22,9 +22,9 @@ from openmanus_graph.runtime.run_locations import (
 from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of, run_observer
 from openmanus_graph.runtime.session_registry import (
     WORKER_KEY,
+    observed_run,
     register_run,
     release_run,
-    thread_of,
 )
 from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
@@ -149,7 +149,7 @@ def graph_node(node: N) -> N:
 def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
     """Return a stream writer that also passes the graph's events to the observer."""
     config, observer = get_config(), run_observer()
-    run_and_thread, plan_step = thread_of(config), plan_step_of(config)
+    run_and_thread, plan_step = observed_run(config), plan_step_of(config)
 
     def write(event: Any) -> None:
         runtime.stream_writer(event)

@@ -152,7 +152,7 @@ def is_answered(config: RunnableConfig) -> bool:
     return location is None or location.answered
 
 
-def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
+def observed_run(config: RunnableConfig) -> tuple[str, str] | None:
     """Return run and thread of a node, if the run is reported to the observer; else None."""
     location = location_of(config)
     entry = _entries.get(location.key.partition(WORKER_SEPARATOR)[0])

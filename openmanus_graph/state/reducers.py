@@ -9,8 +9,6 @@ from langgraph.checkpoint.base import PendingWrite
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]
 from typing_extensions import TypedDict, override
 
-__all__ = ["DeltaChannel", "merge_messages"]
-
 merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise than the channel asks
 
 

@@ -81,7 +81,7 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
     message = task_message(call, task, files or [], runtime.state.get("messages", []))
     name = f"{agent}-{call.key[:NAME_CHARS]}"
     metadata = {**metadata_inside(helpers.config, name, name), DEPTH_KEY: depth + 1}
-    run = HelperRun(executor, message, call, given=runtime.context, metadata=metadata)
+    run = HelperRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
@@ -98,7 +98,7 @@ class HelperRun:
         message: HumanMessage,
         call: CallRuntime,
         *,
-        given: Any,
+        outer_context: Any,
         metadata: Mapping[str, Any],
     ) -> None:
         self._session, self._call = call.session, call
@@ -108,7 +108,7 @@ class HelperRun:
         inside: RunnableConfig = {**self._helpers.config}
         inside["metadata"] = {**inside.get("metadata", {}), **metadata}
         self._run = ExecutorRun(
-            executor, [message], limits, call.session, given=given, config=inside
+            executor, [message], limits, call.session, outer_context=outer_context, config=inside
         )
 
     async def observe(self, name: str, agent: str) -> Observation:
