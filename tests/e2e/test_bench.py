@@ -7,6 +7,7 @@ import pytest
 from tests.support.limits import BACKSTOP_S
 
 
+@pytest.mark.exhaustive
 def test_the_bench_prints_a_table_of_figures() -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--only", "run", "tools"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)

@@ -107,6 +107,7 @@ def test_a_private_address_is_refused_unless_allowed(
     assert "--allow-host" in ended["output"]
 
 
+@pytest.mark.exhaustive
 def test_an_approved_address_is_opened_in_a_new_process(
     cli: Cli, model: OpenAIServer, corner_shop: Shop
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_run_that_its_limit_stopped_is_still_logged_in_and_at_the_page(
     assert "s3cr3t-c00kie" not in stopped.stdout + stopped.stderr + resumed.stdout + resumed.stderr
 
 
+@pytest.mark.exhaustive
 def test_of_a_browser_whose_kept_state_is_damaged_the_model_is_told_what_is_lost(
     cli: Cli, model: OpenAIServer
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 
 import pandas
+import pytest
 
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from tests.support.charts import ink
@@ -29,6 +30,7 @@ def test_the_demo_finishes_with_its_files_and_is_a_thread(bare_cli: Cli) -> None
     assert (exported.code, "penguins" in exported.stdout) == (0, True)
 
 
+@pytest.mark.exhaustive
 def test_the_demo_of_a_plan_joins_its_branches_and_delivers_charts(bare_cli: Cli) -> None:
     done = bare_cli.run("demo", "--plan", "--json", "--workspace", "files")
     assert (done.code, done.final["status"]) == (0, "finished")

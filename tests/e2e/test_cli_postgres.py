@@ -223,6 +223,7 @@ def test_a_killed_worker_of_this_machine_is_not_waited_for(
     assert (done.code, done.final["answer"]) == (0, "Finished.")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("real_start")  # the clock jumps from the interpreter's start
 def test_a_clock_that_jumps_loses_no_lease(
     cli: Cli, model: OpenAIServer, postgres: Postgres

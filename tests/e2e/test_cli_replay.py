@@ -33,7 +33,7 @@ def test_a_replay_reaches_no_model_and_shows_what_would_be_sent_otherwise(
     assert (cli.cwd / "workspace" / "t" / "log").read_text() == "one\n"
 
 
-@pytest.mark.parametrize("plan", [(), ("--plan",)])
+@pytest.mark.parametrize("plan", [(), pytest.param(("--plan",), marks=pytest.mark.exhaustive)])
 def test_a_demo_is_the_same_on_another_path_and_another_machine(
     cli: Cli, tmp_path: Path, plan: tuple[str, ...]
 ) -> None:

@@ -11,6 +11,7 @@ from tests.support.cli import KEY, OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
@@ -258,7 +259,7 @@ def test_the_command_that_goes_on_after_a_large_budget_works(cli: Cli, model: Op
     assert cli.run(*command).stdout == "All is spent.\n"
 
 
-@pytest.mark.parametrize("redirected", ["--json", "2>&1"])
+@pytest.mark.parametrize("redirected", sampled(["--json", "2>&1"], 1, "readers"))
 def test_a_reader_that_goes_away_does_not_break_the_run(
     cli: Cli, model: OpenAIServer, redirected: str
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from playwright.async_api import Dialog, Request, async_playwright
 
 from openmanus_graph.backends.browser.launch import LaunchSettings, start_browser
@@ -72,6 +73,7 @@ class Analyst:
         return Reply(f"Seen: {results[1]}")
 
 
+@pytest.mark.exhaustive
 async def test_a_plan_draws_the_demo_data_by_the_specialist(cli: Cli, model: OpenAIServer) -> None:
     with resources.as_file(resources.files("openmanus_graph.demo")) as folder:
         data = folder / "penguins-raw.csv"

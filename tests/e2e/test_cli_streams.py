@@ -12,6 +12,7 @@ from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 from tests.support.zygote import Zygote
 
 ANSWER = "It is done."
@@ -44,7 +45,7 @@ def with_streams(zygote: Zygote, cli: Cli, line: str, out: int, err: int) -> int
     return zygote.start(line.split(), cwd=cli.cwd, env=cli.env, out=out, err=err).wait(BACKSTOP_S)
 
 
-@pytest.mark.parametrize("redirect", ["2>&-", "<&-", "2>&- <&-"])
+@pytest.mark.parametrize("redirect", sampled(["2>&-", "<&-", "2>&- <&-"], 1, "closed"))
 def test_a_closed_stream_that_is_not_needed_changes_nothing(
     cli: Cli, model: OpenAIServer, redirect: str
 ) -> None:
@@ -54,7 +55,7 @@ def test_a_closed_stream_that_is_not_needed_changes_nothing(
     assert [m["content"] for m in model.requests[1].messages if m["role"] == "tool"] == ["x\ny"]
 
 
-@pytest.mark.parametrize("form", ["run go", "run go --json", "chat"])
+@pytest.mark.parametrize("form", sampled(["run go", "run go --json", "chat"], 1, "no stdout"))
 def test_a_closed_stdout_is_refused_before_anything_is_paid(
     cli: Cli, model: OpenAIServer, form: str
 ) -> None:
@@ -72,7 +73,7 @@ def test_a_task_from_a_closed_stdin_is_empty(cli: Cli) -> None:
     assert "The task is empty" in done.stderr
 
 
-@pytest.mark.parametrize("form", ["", "--json", "--quiet"])
+@pytest.mark.parametrize("form", sampled(["", "--json", "--quiet"], 1, "answer"))
 def test_an_answer_that_cannot_be_written_is_said_and_kept(
     cli: Cli, model: OpenAIServer, zygote: Zygote, form: str
 ) -> None:
@@ -93,7 +94,7 @@ def test_an_answer_that_cannot_be_written_is_said_and_kept(
     assert [(row["id"], row["status"]) for row in rows] == [("t", "finished")]
 
 
-@pytest.mark.parametrize("form", ["", "--json", "--quiet"])
+@pytest.mark.parametrize("form", sampled(["", "--json", "--quiet"], 1, "progress"))
 def test_progress_that_cannot_be_written_does_not_cost_the_answer(
     cli: Cli, model: OpenAIServer, zygote: Zygote, form: str
 ) -> None:
@@ -112,7 +113,9 @@ def test_progress_that_cannot_be_written_does_not_cost_the_answer(
         assert written == f"{ANSWER}\n"
 
 
-@pytest.mark.parametrize("command", ["--help", "threads", "show t", "export t", "fork t"])
+@pytest.mark.parametrize(
+    "command", sampled(["--help", "threads", "show t", "export t", "fork t"], 2, "full")
+)
 def test_output_of_any_command_that_cannot_be_written_is_exit_1(
     cli: Cli, model: OpenAIServer, zygote: Zygote, command: str
 ) -> None:
@@ -129,7 +132,9 @@ def test_output_of_any_command_that_cannot_be_written_is_exit_1(
     assert "Exception ignored" not in said
 
 
-@pytest.mark.parametrize("command", [RUN, f"{RUN} --json", f"{RUN} --quiet", "show t", "threads"])
+@pytest.mark.parametrize(
+    "command", sampled([RUN, f"{RUN} --json", f"{RUN} --quiet", "show t", "threads"], 2, "readers")
+)
 def test_readers_that_went_away_are_no_fault(
     cli: Cli, model: OpenAIServer, zygote: Zygote, command: str
 ) -> None:
@@ -157,7 +162,9 @@ def test_head_takes_the_first_line_and_the_run_ends_well(cli: Cli, model: OpenAI
     assert (done.code, json.loads(done.stdout)["type"]) == (0, "run_start")
 
 
-@pytest.mark.parametrize("command", ["run go", "plan go --json", "trust"])
+@pytest.mark.parametrize(
+    "command", sampled(["run go", "plan go --json", "trust"], 1, "folder gone")
+)
 def test_a_working_folder_that_is_gone_is_said_in_one_sentence(
     cli: Cli, model: OpenAIServer, command: str
 ) -> None:

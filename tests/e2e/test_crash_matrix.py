@@ -76,6 +76,7 @@ def second_kill(drawn: random.Random) -> Kill:
     return Kill(drawn.randint(1, 9), whole=drawn.random() < 0.5)
 
 
+@pytest.mark.exhaustive
 def test_killed_after_events_of_different_kinds(undisturbed: Ordeal, tmp_path: Path) -> None:
     drawn = chance("events")
     places: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -118,6 +119,7 @@ def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path) -> None:
     see_through_all(random_moments(FEW_MOMENTS), tmp_path, undisturbed)
 
 
+@pytest.mark.exhaustive
 def test_killed_with_everything_in_postgresql(
     undisturbed: Ordeal, tmp_path: Path, postgres: Postgres
 ) -> None:

@@ -401,6 +401,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.exhaustive
 def test_an_app_with_a_checkpointer_of_its_own(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(call_for("b1"), call_for("r1"))), Reply("Done."))
     bring_tool(cli)

@@ -54,6 +54,7 @@ def pid_in(answer: str) -> str:
     return answer.partition(" pid ")[2].split()[0]
 
 
+@pytest.mark.exhaustive
 def test_what_an_agent_holds_open_stays_the_parents(tmp_path: Path) -> None:
     with serving() as site:
         found = fork("tools", tmp_path / "work", SITE=site)

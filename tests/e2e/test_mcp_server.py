@@ -483,6 +483,7 @@ async def test_a_cancelled_task_stops_its_tools(
 LISTING = ("--method", "tools/list")
 
 
+@pytest.mark.exhaustive
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
     bare_cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}

@@ -361,6 +361,7 @@ def test_threads_are_searched_opened_and_deleted(at: Desk, tab: Tab) -> None:
     expect(threads).to_have_count(1)
 
 
+@pytest.mark.exhaustive
 def test_the_desktop_of_the_agent_is_seen(at: Desk, tab: Tab) -> None:
     look = Call("computer_use", {"action": "screenshot"})
     at.model.add(Reply(calls=(look,)), Reply(text="Seen."))

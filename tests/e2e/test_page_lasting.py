@@ -86,6 +86,7 @@ def test_a_reload_in_the_middle_loses_nothing_and_doubles_nothing(at: Desk, tab:
     expect(tab.page.locator(".row-task")).to_have_count(1)
 
 
+@pytest.mark.exhaustive
 def test_a_second_tab_sees_the_same_and_may_answer(at: Desk, tab: Tab) -> None:
     at.model.add(Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)), Reply(text="Gone on."))
     thread = tab.start("Ask me.")
@@ -159,6 +160,7 @@ def test_a_thread_of_the_terminal_is_shown_and_goes_on_there(
     expect(tab.page.get_by_role("textbox", name="Next message")).to_be_hidden()
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_threads_are_listed_as_far_as_one_scrolls(at: Desk, tab: Tab) -> None:
     box = tab.page.locator(".thread-list")
     expect(box.locator(".thread").first).to_be_visible()
@@ -186,6 +188,7 @@ def _listed(tab: Tab) -> int:
     return int(rows.first.get_attribute("aria-setsize") or 0)
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:
     tab.open(LONG)
     tab.until("Finished")

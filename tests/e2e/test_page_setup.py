@@ -72,6 +72,7 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
     assert holding == []
 
 
+@pytest.mark.exhaustive
 def test_the_demo_is_watched_without_a_key(bare: Served, browser: Browser) -> None:
     tab = Tab(browser, bare).open()
     tab.page.get_by_role("button", name="Watch the demo").click()

@@ -99,6 +99,7 @@ def test_a_person_logs_in_and_the_agent_learns_only_that_it_is_done(
     tab.close()
 
 
+@pytest.mark.exhaustive
 def test_one_person_at_a_time_and_another_one_may_take_it(at: Desk, site: LoginSite) -> None:
     first = begin(at, site)
     take(first, "Log in")
@@ -128,6 +129,7 @@ def test_one_person_at_a_time_and_another_one_may_take_it(at: Desk, site: LoginS
     first.close()
 
 
+@pytest.mark.exhaustive
 def test_the_browser_of_a_plans_step_is_the_one_that_is_taken_over(
     at: Desk, site: LoginSite
 ) -> None:
@@ -177,6 +179,7 @@ def test_of_two_who_begin_at_once_one_has_it(at: Desk, site: LoginSite) -> None:
     tab.close()
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_ends_leaves_the_browser_to_the_person_and_a_deletion_takes_it(
     at: Desk, site: LoginSite
 ) -> None:
@@ -220,6 +223,7 @@ def test_the_agent_waits_while_a_person_has_the_browser_and_a_stopped_run_leaves
     tab.close()
 
 
+@pytest.mark.exhaustive
 def test_it_works_on_a_phone_by_the_link_that_the_terminal_printed(
     at: Desk, site: LoginSite
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_running_call_shows_what_it_has_written_by_now(at: Desk, tab: Tab) -> 
     tab.until("Finished")
 
 
+@pytest.mark.exhaustive
 def test_a_thread_is_saved_as_markdown(at: Desk, tab: Tab) -> None:
     at.model.add(Reply(text="It is **bold**."))
     thread = tab.start("Be bold.")

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.cli import Cli, Result
 from tests.support.disk import small_disk
 from tests.support.openai_script import Call, Reply
@@ -73,6 +75,7 @@ def test_a_disk_full_of_snapshots_fails_no_run_and_is_named_when_going_back(
         assert (cli.workspace / "a").read_text() == "two\n"
 
 
+@pytest.mark.exhaustive
 def test_a_workspace_of_another_user_is_turned_back_as_far_as_its_rights_go(
     cli: Cli, model: OpenAIServer
 ) -> None:

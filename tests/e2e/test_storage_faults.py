@@ -237,6 +237,7 @@ def test_a_home_that_vanishes_ends_the_run(cli: Cli, model: OpenAIServer) -> Non
     resume(cli, model)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("real_start")  # the clock jumps from the interpreter's start
 def test_a_clock_that_jumps_ends_nothing_and_hides_nothing(cli: Cli, model: OpenAIServer) -> None:
     folder = str(Path(__file__).parent.parent / "support" / "jumping_clock")

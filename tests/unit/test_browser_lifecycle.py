@@ -191,6 +191,7 @@ async def test_browser_that_dies_in_the_middle_of_typing(use: Browsing) -> None:
         assert "Ada" not in await use("get_state")
 
 
+@pytest.mark.exhaustive
 async def test_driver_that_is_killed_is_started_again(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/plain")
     (driver,) = drivers()
@@ -316,6 +317,7 @@ async def test_profile_keeps_logins_and_is_used_by_one(tmp_path: Path, awkward: 
         assert "login=ada" in await third("go_to_url", url=f"{awkward}/cookie")
 
 
+@pytest.mark.exhaustive
 async def test_other_settings_open_another_browser(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/plain")
     use.configure(browser=BrowserSettings(extra_chromium_args=("--lang=de",)))
@@ -324,6 +326,7 @@ async def test_other_settings_open_another_browser(use: Browsing, awkward: str) 
     assert "Plain page" in seen
 
 
+@pytest.mark.exhaustive
 async def test_logins_stay_in_their_profile_when_another_is_set(
     tmp_path: Path, awkward: str
 ) -> None:
