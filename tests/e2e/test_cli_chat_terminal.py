@@ -272,7 +272,7 @@ def test_without_colours_none_are_written(cli: Cli, model: OpenAIServer) -> None
     with Terminal(cli, "run", "x", env={"NO_COLOR": "1"}) as terminal:
         assert terminal.finish() == 0
         assert not COLOUR.search(terminal.raw)
-        assert "✓ write a.py, 1 lines" in terminal.screen
+        assert "✓ write a.py, 1 line" in terminal.screen
     model.add(Reply("`code`"))
     with Terminal(cli, "run", "x") as terminal:
         assert terminal.finish() == 0

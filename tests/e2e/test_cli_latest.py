@@ -22,6 +22,26 @@ def test_the_latest_thread_goes_on_without_its_id(cli: Cli, model: OpenAIServer)
     assert cli.run("show").stdout.startswith("# Thread new\n")
 
 
+def test_a_chat_says_which_thread_it_goes_on_with_and_what_is_open_in_it(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(ASK, Reply("Blue."))
+    assert cli.run("run", "paint\nit \x1b[2J", "--thread", "new").code == 4
+    with Terminal(cli, "chat", "--continue") as terminal:
+        terminal.see("Thread new, waiting: paint it [2J It waits for you: /resume asks again")
+        terminal.see("/help lists the commands.")
+        terminal.type("/resume\r")
+        terminal.see("? Which?")
+        terminal.type("blue\r")
+        terminal.see("Blue.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    with Terminal(cli, "chat", "--continue") as terminal:
+        terminal.see("Thread new, finished: paint it [2J\n")
+        terminal.type("/exit\r")
+        terminal.finish()
+
+
 def test_a_beginning_that_only_one_id_has_is_enough(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("a"), Reply("b"), Reply("c"), Reply("d"))
     for name in ("report-one", "report-two", "other"):

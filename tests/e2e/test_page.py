@@ -277,6 +277,12 @@ def test_a_very_long_text_that_is_pasted_goes_along_as_a_file(at: Desk, tab: Tab
     tab.sees("Read what I pasted.")
     expect(page.locator(".files li")).to_have_count(1)
     expect(page.locator(".files")).to_contain_text("pasted-")
+    told = str(at.model.requests[0].messages[-1]["content"])
+    assert re.fullmatch(
+        r"Read what I pasted\.\n\nFiles in the workspace: pasted-\d{14}\.txt", told
+    ), "the agent knows what came along"
+    expect(page.locator(".thread").first).to_contain_text("Read what I pasted.")
+    expect(page.locator(".thread").first).not_to_contain_text("pasted-")
 
 
 def test_files_are_uploaded_shown_and_downloaded(at: Desk, tab: Tab, tmp_path: Path) -> None:

@@ -27,11 +27,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def bare(tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A server with nothing configured."""
+    """A server with nothing configured, whose log holds as much as it can."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL"):
         monkeypatch.delenv(name, raising=False)
     env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    with Served(tmp_path / "work", env, zygote=zygote) as served:
+    options = ("--log-level", "DEBUG")
+    with Served(tmp_path / "work", env, options, zygote) as served:
         yield served
 
 

@@ -74,7 +74,8 @@ def _edit(args: Args) -> str:
             lines = f", lines {between[0]}-{between[1]}" if isinstance(between, list) else ""
             return f"look at {path}{lines}"
         case "create":
-            return f"write {path}, {len(str(args['file_text']).splitlines())} lines"
+            count = len(str(args["file_text"]).splitlines())
+            return f"write {path}, {count} line{'' if count == 1 else 's'}"
         case "str_replace":
             return f"edit {path}"
         case "insert":

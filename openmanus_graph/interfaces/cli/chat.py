@@ -68,11 +68,15 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
     from openmanus_graph.interfaces.cli.choose_view import make_view
     from openmanus_graph.interfaces.cli.editor import LineEditor
     from openmanus_graph.interfaces.cli.mentions import MessageCompleter
-    from openmanus_graph.interfaces.cli.slash_commands import PURPOSES, run_command
+    from openmanus_graph.interfaces.cli.safe_console import say
+    from openmanus_graph.interfaces.cli.slash_commands import PURPOSES, goes_on_with, run_command
+    from openmanus_graph.interfaces.service.threads import find_thread
     from openmanus_graph.runtime.session_registry import open_session
 
     taken = await asyncio.to_thread(take_thread, given, options)
     settings = await asyncio.to_thread(resolve_settings, to_context(taken[2]), taken[0])
+    if known := await asyncio.to_thread(find_thread, taken[0]):
+        say(goes_on_with(known))
     with make_view(output) as view:
         chat = ChatSession(taken, settings, ChatView(view))
         completer = MessageCompleter(PURPOSES, settings.workspace)

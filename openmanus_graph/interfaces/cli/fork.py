@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.table import Table
+from rich.text import Text
+
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
@@ -28,6 +31,7 @@ from openmanus_graph.config.resolve import (
     safe_name,
 )
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
@@ -119,12 +123,19 @@ async def _snapshot_at(thread: str, point: Point) -> tuple[str, str]:
 
 def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
     """Print the points; those without a description only as JSON."""
-    for point in points:
-        if as_json:
-            sys.stdout.write(json.dumps(dataclasses.asdict(point), ensure_ascii=False) + "\n")
-        elif point.what:
-            sys.stdout.write(printable(f"{point.number:>5}  {point.ts[:19]}  {point.what}") + "\n")
-    if points and not as_json:
+    for point in points if as_json else ():
+        sys.stdout.write(json.dumps(dataclasses.asdict(point), ensure_ascii=False) + "\n")
+    shown = [(f"{one.number:>5}", one.ts[:19], printable(one.what)) for one in points if one.what]
+    if as_json:
+        return
+    if sys.stdout.isatty():  # what is long goes on in its own column
+        rows = Table.grid(padding=(0, 2))
+        for row in shown:
+            rows.add_row(*map(Text, row))
+        SafeConsole(highlight=False).print(rows)
+    else:
+        sys.stdout.writelines(f"{'  '.join(row)}\n" for row in shown)
+    if points:
         sys.stderr.write(f"Begin anew after one: openmanus fork {shlex.quote(thread)} --at N\n")
 
 

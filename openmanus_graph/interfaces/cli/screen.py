@@ -22,6 +22,7 @@ from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.views import OUTPUT_LINES, TerminalView, label
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
+from openmanus_graph.runtime.workspace import shown as quoted_name
 
 REFRESH_S = 0.12
 DIFF_LINES = 40
@@ -228,7 +229,7 @@ class ScreenView(TerminalView):
             self.console.print(self.checklist.all_steps())
         self._line(f"[dim]{escape(self._bill(event))}[/]")
         for artifact in event["artifacts"]:
-            name = f"{printable(artifact['path'])} ({artifact['size']:,} bytes)"
+            name = f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)"
             self.console.print(Padding(Text(name), (0, 0, 0, 2)))
 
     def _bill(self, event: Mapping[str, Any]) -> str:

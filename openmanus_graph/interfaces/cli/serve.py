@@ -46,6 +46,7 @@ def serve(
     from openmanus_graph.interfaces.server.token import server_token, token_source
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
+    logging.getLogger("langgraph_api.timing.timer").setLevel(logging.ERROR)  # nor of a slow start
     config, address = server_config(), own_address(host, port)
     ready_arguments = (address, server_token(), token_source())
     printer = threading.Thread(

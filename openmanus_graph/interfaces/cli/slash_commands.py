@@ -7,6 +7,7 @@ from functools import partial
 from openmanus_graph.backends.files.folder_listing import list_folder
 from openmanus_graph.backends.models.build import model_name
 from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
@@ -26,8 +27,20 @@ from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.workspace import Workspace
 
 DIFF_LINES = 1_000
+SHOWN_TITLE_CHARS = 100
 OPEN = ("waiting", "stopped", "cancelled", "failed", "running")
 """Statuses of threads that can be resumed."""
+
+
+def goes_on_with(known: Thread) -> str:
+    """Say which thread a chat goes on with, and what is open in it.
+
+    A question that waits is not asked by itself: the person may have come to say something else.
+    """
+    title = " ".join((known.title or known.task).split())[:SHOWN_TITLE_CHARS]
+    hints = dict.fromkeys(OPEN, " /resume goes on with what was begun.")
+    hints["waiting"] = " It waits for you: /resume asks again; a message leaves the question."
+    return f"Thread {known.id}, {known.status}: {title}{hints.get(known.status, '')}"
 
 
 async def run_command(typed: str, chat: ChatSession) -> None:

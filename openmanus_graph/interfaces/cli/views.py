@@ -17,6 +17,7 @@ from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.streams import write_out
 from openmanus_graph.planning.plan_view import is_plan_request
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.workspace import shown as quoted_name
 
 OUTPUT_LINES = 6
 _REPLIES = {
@@ -188,7 +189,7 @@ class TerminalView:
         table.add_row("cost", f"${usage['cost_usd']:.4f}")
         table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
         for index, artifact in enumerate(event["artifacts"]):
-            name = Text(f"{printable(artifact['path'])} ({artifact['size']:,} bytes)")
+            name = Text(f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)")
             table.add_row("" if index else "files", name)
         self.console.print(table)
 

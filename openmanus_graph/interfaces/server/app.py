@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 
 from fastapi import FastAPI
@@ -25,6 +26,9 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             adding_questions.cancel()
 
 
+# The server's own log of whole requests, at DEBUG: keys of the form, and what a person types into a
+# browser that he took over.
+logging.getLogger("asgi").setLevel(logging.INFO)
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = build_app(get_assistant_id, lifespan)
 

@@ -18,6 +18,7 @@ from openmanus_graph.interfaces.server.admission import Refused, admit
 from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.store import Store, graph_of, state_of, store
 from openmanus_graph.interfaces.server.threads import is_startable, require_thread
+from openmanus_graph.interfaces.service.run_setup import name_files
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0
@@ -32,6 +33,9 @@ class RunRequest(BaseModel):
     agent: str | None = None
     message: str | None = None
     images: list[str] = []
+    """Pictures in the workspace that the model is shown with the message."""
+    files: list[str] = []
+    """Files in the workspace that came with the message, which names them to the model."""
     answers: dict[str, Any] | None = None
     resume: bool = False
     checkpoint_id: str | None = None
@@ -97,6 +101,8 @@ class Interjection(BaseModel):
     """A message to a running agent."""
 
     text: str
+    files: list[str] = []
+    """As in `RunRequest`."""
 
 
 @router.post("/steer", status_code=202)
@@ -106,8 +112,9 @@ async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
-    interjection_id = await tell(thread, interjection.text)
-    journal.add(thread, "", "", {"type": "steer", "text": interjection.text, "id": interjection_id})
+    text = name_files(interjection.text, interjection.files)
+    interjection_id = await tell(thread, text)
+    journal.add(thread, "", "", {"type": "steer", "text": text, "id": interjection_id})
     return {"id": interjection_id}
 
 
@@ -141,7 +148,8 @@ async def _payload(thread: str, known: Thread | None, request: RunRequest) -> di
         if not request.message.strip():
             raise Refused(422, "The message is empty.")
         extra = {"additional_kwargs": {"images": request.images}} if request.images else {}
-        message = {"type": "human", "id": str(uuid.uuid4()), "content": request.message, **extra}
+        text = name_files(request.message, request.files)
+        message = {"type": "human", "id": str(uuid.uuid4()), "content": text, **extra}
         return {"input": {"messages": [message]}}
     if request.checkpoint_id is not None:
         return {"input": None}

@@ -77,7 +77,7 @@ export const thread = (id) => ask("GET", at(id));
 export const deleteThread = (id) => ask("DELETE", at(id));
 export const startRun = (id, body) => ask("POST", at(id, "/runs"), body);
 export const stop = (id) => ask("POST", at(id, "/stop"), {});
-export const steer = (id, text) => ask("POST", at(id, "/steer"), { text });
+export const steer = (id, text, files) => ask("POST", at(id, "/steer"), { text, files });
 export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
 export const changes = (id, before, after) => ask("GET", at(id, `/changes?${new URLSearchParams({ before, after })}`));
 export const files = (id) => ask("GET", at(id, "/files"));

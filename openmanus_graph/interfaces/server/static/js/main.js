@@ -77,7 +77,8 @@ const composer = createComposer({
   start: (text, agent, context) => startTask(text, agent, context),
   steer: async (text) => {
     try {
-      await api.steer(session.id, text);
+      await api.steer(session.id, text, paths(await uploads.settled()));
+      uploads.clear();
       announcer.say(t("Your correction will be read at the next step"));
     } catch (error) {
       if (error.status !== 409) throw error;
@@ -108,11 +109,13 @@ async function sendAnswers(to, answers) {
   }
 }
 
+const paths = (stored) => stored.map((file) => file.path);
+
 async function startTask(text, agent, context) {
   const stored = await uploads.settled();
-  const images = stored.filter((file) => file.view === "image").map((file) => file.path);
+  const images = paths(stored.filter((file) => file.view === "image"));
   const id = session?.id ?? draft ?? (await api.createThread());
-  await api.startRun(id, { agent, message: text, context, ...(images.length ? { images } : {}) });
+  await api.startRun(id, { agent, message: text, context, images, files: paths(stored) });
   uploads.clear();
   if (session?.id !== id) openThread(id);
   timeline.toEnd();

@@ -91,13 +91,13 @@ const BLOCKS = {
   code: (token, c) => codeBlock(token.text, token.lang ?? "", c.growing),
   blockquote: (one, c) => h("blockquote", {}, blocks(one.tokens, c)),
   list: (one, c) => {
-    const list = h(one.ordered ? "ol" : "ul", {}, one.items.map((item) => listItem(item, c)));
+    const list = h(one.ordered ? "ol" : "ul", { dir: "auto" }, one.items.map((item) => listItem(item, c)));
     if (one.ordered && Number.isInteger(one.start) && one.start !== 1) list.start = one.start;
     return list;
   },
   table: (one, c) =>
     h("div.table", { tabIndex: 0, role: "group", aria: { label: t("Table") } },
-      h("table", {},
+      h("table", { dir: "auto" },
         h("thead", {}, h("tr", {}, one.header.map((cell) => tableCell("th", cell, c)))),
         h("tbody", {}, one.rows.map((row) => h("tr", {}, row.map((cell) => tableCell("td", cell, c))))))),
 };

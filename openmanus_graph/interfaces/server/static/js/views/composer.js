@@ -19,7 +19,7 @@ const DRAFT = "openmanus_draft"; // what was being written when the page is load
  */
 export function createComposer(actions) {
   const options = createOptions(actions.setUp);
-  const message = h("textarea", { id: "message", rows: 2, on: {
+  const message = h("textarea", { id: "message", rows: 2, dir: "auto", on: {
     input: () => grow(),
     paste: (event) => pasteLong(event),
     keydown: (event) => {

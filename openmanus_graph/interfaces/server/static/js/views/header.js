@@ -11,6 +11,7 @@ export function createHeader(actions) {
   const rename = button("", actions.rename, { kind: "icon quiet small", iconName: "pencil", title: t("Rename the thread"), hidden: true });
   const exporting = button("", actions.export, { kind: "icon quiet", iconName: "download", title: t("Save the thread as Markdown"), hidden: true });
   const other = Object.keys(LANGUAGES).find((code) => code !== language);
+  const mark = { en: "EN", zh: "中" }[other];
   const shownModel = h("span.model.muted", { title: t("The model of the last run") });
   const dot = h("span.dot.new", { aria: { hidden: "true" } });
   const word = h("span", {}, "");
@@ -23,7 +24,7 @@ export function createHeader(actions) {
     h("div.bar-row", {}, h("div.bar-title", {}, title, rename),
     h("div.bar-tools", {}, stop, exporting,
     h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
-      aria: { label: LANGUAGES[other] }, on: { click: () => actions.language(other) } }, { en: "EN", zh: "中" }[other]),
+      aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
     button("", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
     button("", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
