@@ -220,7 +220,11 @@ class _Requests:
             text = f"The conversation is longer than {model_name(chosen)} takes."
             raise ModelError("context_length", text)
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
-        cost, _ = await asyncio.to_thread(_priced, expected, chosen, settings)
+        priced = partial(_priced, expected, chosen, settings)
+        if self._session.find_cached(_priced) is None:  # the first one may load the list of prices
+            self._session.cached(_priced, lambda: True)
+            await asyncio.to_thread(priced)
+        cost, _ = priced()
         self._next_call = replace(self._next_call, usage=cost)
         if self._call.says_what_is_left:
             self._call = _with_what_is_left(self._call, self._next_call, settings)

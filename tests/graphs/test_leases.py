@@ -26,7 +26,7 @@ from openmanus_graph.backends.persistence.leases import (
     take_lease,
 )
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
-from openmanus_graph.backends.persistence.postgres import WORKERS, PostgresDatabase
+from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.failures import RunError
@@ -111,7 +111,7 @@ async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
     let_expire(ours)
     take_lease(theirs, "t", LONG_S, "run")
     busy = threading.Event()
-    waiting = [asyncio.ensure_future(ours.do(busy.wait)) for _ in range(WORKERS)]
+    waiting = asyncio.ensure_future(ours.write(busy.wait, "another"))
     update = "UPDATE threads SET status = 'finished'"
     late = asyncio.ensure_future(ours.arun(update, worker_of="t"))
     await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
     await asyncio.sleep(0)
     busy.set()
     await giving
-    await asyncio.gather(*waiting)
+    await waiting
     assert theirs.run("SELECT status FROM threads") == [("running",)]
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
 

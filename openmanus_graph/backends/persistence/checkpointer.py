@@ -71,6 +71,15 @@ class Checkpointer(BaseCheckpointSaver[str]):
         """Run a blocking job in a thread of the database."""
         raise NotImplementedError
 
+    async def write_of(self, thread: str, job: Callable[[], T]) -> T:
+        """Run a blocking job that writes for a thread, in one transaction with others.
+
+        Args:
+            thread: Its id.
+            job: It may run more than once.
+        """
+        raise NotImplementedError
+
     def namespaces(self, thread: str) -> list[str]:
         """Return where a thread has checkpoints. Blocks."""
         raise NotImplementedError
@@ -113,7 +122,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await self.off_loop(partial(self.put, config, checkpoint, metadata, new_versions))
+        put = partial(self.put, config, checkpoint, metadata, new_versions)
+        return await self.write_of(thread_of(config), put)
 
     @override
     async def aput_writes(
@@ -123,7 +133,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        await self.off_loop(partial(self.put_writes, config, writes, task_id, task_path))
+        put = partial(self.put_writes, config, writes, task_id, task_path)
+        await self.write_of(thread_of(config), put)
 
     async def acopy_line(self, thread: str, checkpoint: str, new: str) -> None:
         """Copy a checkpoint of a thread, and those before it, to a new thread; all or nothing."""
@@ -162,6 +173,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     async def _read(self, read: Callable[[], T]) -> T:
         return await self.off_loop(partial(undamaged, read, self.database_errors))
+
+
+def thread_of(config: RunnableConfig) -> str:
+    """Return the thread that is written for."""
+    return str(config.get("configurable", {})["thread_id"])
 
 
 def undamaged(

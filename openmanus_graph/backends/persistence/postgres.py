@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -24,13 +24,13 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
-from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.backends.persistence.worker import Worker, Write
 from openmanus_graph.state.database_url import DatabaseUrl
 
 MAX_CONNECTIONS = 8
 """Of one process. A statement takes less than a millisecond of one."""
-WORKERS = 4
-"""Threads that wait for the server in place of the event loop."""
+READERS = 3
+"""Threads that wait for the server in place of the event loop, beside the one that writes."""
 WAIT_S = 10.0
 """How long a server that restarts, or is full of connections, is waited for."""
 _SCHEMA = "openmanus"
@@ -44,8 +44,13 @@ _LEASE_LOST = "OML01"
 _CONNECTION_CLASSES = ("08", "57P")
 """SQLSTATEs of connections that the server ends or refuses."""
 
+_REQUIRE_LEASES = """
+    SELECT require_lease(thread, token)
+    FROM unnest(%s::text[], %s::bigint[]) AS held(thread, token)
+"""
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
 # Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
@@ -60,8 +65,11 @@ class PostgresDatabase:
     def __init__(self, url: DatabaseUrl) -> None:
         """Connect, and bring the tables up to date. Blocks."""
         self._url = url
-        self._workers = [Worker(f"{url} {number}") for number in range(WORKERS)]
-        self._turns = itertools.cycle(self._workers)
+        self._writer = Worker(f"{url} writer", self._commit)
+        self._readers = [Worker(f"{url} {number}") for number in range(READERS)]
+        self._turns = itertools.cycle(self._readers)
+        self._group = threading.local()
+        """`connection` is the one on which this OS thread writes a group."""
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
         self.tokens: dict[str, int] = {}
@@ -83,7 +91,7 @@ class PostgresDatabase:
             opened = self.connection() if worker_of is None else self.writing(worker_of)
             with opened as connection:
                 cursor = connection.execute(_translated(statement), _storable(values))
-            return cursor.fetchall() if cursor.description else []
+            return _rows(cursor)
 
         return self.repeated(execute)
 
@@ -103,15 +111,26 @@ class PostgresDatabase:
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        return await self.do(lambda: self.run(statement, values, worker_of=worker_of))
 
-    async def do(self, job: Callable[[], T]) -> T:
+        def execute() -> Callable[[], list[tuple[Any, ...]]]:
+            with self.writing(worker_of) as connection:
+                return partial(_rows, connection.execute(_translated(statement), _storable(values)))
+
+        rows: list[tuple[Any, ...]] = await self._writer.write(Write(execute, worker_of))
+        return rows
+
+    async def read(self, job: Callable[[], T]) -> T:
         """Run a job that blocks off the event loop, also if the caller is cancelled."""
         return await next(self._turns).do(job)
 
+    async def write(self, job: Callable[[], T], worker_of: str) -> T:
+        """Run a job that takes a connection by `writing`, in one transaction with others."""
+        answer: T = await self._writer.write(Write.of(job, worker_of))
+        return answer
+
     def settle(self) -> None:
         """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""
-        for worker in self._workers:
+        for worker in (self._writer, *self._readers):
             worker.settle()
 
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
@@ -123,22 +142,47 @@ class PostgresDatabase:
         """Take a connection to write with: what it executes is one transaction, and one way there.
 
         Rows can be fetched when it is over. Where this process holds the lease of `worker_of`,
-        all fails if another worker has it by now.
+        all fails if another worker has it by now. Within a group it is the group's transaction.
 
         Raises:
             LeaseLostError: Another worker has it.
         """
-        token = None if worker_of is None else self.tokens.get(worker_of)
+        shared: Connection | None = getattr(self._group, "connection", None)
+        if shared is not None:
+            yield shared
+            return
+        with self._transaction([worker_of]) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _transaction(self, workers_of: Sequence[str | None]) -> Generator[Connection]:
+        """Begin a transaction that fails if the lease of one of the threads was lost."""
+        held = {one: self.tokens.get(one) for one in workers_of if one is not None}
+        threads = sorted(one for one, token in held.items() if token is not None)
         try:
             # PostgreSQL makes a transaction of what comes before the pipeline's one Sync.
             with self.connection() as connection, connection.pipeline():
-                if token is not None:
-                    connection.execute("SELECT require_lease(%s, %s)", (worker_of, token))
+                if threads:
+                    connection.execute(_REQUIRE_LEASES, (threads, [held[one] for one in threads]))
                 yield connection
         except psycopg.DatabaseError as error:
             if error.sqlstate == _LEASE_LOST:
-                raise LeaseLostError(str(worker_of)) from None
+                raise LeaseLostError(", ".join(threads)) from None
             raise
+
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+        """Execute writes in one transaction, and return their answers. Blocks."""
+
+        def execute() -> list[Any]:
+            with self._transaction([write.thread for write in writes]) as connection:
+                self._group.connection = connection
+                try:
+                    answers = [write.execute() for write in writes]
+                finally:
+                    self._group.connection = None
+            return [answer() for answer in answers]
+
+        return self.repeated(execute)
 
     def repeated(self, job: Callable[[], T]) -> T:
         """Run a job that takes connections, once more if one was lost. Blocks.
@@ -166,7 +210,7 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """Close all connections. Blocks."""
-        for worker in self._workers:
+        for worker in (self._writer, *self._readers):
             worker.close()
         with self._lock:
             if self._pool is not None:
@@ -302,6 +346,10 @@ def _checkpoints_version(connection: Connection, place: str) -> int | None:
 def _translated(statement: str) -> bytes:
     """Return a statement with psycopg's placeholders; its types take no text put together."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+def _rows(cursor: Cursor) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description else []
 
 
 def _storable(values: Sequence[Any]) -> list[Any]:

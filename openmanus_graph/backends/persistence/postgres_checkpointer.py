@@ -16,7 +16,11 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpointer import CheckedSerializer, Checkpointer
+from openmanus_graph.backends.persistence.checkpointer import (
+    CheckedSerializer,
+    Checkpointer,
+    thread_of,
+)
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -68,7 +72,11 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
 
     @override
     async def off_loop(self, job: Callable[[], T]) -> T:
-        return await self._database.do(partial(self._database.repeated, job))
+        return await self._database.read(partial(self._database.repeated, job))
+
+    @override
+    async def write_of(self, thread: str, job: Callable[[], T]) -> T:
+        return await self._database.write(job, thread)
 
     @contextlib.contextmanager
     @override
@@ -106,7 +114,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.contextmanager
     def _worker_of(self, config: RunnableConfig) -> Generator[None]:
         """Fence what is written for a run's thread: LangGraph's methods hand on no thread."""
-        self._writer.thread = str(config.get("configurable", {})["thread_id"])
+        self._writer.thread = thread_of(config)
         try:
             yield
         finally:

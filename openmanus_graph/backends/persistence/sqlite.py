@@ -6,13 +6,14 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.persistence.schema import migrate_sqlite
-from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.backends.persistence.worker import Worker, Write
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
@@ -163,7 +164,9 @@ class SqliteDatabase:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Autocommit: one statement is one transaction, written when the call returns.
         self._connection = Connection(path, isolation_level=None)
-        self._worker = Worker(path.name)
+        self._worker = Worker(path.name, self._commit)
+        self._group = threading.local()
+        """`connection` is the one on which this OS thread writes a group."""
         try:
             with self._connection.lock, _schema_errors():
                 migrate(self._connection.get(), str(path))
@@ -187,18 +190,38 @@ class SqliteDatabase:
     ) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
         del worker_of
-        with self.connection() as connection, _transaction(connection):
+        with self.connection() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             connection.executemany(statement, rows)
 
     async def arun(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        return await self._worker.do(self.run, statement, values, worker_of=worker_of)
+        del worker_of
+        job = Write.of(partial(self.run, statement, values))
+        rows: list[tuple[Any, ...]] = await self._worker.write(job)
+        return rows
+
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+        """Execute writes in one transaction, and return their answers. Blocks."""
+        if len(writes) == 1:  # one statement, which may only read
+            return [writes[0].execute()()]
+        # Not "IMMEDIATE": some may only read, in a file that nobody may write.
+        with self.connection() as connection, _transaction(connection, "BEGIN"):
+            self._group.connection = connection
+            try:
+                answers = [write.execute() for write in writes]
+            finally:
+                self._group.connection = None
+        return [answer() for answer in answers]
 
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
-        """Take the connection, which waits for other threads' statements."""
+        """Take the connection, which waits for other threads' statements; or the group's."""
+        shared: sqlite3.Connection | None = getattr(self._group, "connection", None)
+        if shared is not None:
+            yield shared
+            return
         self._connection.check_place()
         with self._connection.lock, _schema_errors():
             yield self._connection.get()
@@ -210,8 +233,8 @@ class SqliteDatabase:
 
 
 @contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Generator[None]:
-    db.execute("BEGIN IMMEDIATE")
+def _transaction(db: sqlite3.Connection, begin: str) -> Generator[None]:
+    db.execute(begin)
     try:
         yield
         db.execute("COMMIT")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from openmanus_graph.backends.persistence.checkpointer import (
 )
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
-from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.backends.persistence.worker import Worker, Write
 from openmanus_graph.state.database_url import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
@@ -55,31 +56,60 @@ _COPIES = (
 class LeanSqliteSaver(Checkpointer, SqliteSaver):
     """LangGraph's saver on a connection of ours, with a thread of its own."""
 
-    def __init__(self, connection: Connection, worker: Worker) -> None:
+    def __init__(self, connection: Connection) -> None:
         with connection.lock:
             super().__init__(connection.get(), serde=CheckedSerializer())
         self.lock = connection.lock
-        self._connection, self._worker = connection, worker
+        self._connection = connection
+        self._worker = Worker(CHECKPOINTS, self._commit)
+        self._group = threading.local()
+        """`cursor` is the one by which this OS thread writes a group."""
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
         """Open the checkpoints of a database. sqlite3.Error if the file is damaged."""
-        worker = Worker(CHECKPOINTS)
+        saver = await asyncio.to_thread(cls._of_file, checkpoints_file(url))
         try:
-            connection = await worker.do(_connect, checkpoints_file(url))
-            try:
-                saver = cls(connection, worker)
-                await worker.do(undamaged, saver.setup)
-                yield saver
-            finally:
-                await asyncio.shield(worker.do(connection.close))
+            yield saver
         finally:
-            await asyncio.shield(asyncio.to_thread(worker.close))
+            await asyncio.shield(asyncio.to_thread(saver.close))
+
+    @classmethod
+    def _of_file(cls: type[S], path: Path) -> S:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = Connection(path)
+        try:
+            saver = cls(connection)
+            undamaged(saver.setup)
+        except BaseException:
+            connection.close()
+            raise
+        return saver
+
+    def close(self) -> None:
+        """Finish what was asked for, and close the file. Blocks."""
+        self._worker.close()
+        self._connection.close()
 
     @override
     async def off_loop(self, job: Callable[[], T]) -> T:
         return await self._worker.do(job)
+
+    @override
+    async def write_of(self, thread: str, job: Callable[[], T]) -> T:
+        answer: T = await self._worker.write(Write.of(job, thread))
+        return answer
+
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+        """Execute writes in one transaction, and return their answers. Blocks."""
+        with self.cursor() as cursor:
+            self._group.cursor = cursor
+            try:
+                answers = [write.execute() for write in writes]
+            finally:
+                self._group.cursor = None
+        return [answer() for answer in answers]
 
     @override
     def setup(self) -> None:
@@ -92,6 +122,10 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     @override
     def cursor(self, transaction: bool = True) -> Generator[sqlite3.Cursor]:
         """Write all or nothing: LangGraph's commits what was written before a failure."""
+        shared: sqlite3.Cursor | None = getattr(self._group, "cursor", None)
+        if shared is not None:
+            yield shared
+            return
         if transaction:
             self._connection.check_place()
         with self.lock:
@@ -152,11 +186,6 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
                     f" IN ({which})",
                     (json.dumps(list(run_ids)),),
                 )
-
-
-def _connect(path: Path) -> Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Connection(path)
 
 
 def checkpoints_file(url: DatabaseUrl) -> Path:
