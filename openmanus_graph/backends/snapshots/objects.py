@@ -77,6 +77,10 @@ class ObjectStore(ABC):
         """Return an object. MissingObjectError if it is gone or damaged."""
 
     @abstractmethod
+    def read_ahead(self, digests: Iterable[str]) -> None:
+        """Announce what is likely to be read next, in this order, so that several are fetched."""
+
+    @abstractmethod
     def adding(self) -> AbstractContextManager["NewObjects"]:
         """Give what takes new objects, which are saved at the end."""
 
@@ -98,7 +102,10 @@ class ObjectStore(ABC):
         waiting = [(folder, tree)]
         while waiting:
             folder, tree = waiting.pop()
-            for name, entry in self.tree(tree).items():
+            entries = self.tree(tree)
+            folders = [entry.content for entry in entries.values() if entry.kind == "folder"]
+            self.read_ahead(reversed(folders))
+            for name, entry in entries.items():
                 path = f"{folder}/{name}" if folder else name
                 yield path, entry
                 if entry.kind == "folder":
@@ -150,6 +157,10 @@ class SnapshotStore(ObjectStore):
         if not rows or digest_of(rows[0][0]) != digest:
             raise MissingObjectError(digest)
         return bytes(rows[0][0])
+
+    @override
+    def read_ahead(self, digests: Iterable[str]) -> None:
+        """Do nothing: each is read in a moment."""
 
     def has(self, digest: str) -> bool:
         """Say whether there is such an object."""
