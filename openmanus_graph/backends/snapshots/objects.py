@@ -32,7 +32,7 @@ DIGEST_CHARS = 40
 SPARE_BYTES = 1 << 20
 """That must stay free on the disk."""
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (digest BLOB PRIMARY KEY, data BLOB NOT NULL)",
     """
@@ -45,6 +45,8 @@ _SCHEMA = (
         thread TEXT PRIMARY KEY, came_back TEXT NOT NULL, under_way TEXT NOT NULL
     )
     """,
+    # Of version 2.
+    "CREATE TABLE IF NOT EXISTS databases (thread TEXT PRIMARY KEY, url TEXT NOT NULL)",
 )
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 500
 """One statement writes, and one transaction holds, no more than that."""
@@ -211,13 +213,24 @@ class SnapshotStore(ObjectStore):
             (thread, came_back, under_way),
         )
 
-    def forget_thread(self, thread: str) -> None:
-        """Forget a thread, and sweep the objects that no other thread names."""
+    def record_database(self, thread: str, url: str) -> None:
+        """Record in which database a thread is that several machines may share."""
+        self._database.run("INSERT OR REPLACE INTO databases VALUES (?, ?)", (thread, url))
+
+    def threads_in(self, url: str) -> list[str]:
+        """Return the threads that were recorded to be in a database."""
+        rows = self._database.run("SELECT thread FROM databases WHERE url = ?", (url,))
+        return [row[0] for row in rows]
+
+    def forget_threads(self, threads: Iterable[str]) -> None:
+        """Forget threads, and sweep the objects that no other thread names."""
         with self._locked(fcntl.LOCK_EX):
-            self._database.run("DELETE FROM restores WHERE thread = ?", (thread,))
-            named = self._database.run(
-                "DELETE FROM snapshots WHERE thread = ? RETURNING id", (thread,)
-            )
+            named = False
+            for thread in threads:
+                self._database.run("DELETE FROM restores WHERE thread = ?", (thread,))
+                self._database.run("DELETE FROM databases WHERE thread = ?", (thread,))
+                gone = "DELETE FROM snapshots WHERE thread = ? RETURNING id"
+                named = bool(self._database.run(gone, (thread,))) or named
             if named:
                 self._sweep()
 
