@@ -31,6 +31,7 @@ from openmanus_graph.backends.models.prices import (
     usage_of,
 )
 from openmanus_graph.backends.models.spec import provider_of, wire_provider
+from openmanus_graph.backends.persistence.run_lease import require_run_lease
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
@@ -139,6 +140,7 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         LimitReached: The run's limits forbid the call, or its time ended during it.
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
+        LeaseLostError: Another worker has taken over the run's thread, and asks for itself.
     """
     live = call.live_state
     pictured = in_this_run(_projector(session).pictured(call.history), call.history)
@@ -258,6 +260,7 @@ class _Requests:
         self, request: ProviderRequest, reservation: Reservation | None
     ) -> AIMessage:
         """Send a request, with retries, and count what it cost."""
+        await require_run_lease(self._session)
         name, provider = model_name(request.chosen), provider_of(request.chosen)
         with traces.model_call(request, name, provider) as span:
             raw, sent = await self._sender.send(request)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 from pydantic import SecretStr
 
@@ -63,6 +63,13 @@ class DatabaseUrl:
     def is_local(self) -> bool:
         """Whether it is a file, which other machines do not share."""
         return self.kind == "sqlite"
+
+    @property
+    def identity(self) -> str:
+        """What tells it apart from other databases: the address with its options, no password."""
+        query = parse_qsl(urlsplit(self.secret.get_secret_value()).query)
+        options = sorted(one for one in query if "password" not in one[0])
+        return f"{self}?{urlencode(options)}"
 
     def __str__(self) -> str:
         """Write the address without its password and options."""

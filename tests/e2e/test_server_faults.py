@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from openmanus_graph.interfaces.service.lock import hold_thread
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Page, Served, eventually, new_page
@@ -111,6 +112,8 @@ async def test_threads_go_on_in_the_terminal_and_one_process_works_at_a_time(
         await page.http.put(f"{page.base}/files/go", content=b"")
         assert await asyncio.to_thread(terminal.wait) == 0
         assert (served.folder / "resume.out").read_text() == "From the terminal.\n"
+        with hold_thread(served.home, page.thread):  # as it does just after its run's end
+            assert (await page.http.get(page.base)).json()["held_by"] is None
         served_model.add(Reply(calls=(Call("bash", {"command": "sleep 600"}),)))
         await page.ask(message="Now I.")
         await page.until(lambda event: event["type"] == "tool_start" and "sleep" in str(event))

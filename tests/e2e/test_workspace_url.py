@@ -2,13 +2,23 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import s3fs
 
+from openmanus_graph.backends.snapshots.objects import MissingObjectError
+from openmanus_graph.backends.snapshots.remote_objects import (
+    ASKED_ONE_BY_ONE,
+    AT_ONCE,
+    RemoteObjects,
+)
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
+from openmanus_graph.state.workspace_url import WorkspaceUrl
 from tests.support.cli import Cli, Result, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -60,6 +70,64 @@ def files_of(cli: Cli, thread: str = "t") -> dict[str, str]:
 
 def notices(result: Result) -> list[str]:
     return [event["text"] for event in result.of("notice")]
+
+
+def watched(
+    monkeypatch: pytest.MonkeyPatch, name: str, asked: Counter[str], most: Counter[str]
+) -> None:
+    """Count the requests of one kind to S3, and how many there are at a time at most."""
+    whole, begun = getattr(s3fs.S3FileSystem, name), Counter[str]()
+
+    async def request(files: Any, *args: Any, **options: Any) -> Any:
+        asked[name] += 1
+        begun[name] += 1
+        most[name] = max(most[name], begun[name])
+        try:
+            return await whole(files, *args, **options)
+        finally:
+            begun[name] -= 1
+
+    monkeypatch.setattr(s3fs.S3FileSystem, name, request)
+
+
+def many_objects() -> RemoteObjects:
+    return RemoteObjects(WorkspaceUrl.parse(f"s3://{BUCKET}/many"), "t")
+
+
+def put_many(count: int) -> list[str]:
+    digests: list[str] = []
+    store = many_objects()
+    for start in range(0, count, 20):  # as a folder after the other is read
+        with store.adding() as new:
+            digests += [new.add(b"%d" % number) for number in range(start, start + 20)]
+    return digests
+
+
+def test_many_objects_of_s3_are_written_and_read_several_at_a_time(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    asked, most = Counter[str](), Counter[str]()
+    for name in ("_pipe_file", "_cat_file", "_exists"):
+        watched(monkeypatch, name, asked, most)
+    digests = put_many(40)
+    assert (asked["_pipe_file"], most["_pipe_file"]) == (40, AT_ONCE)
+    put_many(60)
+    assert asked["_pipe_file"] == 60, "what is there is not written again"
+    assert asked["_exists"] <= 2 * (ASKED_ONE_BY_ONE + 1)
+    store = many_objects()
+    folder = f"{BUCKET}/many/t"
+    s3.files().rm(f"{folder}/{digests[3][:2]}/{digests[3]}")
+    s3.files().pipe_file(f"{folder}/{digests[5][:2]}/{digests[5]}", b"damaged")
+    store.read_ahead(digests)
+    for number, digest in enumerate(digests):
+        if number in (3, 5):
+            with pytest.raises(MissingObjectError):
+                store.read(digest)
+        else:
+            assert store.read(digest) == b"%d" % number
+    assert (asked["_cat_file"], most["_cat_file"]) == (40, AT_ONCE)
 
 
 def test_files_go_with_their_thread_there_and_back(

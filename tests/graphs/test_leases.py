@@ -12,7 +12,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph import build_manus_graph, manus_tool
+from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence import leases, run_lease
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
@@ -33,6 +33,7 @@ from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.testing import ScriptedChatModel
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -282,6 +283,34 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
             )
     assert paid == [1, 2], "nothing is begun after the loss"
     assert ours.run("SELECT stage FROM ledger ORDER BY args") == [("done",), ("intent",)]
+    await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+
+
+async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_its_own(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    @manus_tool(effect="pure")
+    def pause(taken_over: bool) -> str:
+        """Do what a pause of the process does: no lease is renewed, and one may be taken over.
+
+        Args:
+            taken_over: Whether another worker takes the thread.
+        """
+        (lease,) = (one for one in leases._leases.values() if one.database is ours)
+        lease.renewed -= LONG_S
+        if taken_over:
+            let_expire(theirs)
+            take_lease(theirs, "t", LONG_S, "run")
+        return "paused"
+
+    replies = (calls(("pause", {"taken_over": one})) for one in (False, True))
+    model = ScriptedChatModel([*replies, "asked for nothing"])
+    async with open_checkpointer(urls[0]) as saver:
+        graph = build_manus_graph(tools=[pause], checkpointer=saver)
+        given = {"messages": [HumanMessage("Wait.")]}
+        with pytest.raises(LeaseLostError):
+            await graph.ainvoke(given, CONFIG, context=Context(model=model), durability="exit")
+    assert len(model.requests) == 2
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
 
 

@@ -16,13 +16,18 @@ from openmanus_graph.backends.persistence.rows import (
     LeaseLostError,
     StorageError,
 )
-from openmanus_graph.backends.snapshots import remote_objects, take
+from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.shared_files import ThreadFiles, home_id
+from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import private_folder
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.interfaces.service.threads import forget_thread
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.settings import Settings
@@ -282,3 +287,41 @@ def test_a_home_keeps_its_name(tmp_path: Path) -> None:
 )
 def test_addresses(given: str, read: str) -> None:
     assert str(WorkspaceUrl.parse(given)) == read
+
+
+def test_what_another_machine_deleted_is_forgotten_here(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = postgres.database()
+    here, elsewhere = DatabaseUrl.parse(address), DatabaseUrl.parse(postgres.database())
+    home = tmp_path / "home"
+    monkeypatch.setattr(thread_snapshots, "FORGET_EVERY_S", 0.0)
+
+    def run(thread: str, url: DatabaseUrl, *, listed: bool = True) -> ThreadSnapshots:
+        """Do what a run does that takes a snapshot, on this machine."""
+        if listed:
+            Threads(open_database(url)).begin(thread, "manus", "task", {}, None)
+        found = Machine(tmp_path, "a", url).settings
+        private = home / "threads" / thread
+        settings = dataclasses.replace(found, home=home, private=private)
+        session = Session(thread, settings)
+        session.workspace.prepare()
+        (session.workspace.root / "f").write_text(thread)
+        snapshots = thread_snapshots.snapshots_of(session)
+        snapshots.take(session.workspace, settings.storage)
+        return snapshots
+
+    for kept in ("kept", "deleted"):
+        run(kept, here)
+    run("elsewhere", elsewhere)
+    run("an app's", here, listed=False)
+    with monkeypatch.context() as other:
+        other.setenv("OPENMANUS_HOME", str(tmp_path / "other"))
+        other.setenv(DATABASE_VARIABLE, address)
+        forget_thread("deleted")
+    store = run("next", here).store
+    left = {row[0] for row in store._database.run("SELECT thread FROM snapshots")}
+    assert left == {"kept", "elsewhere", "an app's", "next"}
+    assert not (home / "threads" / "deleted").exists()
+    assert (home / "threads" / "kept").exists()
+    close_databases()

@@ -391,7 +391,7 @@ def test_a_deleted_thread_takes_along_what_no_other_names(folder: Folder) -> Non
     close_databases()
     size = (folder.home / "snapshots.db").stat().st_size
     folder.store = SnapshotStore(folder.home)
-    folder.store.forget_thread("t")
+    folder.store.forget_threads(["t"])
     assert not folder.store.has(own)
     folder.index = Index(folder.root)
     folder.restore(shared)

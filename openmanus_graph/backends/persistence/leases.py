@@ -95,6 +95,13 @@ class _Lease:
     alone: Any = None
     """The one of them that takes no other like it beside it."""
     over: threading.Event = field(default_factory=threading.Event)
+    renewed: float = field(default_factory=time.monotonic)
+    """When it was taken or renewed last, by a clock that goes on while the process is paused."""
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether another worker may have it by now."""
+        return time.monotonic() - self.renewed >= self.lease_s
 
 
 _leases: dict[tuple[int, str], _Lease] = {}
@@ -159,6 +166,17 @@ def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
             _give_back(lease)
 
 
+def require_leases(thread: str) -> None:
+    """Raise LeaseLostError if another worker has taken over a thread of this process. Blocks.
+
+    The server is asked only where a lease was not renewed in time: the process was paused, or cut
+    off. StorageError: it cannot be reached.
+    """
+    for lease in list(_leases.values()):
+        if lease.thread == thread and lease.is_overdue:
+            lease.database.run("SELECT 1", worker_of=thread)
+
+
 def holder_of(database: PostgresDatabase, thread: str) -> Holder | None:
     """Return the worker that has a thread, if one has and lives. Blocks."""
     rows = database.run(_HOLDER, (thread,))
@@ -185,14 +203,13 @@ def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
 
 def _renew(lease: _Lease) -> None:
     """Renew a lease until it is given back or lost."""
-    renewed = time.monotonic()
     while not lease.over.wait(lease.lease_s / RENEWALS):
         try:
             if lease.database.run(_RENEW, (lease.lease_s, lease.thread, lease.token)):
-                renewed = time.monotonic()
+                lease.renewed = time.monotonic()
                 continue
         except StorageError as error:
-            if time.monotonic() - renewed < lease.lease_s:
+            if not lease.is_overdue:
                 log.warning("The lease of thread %s waits to be renewed: %s", lease.thread, error)
                 continue
         if lease.over.is_set():

@@ -18,12 +18,13 @@ class UnavailableError(StorageError, sqlite3.OperationalError):
 
 
 class LeaseLostError(StorageError):
-    """This process is no longer a thread's worker: it may write nothing more for it."""
+    """This process may no longer be a thread's worker: it writes nothing more for it."""
 
     def __init__(self, thread: str) -> None:
         super().__init__(
-            f"Thread {thread} was taken over by another worker, as this one had not been heard of "
-            "for too long. Nothing more was written here; the other one goes on with it."
+            f"Thread {thread} may have been taken over by another worker, as this one had not been "
+            "heard of for too long: it was paused, or the database was out of reach. Nothing more "
+            "was written here."
         )
 
 

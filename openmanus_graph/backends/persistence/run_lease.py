@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 
 LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
 """How much longer than its time another worker's lease is waited for, and between two tries."""
@@ -41,3 +41,15 @@ async def hold_run_lease(session: Session, thread: str) -> None:
             await asyncio.sleep(LEASE_POLL_S)
         else:
             session.closers_of_run[_LEASE] = partial(give_back_lease, database, thread, session)
+
+
+async def require_run_lease(session: Session) -> None:
+    """Raise LeaseLostError if another worker has taken over a run's thread: nothing more is paid.
+
+    A process that was paused goes on with its next step before it hears of that.
+    """
+    if session.settings.database.is_local:
+        return
+    from openmanus_graph.backends.persistence.leases import require_leases  # needs an extra
+
+    await asyncio.to_thread(require_leases, session.key.partition(WORKER_SEPARATOR)[0])

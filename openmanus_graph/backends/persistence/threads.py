@@ -19,6 +19,7 @@ from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
 
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
+_ASKED_AT_ONCE = 500
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -109,6 +110,20 @@ class Threads:
         """Return a thread, also if the index over their ids is damaged."""
         found = self._select("WHERE id = ?", thread) or self._select("WHERE id || '' = ?", thread)
         return found[0] if found else None
+
+    def existing(self, threads: Sequence[str]) -> set[str]:
+        """Return which of these threads there are, or have files: graphs of an app list none."""
+        found = set[str]()
+        for start in range(0, len(threads), _ASKED_AT_ONCE):
+            some = threads[start : start + _ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._run(
+                f"SELECT id FROM threads WHERE id IN ({marks})"
+                f" UNION SELECT thread FROM places WHERE thread IN ({marks})",
+                (*some, *some),
+            )
+            found.update(row[0] for row in rows)
+        return found
 
     def newest_message(self, thread: str) -> BaseMessage | None:
         """Return the user message that the thread's newest run began with.

@@ -32,7 +32,7 @@ DIGEST_CHARS = 40
 SPARE_BYTES = 1 << 20
 """That must stay free on the disk."""
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (digest BLOB PRIMARY KEY, data BLOB NOT NULL)",
     """
@@ -45,6 +45,8 @@ _SCHEMA = (
         thread TEXT PRIMARY KEY, came_back TEXT NOT NULL, under_way TEXT NOT NULL
     )
     """,
+    # Of version 2.
+    "CREATE TABLE IF NOT EXISTS databases (thread TEXT PRIMARY KEY, url TEXT NOT NULL)",
 )
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 500
 """One statement writes, and one transaction holds, no more than that."""
@@ -77,6 +79,10 @@ class ObjectStore(ABC):
         """Return an object. MissingObjectError if it is gone or damaged."""
 
     @abstractmethod
+    def read_ahead(self, digests: Iterable[str]) -> None:
+        """Announce what is likely to be read next, in this order, so that several are fetched."""
+
+    @abstractmethod
     def adding(self) -> AbstractContextManager["NewObjects"]:
         """Give what takes new objects, which are saved at the end."""
 
@@ -98,7 +104,10 @@ class ObjectStore(ABC):
         waiting = [(folder, tree)]
         while waiting:
             folder, tree = waiting.pop()
-            for name, entry in self.tree(tree).items():
+            entries = self.tree(tree)
+            folders = [entry.content for entry in entries.values() if entry.kind == "folder"]
+            self.read_ahead(reversed(folders))
+            for name, entry in entries.items():
                 path = f"{folder}/{name}" if folder else name
                 yield path, entry
                 if entry.kind == "folder":
@@ -151,6 +160,10 @@ class SnapshotStore(ObjectStore):
             raise MissingObjectError(digest)
         return bytes(rows[0][0])
 
+    @override
+    def read_ahead(self, digests: Iterable[str]) -> None:
+        """Do nothing: each is read in a moment."""
+
     def has(self, digest: str) -> bool:
         """Say whether there is such an object."""
         found = self._database.run(
@@ -200,13 +213,24 @@ class SnapshotStore(ObjectStore):
             (thread, came_back, under_way),
         )
 
-    def forget_thread(self, thread: str) -> None:
-        """Forget a thread, and sweep the objects that no other thread names."""
+    def record_database(self, thread: str, url: str) -> None:
+        """Record in which database a thread is that several machines may share."""
+        self._database.run("INSERT OR REPLACE INTO databases VALUES (?, ?)", (thread, url))
+
+    def threads_in(self, url: str) -> list[str]:
+        """Return the threads that were recorded to be in a database."""
+        rows = self._database.run("SELECT thread FROM databases WHERE url = ?", (url,))
+        return [row[0] for row in rows]
+
+    def forget_threads(self, threads: Iterable[str]) -> None:
+        """Forget threads, and sweep the objects that no other thread names."""
         with self._locked(fcntl.LOCK_EX):
-            self._database.run("DELETE FROM restores WHERE thread = ?", (thread,))
-            named = self._database.run(
-                "DELETE FROM snapshots WHERE thread = ? RETURNING id", (thread,)
-            )
+            named = False
+            for thread in threads:
+                self._database.run("DELETE FROM restores WHERE thread = ?", (thread,))
+                self._database.run("DELETE FROM databases WHERE thread = ?", (thread,))
+                gone = "DELETE FROM snapshots WHERE thread = ? RETURNING id"
+                named = bool(self._database.run(gone, (thread,))) or named
             if named:
                 self._sweep()
 

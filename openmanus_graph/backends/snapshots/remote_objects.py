@@ -3,6 +3,7 @@
 An object is never changed, so whoever has lost the thread can only add some that nobody names.
 """
 
+import itertools
 import os
 import secrets
 from collections.abc import Generator, Iterable, Mapping
@@ -26,6 +27,10 @@ from openmanus_graph.state.workspace_url import WorkspaceUrl
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 20, 3
 """How long one request to S3 may take, and how often it is made."""
+AT_ONCE = 16
+"""Requests to S3 at a time: each takes long, however small its object is."""
+ASKED_ONE_BY_ONE = 16
+"""Objects whose presence in S3 is asked for one by one; then all that are there are listed."""
 _ERROR_CHARS = 300
 
 
@@ -40,6 +45,12 @@ class RemoteObjects(ObjectStore):
         self.url = url
         self._folder = f"{url.text.partition('://')[2]}/{safe_name(thread)}"
         self._known = set[str]()
+        """Those that are surely there."""
+        self._asked = 0
+        self._coming: dict[str, None] = {}
+        """Those that are read next, in this order."""
+        self._fetched: dict[str, Any] = {}
+        """Of those, what one round of requests brought: bytes, or the error."""
         self._files: Any = None
         self._process = 0
 
@@ -53,14 +64,37 @@ class RemoteObjects(ObjectStore):
     @override
     def read(self, digest: str) -> bytes:
         with self._errors_in_words("read"):
-            try:
-                data: bytes = self._file_system.cat_file(self._path(digest))
-            except FileNotFoundError as error:
-                raise MissingObjectError(digest) from error
+            if digest not in self._fetched:
+                self._fetch(digest)
+            data = self._fetched.pop(digest)
+            if isinstance(data, FileNotFoundError):
+                raise MissingObjectError(digest) from data
+            if isinstance(data, Exception):
+                raise data
         if digest_of(data) != digest:
             raise MissingObjectError(digest)
         self._known.add(digest)
-        return data
+        return bytes(data)
+
+    @override
+    def read_ahead(self, digests: Iterable[str]) -> None:
+        if not self.url.is_folder:
+            self._coming = {**dict.fromkeys(digests), **self._coming}
+
+    def _fetch(self, digest: str) -> None:
+        """Fetch an object, with those that come next if it was announced."""
+        several = [digest]
+        if digest in self._coming:
+            others = (one for one in self._coming if one != digest)
+            several += itertools.islice(others, AT_ONCE - 1)
+        # Of `cat` S3 is asked before whether there is such a file, too.
+        read = self._file_system.cat_ranges(
+            [self._path(one) for one in several], None, None, batch_size=AT_ONCE
+        )
+        # What an earlier round brought and nobody wanted is dropped.
+        self._fetched = dict(zip(several, read, strict=True))
+        for one in several:
+            self._coming.pop(one, None)
 
     @override
     def require_room(self, sizes: Iterable[int]) -> None:
@@ -78,18 +112,32 @@ class RemoteObjects(ObjectStore):
 
     def _write(self, objects: Mapping[str, bytes]) -> None:
         with self._errors_in_words("written"):
-            for digest, data in objects.items():
-                path = self._path(digest)
-                if digest in self._known or self._file_system.exists(path):
-                    self._known.add(digest)
-                    continue
-                if self.url.is_folder:  # a half-written object would count as there
+            new = {one: data for one, data in objects.items() if not self._is_there(one)}
+            by_path = {self._path(digest): data for digest, data in new.items()}
+            if self.url.is_folder:
+                for path, data in by_path.items():  # a half-written object would count as there
                     part = f"{path}.{secrets.token_hex(8)}"
                     self._file_system.pipe_file(part, data)
                     self._file_system.mv(part, path)
-                else:
-                    self._file_system.pipe_file(path, data)
-                self._known.add(digest)
+            elif by_path:
+                self._file_system.pipe(by_path, batch_size=AT_ONCE)
+            self._known.update(new)
+
+    def _is_there(self, digest: str) -> bool:
+        if digest in self._known:
+            return True
+        if self.url.is_folder or self._asked < ASKED_ONE_BY_ONE:
+            found = bool(self._file_system.exists(self._path(digest)))
+        elif self._asked == ASKED_ONE_BY_ONE:
+            listed = self._file_system.find(self._folder)
+            self._known.update(path.rpartition("/")[2] for path in listed)
+            found = digest in self._known
+        else:
+            return False  # else it was listed
+        self._asked += 1
+        if found:
+            self._known.add(digest)
+        return found
 
     def _path(self, digest: str) -> str:
         return f"{self._folder}/{digest[:2]}/{digest}"

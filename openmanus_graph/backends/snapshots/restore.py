@@ -150,12 +150,14 @@ class _Restoring:
 
     def write_what_differs(self) -> None:
         """Write what the workspace lacks, or has with other content."""
-        for path, wanted in self._target.items():  # a folder comes before its entries
+        differing: list[tuple[str, Entry]] = []
+        for path, wanted in self._target.items():
             if wanted.kind == "left out":
                 self._note_left_out(path, wanted)
-                continue
-            if self._is_unchanged(path, wanted):
-                continue
+            elif not self._is_unchanged(path, wanted):
+                differing.append((path, wanted))
+        self._store.read_ahead(one.content for _, one in differing if one.kind == "file")
+        for path, wanted in differing:  # a folder comes before its entries
             with self._noting(path), self._folder_of(path) as (folder, name):
                 if wanted.kind == "folder":
                     if status(folder, name) is None:
@@ -225,6 +227,7 @@ class _Restoring:
     def _write_file(self, folder: int, name: str, wanted: Entry) -> None:
         """Write a file's pieces; where they are nothing but zeros the file gets a hole."""
         pieces = self._store.pieces(wanted)
+        self._store.read_ahead(pieces)
         with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
                 data = self._store.read(digest)

@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 from langgraph.config import get_config
 
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.scan import TOO_LARGE, Extent, TooManyFilesError
@@ -19,7 +23,7 @@ from openmanus_graph.backends.snapshots.take import (
     take_snapshot,
     write_index,
 )
-from openmanus_graph.config.resolve import safe_name
+from openmanus_graph.config.resolve import private_folders, safe_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
@@ -27,10 +31,15 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.settings import StorageSettings
 
 NAMED_PATHS = 5
 """How many paths a notice names."""
+FORGET_EVERY_S = 3600.0
+"""How often a process looks for threads that were deleted on other machines."""
+_next_forgetting: dict[tuple[Path, str], float] = {}
+"""By home folder and database, on the monotonic clock."""
 
 
 async def snapshot_files(
@@ -215,10 +224,39 @@ def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
 
 def snapshots_of(session: Session) -> ThreadSnapshots:
     """Return the snapshots of a session's thread. Blocks the first time."""
-    home = session.settings.home
-    return session.cached_across_runs(
-        (ThreadSnapshots, home), lambda: ThreadSnapshots(session.key, home)
-    )
+    settings = session.settings
+
+    def opened() -> ThreadSnapshots:
+        snapshots = ThreadSnapshots(session.key, settings.home)
+        if not settings.database.is_local:
+            _keep_up(snapshots.store, session.key, settings.database)
+        return snapshots
+
+    return session.cached_across_runs((ThreadSnapshots, settings.home), opened)
+
+
+def _keep_up(store: SnapshotStore, thread: str, url: DatabaseUrl) -> None:
+    """Record where a thread is, and now and then forget those that are there no more."""
+    if Threads(open_database(url)).existing([thread]):
+        store.record_database(thread, url.identity)
+    due, now = (store.home, url.identity), time.monotonic()
+    if now >= _next_forgetting.get(due, now):
+        _next_forgetting[due] = now + FORGET_EVERY_S
+        forget_deleted(store, url)
+
+
+def forget_deleted(store: SnapshotStore, url: DatabaseUrl) -> None:
+    """Delete what this machine keeps of threads that another machine has deleted. Blocks.
+
+    These are snapshots and private folders of threads that were seen in the database once, and are
+    in it no more.
+    """
+    recorded = store.threads_in(url.identity)
+    deleted = set(recorded) - Threads(open_database(url)).existing(recorded)
+    if deleted:
+        store.forget_threads(deleted)
+    for folder in (one for thread in deleted for one in private_folders(store.home, thread)):
+        remove_folder(folder)
 
 
 def describe_gap(gap: str) -> list[str]:

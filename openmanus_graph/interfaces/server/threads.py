@@ -74,7 +74,8 @@ async def show_thread(thread: str) -> dict[str, Any]:
     if known is None:
         await require_thread(thread)
         return {**thread_json(Thread(thread, "", "", {}, "new", "", "")), **_NEW_THREAD}
-    elsewhere = await store().is_held_elsewhere(thread)
+    # A worker that has written its run's end lets go of the thread a moment later.
+    elsewhere = known.status == "running" and await store().is_held_elsewhere(thread)
     return {
         **thread_json(known),
         "options": context_of(known.options),

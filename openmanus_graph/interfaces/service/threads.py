@@ -18,6 +18,7 @@ from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Thread
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 from openmanus_graph.config.resolve import (
     database_url,
     openmanus_home,
@@ -130,7 +131,10 @@ def forget_thread(thread: str) -> None:
     PlacesTable(database).forget_thread(thread)
     ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
-        SnapshotStore(home).forget_thread(thread)
+        snapshots = SnapshotStore(home)
+        snapshots.forget_threads([thread])
+        if not url.is_local:
+            forget_deleted(snapshots, url)
     for folder in private_folders(home, thread):
         remove_folder(folder)
     Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
