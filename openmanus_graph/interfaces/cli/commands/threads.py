@@ -135,6 +135,12 @@ def replay(
         list[str] | None,
         typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
     ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option(
+            "--go-on", help="Go on really where something comes out otherwise, as a new thread."
+        ),
+    ] = False,
 ) -> None:
     """Run a thread again from its record, and show what its model would be sent otherwise now.
 
@@ -144,4 +150,4 @@ def replay(
     from openmanus_graph.interfaces.cli.replay import replay as replay_record
 
     changes = Changes(model, tuple(prompt or ()), policy, tuple(tool or ()))
-    raise typer.Exit(replay_record(source, to_test, changes))
+    raise typer.Exit(replay_record(source, to_test, changes, goes_on=go_on))
