@@ -68,9 +68,10 @@ def test_what_goes_on_is_killed_and_resumes_with_what_was_tried(
         return Reply("never read", delay_s=BACKSTOP_S)
 
     model.add(bash("echo one >> log"), bash("echo three >> log"), hang)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open("/dev/null") as no:
+    temporary = tempfile.TemporaryFile
+    with temporary() as out, temporary() as err, temporary() as nothing:
         args = ["replay", "t", "--prompt", "system=system.txt", "--go-on"]
-        process = cli.launch(args, no.buffer, out, err)  # type: ignore[arg-type]  # a file
+        process = cli.launch(args, nothing, out, err)
         assert asked.wait(BACKSTOP_S)
         process.kill()
         process.wait(BACKSTOP_S)

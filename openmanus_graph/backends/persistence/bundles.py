@@ -62,6 +62,11 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
             archive.writestr(name, "".join(f"{line}\n" for line in made))
 
 
+def is_bundle(path: Path) -> bool:
+    """Say whether a person who names a thread or a bundle means a bundle. Blocks."""
+    return path.suffix == ".zip" or zipfile.is_zipfile(path)
+
+
 def load_bundle(path: Path) -> FlightRecord:
     """Read a bundle. Blocks.
 

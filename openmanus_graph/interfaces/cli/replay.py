@@ -3,14 +3,13 @@
 import asyncio
 import dataclasses
 import sys
-import zipfile
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
+from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
@@ -98,7 +97,7 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
             "--policy or --tool."
         )
     path = Path(source)
-    if path.suffix == ".zip" or zipfile.is_zipfile(path):
+    if is_bundle(path):
         known = record = load_bundle(path)
         graph = replay_graph(record.agent)
         context, what_if = changes.apply(to_context(RunOptions().over(dict(record.options))))

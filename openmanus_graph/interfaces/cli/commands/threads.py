@@ -48,13 +48,27 @@ def show(
 @app.command()
 @takes(StorageOptions)
 def export(
-    thread: ThreadArgument,
+    thread: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|BUNDLE",
+            help="A thread's id, or a unique beginning of it; for --html a bundle's file as well.",
+            autocompletion=complete_thread,
+        ),
+    ],
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
     bundle: Annotated[
         str | None, typer.Option(help="Zip file for its record, which `replay` reads anywhere.")
     ] = None,
+    html: Annotated[
+        str | None, typer.Option(help="HTML file that plays it in a browser, without a server.")
+    ] = None,
 ) -> None:
-    """Write a thread as Markdown, or as one file that another machine can replay."""
+    """Write a thread as Markdown, as a file that plays it, or as one that `replay` reads."""
+    if html is not None:
+        from openmanus_graph.interfaces.cli.export_page import export_page
+
+        raise typer.Exit(export_page(thread, html))
     from openmanus_graph.interfaces.cli.replay import export_bundle
     from openmanus_graph.interfaces.cli.threads import export_thread
     from openmanus_graph.interfaces.service.threads import thread_id
