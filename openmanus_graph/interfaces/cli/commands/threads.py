@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.commands.arguments import (
     LatestThread,
     ThreadArgument,
@@ -65,6 +66,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a thread as Markdown, as a file that plays it, or as one that `replay` reads."""
+    if html is not None and bundle is not None:
+        raise ConfigError("--html and --bundle exclude each other. Give one of them.")
     if html is not None:
         from openmanus_graph.interfaces.cli.export_page import export_page
 
