@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -228,6 +228,11 @@ class McpOptions:
     ] = 600.0
 
 
+def command_fields(group: type[Any]) -> "list[Field[Any]]":
+    """Return the fields of a group that are options of commands."""
+    return [one for one in fields(group) if not one.metadata.get("kept_only")]
+
+
 def takes(
     *groups: type[Any], without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -248,8 +253,8 @@ def takes(
                 annotation=one.type,
             )
             for group in groups
-            for one in fields(group)
-            if one.name not in without and not one.metadata.get("kept_only")
+            for one in command_fields(group)
+            if one.name not in without
         ]
 
         def run(**given: Any) -> Any:
