@@ -38,6 +38,15 @@ def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
     return SecretStr(key) if key else None
 
 
+def stored_keys() -> list[str]:
+    """Return all keys that were stored, for whatever server. Blocks."""
+    found = (
+        _from_keyring(place) if entry.get("keyring") else entry.get("key")
+        for place, entry in _entries().items()
+    )
+    return [key for key in found if isinstance(key, str)]
+
+
 def store_key(provider: str, base_url: str | None, key: str) -> str:
     """Store a key, and say where it is. Blocks. ConfigError if it cannot be stored."""
     place = _place(provider, base_url)

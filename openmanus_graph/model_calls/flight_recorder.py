@@ -40,7 +40,7 @@ from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.model_calls.sending import ProviderRequest
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
@@ -114,6 +114,8 @@ async def recorded(
             lane_of(call.role), parts, places, partial(send, request)
         )
         return replayed
+    if (known := take_known_reply(lane_of(call.role))) is not None:
+        send = partial(_given, known)
     recorder = await _recorder(session)
     if recorder is None:
         return await send(request)
@@ -135,6 +137,12 @@ async def recorded(
     if isinstance(answer, ModelError):
         raise answer
     return answer
+
+
+async def _given(reply: AIMessage, request: ProviderRequest) -> AIMessage:
+    """Return a reply that is known already; for `send`."""
+    del request
+    return reply
 
 
 async def awaited_fact(

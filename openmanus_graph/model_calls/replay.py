@@ -31,7 +31,7 @@ from openmanus_graph.model_calls.what_if import (
     tool_text,
 )
 from openmanus_graph.runtime.interjections import Interjection
-from openmanus_graph.runtime.replaying import ReplayEndedError
+from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError
 from openmanus_graph.state.context import Policy
 
 Ask = Callable[[], Awaitable[AIMessage]]
@@ -82,6 +82,10 @@ class RecordReplay:
         """What the record does not hold, if a run asked for that."""
         self.tool_calls: list[str] = []
         """Those that were answered, as `NAME ARGUMENTS`."""
+        self._answered: list[tuple[EffectKey, Entry]] = []
+        """The tool calls since the newest model call."""
+        self._earlier: list[EffectKey] = []
+        """Those before."""
         self._record = record
         self._left = dict(enumerate(record.calls, 1))
         self._newest = 1, record.calls[0]
@@ -112,13 +116,15 @@ class RecordReplay:
             ReplayEndedError: No call is left that it could be, or the model's reply is another.
             ModelError: The call failed, then or now.
         """
+        self._earlier += [effect for effect, _ in self._answered]
+        self._answered.clear()
         sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
         of_lane = [position for position, call in self._left.items() if call.lane == lane]
         same = (position for position in of_lane if self._left[position].request == sent)
         position = next(same, next(iter(of_lane), None))
         if self._what_if.asks_model:
             now = await ask()
-            self._compare(position, now)
+            self._compare(position, KnownReply(lane, now))
             return now
         if position is None:
             where = f"a model call that is not in the record ({lane})"
@@ -132,21 +138,32 @@ class RecordReplay:
             raise answer
         return answer
 
-    def _compare(self, position: int | None, now: AIMessage) -> None:
+    def _compare(self, position: int | None, found: KnownReply) -> None:
         """Compare a reply with the recorded one. ReplayEndedError: it makes a difference."""
+        now = reply_text(found.reply)
         if position is None:
-            self._diverge("The run goes on where the recorded one had ended.", "", reply_text(now))
+            self._diverge("The run goes on where the recorded one had ended.", "", now, found)
             return
         self._newest = position, self._left.pop(position)
         before = recorded_answer(self._newest[1].facts)
         text = str(before) if isinstance(before, ModelError) else reply_text(before)
-        if text != reply_text(now):
-            self._diverge("The model replies otherwise.", text, reply_text(now))
+        if text != now:
+            self._diverge("The model replies otherwise.", text, now, found)
 
-    def _diverge(self, what: str, recorded: str, now: str) -> None:
+    def _diverge(self, what: str, recorded: str, now: str, reply: KnownReply | None = None) -> None:
         position, call = self._newest
         if self.divergence is None:
-            self.divergence = Divergence(position, call.facts["step"], what, recorded, now)
+            self.divergence = Divergence(
+                position=position,
+                step=call.facts["step"],
+                what=what,
+                recorded=recorded,
+                now=now,
+                place=place_of_run(),
+                reply=reply,
+                answered=tuple(self._answered),
+                earlier=tuple(self._earlier),
+            )
         raise self._end(what)
 
     def check_decision(self, call: str, recorded: str, now: str) -> None:
@@ -214,6 +231,7 @@ class RecordReplay:
             now = await tool_text(function, entry.args)
             if now != recorded:
                 self._diverge(f"The tool says something else to {shown}.", recorded, now)
+        self._answered.append((effect, entry))
         return entry
 
     def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> Entry | None:

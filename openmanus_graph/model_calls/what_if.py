@@ -4,12 +4,14 @@ import asyncio
 import difflib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessage
 
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
+from openmanus_graph.runtime.replaying import KnownReply
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.state.context import Policy
 
@@ -37,6 +39,14 @@ class Divergence:
     """In a sentence."""
     recorded: str
     now: str
+    place: str
+    """Of the run inside the thread's; empty if it is the thread's own."""
+    reply: KnownReply | None = None
+    """The model's, if it is what is different."""
+    answered: Sequence[tuple[EffectKey, Entry]] = ()
+    """The calls of the same reply that the record had answered before."""
+    earlier: Sequence[EffectKey] = ()
+    """The calls of earlier replies."""
 
     def diff(self) -> str:
         """Return both as a unified diff."""

@@ -7,6 +7,7 @@ Whoever would reach out asks `current_replay()` first. The record that it answer
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from openmanus_graph.runtime.interjections import InterjectionStore
@@ -54,11 +55,24 @@ class Replay(InterjectionStore, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class KnownReply:
+    """A model's reply that a what-if replay has got already, for the run that goes on with it."""
+
+    lane: str
+    """Who had asked the model."""
+    reply: Any
+    """The message."""
+
+
 class ReplayEndedError(Exception):
     """A replayed run asks for something that its record does not hold; says what."""
 
 
 _replay: ContextVar[Replay | None] = ContextVar("openmanus_replay", default=None)
+
+_known: ContextVar[list[KnownReply] | None] = ContextVar("openmanus_known_reply", default=None)
+"""Shared by the tasks of a run: whoever takes the reply takes it out."""
 
 
 def current_replay() -> Replay | None:
@@ -74,3 +88,19 @@ def replaying(replay: Replay) -> Generator[None]:
         yield
     finally:
         _replay.reset(before)
+
+
+@contextlib.contextmanager
+def knowing_reply(known: KnownReply | None) -> Generator[None]:
+    """Have the next model call of the reply's lane answered by it; all others are really made."""
+    before = _known.set([known] if known else None)
+    try:
+        yield
+    finally:
+        _known.reset(before)
+
+
+def take_known_reply(lane: str) -> Any:
+    """Return the reply that a lane's model call need not ask for; None if it has to."""
+    known = _known.get()
+    return known.pop().reply if known and known[0].lane == lane else None

@@ -4,7 +4,8 @@
 events. The command line and other programs have none.
 """
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -62,6 +63,17 @@ _observers: list[RunObserver] = []
 def observe_runs(run_observer: RunObserver) -> None:
     """Set the observer of this process's runs."""
     _observers[:] = [run_observer]
+
+
+@contextlib.contextmanager
+def observing_runs(run_observer: RunObserver) -> Generator[None]:
+    """Set the observer of this process's runs meanwhile."""
+    before = list(_observers)
+    observe_runs(run_observer)
+    try:
+        yield
+    finally:
+        _observers[:] = before
 
 
 def run_observer() -> RunObserver | None:

@@ -58,9 +58,9 @@ async def find_entry(execution: CallExecution) -> Entry | None:
     In a replay every call is known. ReplayEndedError: it is not.
     """
     if (replay := current_replay()) is not None:
-        recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
         if replay.policy_before is not None:
             await _check_policy(execution, replay.policy_before, replay)
+        recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
         return recorded
     ledger = execution.context.ledger
     return None if ledger is None else await ledger.find(execution.key)

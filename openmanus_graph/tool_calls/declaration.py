@@ -4,8 +4,10 @@ From this one declaration come the model's schema, the approval rule, the ledger
 and the order in which parallel calls run.
 """
 
+import asyncio
 import functools
 import inspect
+import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -129,6 +131,27 @@ def manus_tool(
         return tool
 
     return declare
+
+
+def with_function(tool: BaseTool, function: ToolFunction) -> BaseTool:
+    """Return a tool that is declared as another one, and calls a function of the person's.
+
+    The function is called off the event loop with the call's arguments by name, as far as it takes
+    them, and returns the text, or what becomes its JSON.
+    """
+    asynchronous = inspect.iscoroutinefunction(function)
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    names = {one.name for one in parameters}
+
+    async def run(**args: Any) -> Observation:
+        given = args if takes_all else {key: one for key, one in args.items() if key in names}
+        calling = function(**given) if asynchronous else asyncio.to_thread(function, **given)
+        found = await calling
+        text = found if isinstance(found, str) else json.dumps(found, default=str)
+        return Observation(text)
+
+    return tool.model_copy(update={"func": None, "coroutine": _with_artifact(run)})
 
 
 def _without_runtime(function: ToolFunction) -> ToolFunction:

@@ -1,5 +1,6 @@
 """What-if replays: the record answers as long as it is asked for the same."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.model_calls.what_if import WhatIf
@@ -148,3 +150,17 @@ async def test_a_function_that_raises_says_what() -> None:
     result, _ = await what_if(tools={"send": other})
     assert result.divergence is not None
     assert result.divergence.now == "ValueError: no 1"
+
+
+async def test_a_recording_whose_tool_or_agent_is_gone_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first request already offers one tool less; the call is answered as today's would be."""
+    monkeypatch.setattr(catalog, "_registered", {"sending": partial(build_manus_graph, tools=[])})
+    result, _ = await what_if()
+    assert not result.is_equal
+    assert [one.position for one in result.differences] == [1, 2, 3]
+    assert '-    "name": "send",' in result.first_difference()
+    monkeypatch.setattr(catalog, "_registered", {})
+    with pytest.raises(ConfigError, match="There is no agent 'sending'"):
+        await what_if()

@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,13 @@ from langchain_core.messages import HumanMessage
 
 from openmanus_graph.backends.persistence.bundles import (
     FORMAT,
-    REMOVED,
     load_bundle,
     save_bundle,
 )
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
 
 KEY = "sk-this-is-a-key-of-someone"
@@ -68,6 +69,60 @@ def test_no_key_of_the_environment_is_in_it(
     read = load_bundle(tmp_path / "run.zip")
     assert read.calls[1].request[2]["content"] == f"printed {REMOVED}"
     assert read.outcomes["digest"].outcome == {"text": f"printed {REMOVED}"}
+
+
+def test_no_secret_that_this_machine_knows_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From every place where one may stand, and none of what only stands beside it."""
+    home = tmp_path / "config" / "openmanus"
+    (home / "mcp-logins").mkdir(parents=True)
+    (tmp_path / "work" / "config").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home.parent))
+    monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PLAIN", "from-a-variable-9")
+    monkeypatch.setenv("OPENMANUS_SECRET_SHOP", "of-the-shop@shop.example")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "server-token").write_text("token-of-the-server\n")
+    (home / "credentials.json").write_text('{"openai": {"key": "stored-by-init"}}')
+    (home / "mcp-logins" / "a.json").write_text(
+        '{"url": "https://a", "tokens": {"access_token": "of-a-login", "token_type": "Bearer"},'
+        ' "client": {"token_endpoint_auth_method": "client_secret_basic"}}'
+    )
+    (home / "config.toml").write_text(
+        '[llm]\napi_key = "in-llm-table"\n[search.keys]\ntavily = "of-a-search-engine"\n'
+        '[storage]\ndatabase_url = "postgresql://me:of-the-database@host/db"\n'
+    )
+    Path("config", "mcp.json").write_text(
+        '{"mcpServers": {"a": {"url": "https://a", "headers": {"Authorization": "Bearer in-a-head",'
+        ' "X-Auth": "${PLAIN}", "X-Key": "${PLAIN}", "Accept": "application/json"}},'
+        ' "b": {"command": "b", "env": {"B": "looks-like-1-long-key", "LEVEL": "verbose-logs"}}}}'
+    )
+    Path(".env").write_text("export MY_TOKEN='in-dot-env'\n")
+    Path("own.toml").write_text('[llm]\napi_key = "in-a\\"named-file"\n')
+    secret = [
+        "from-a-variable-9", "of-the-shop", "token-of-the-server", "stored-by-init", "of-a-login",
+        "in-llm-table", "of-a-search-engine", "of-the-database", "in-a-head",
+        "looks-like-1-long-key", "in-dot-env", 'in-a"named-file',
+    ]  # fmt: skip
+    plain = ["application/json", "verbose-logs", "client_secret_basic", "https://a", "shop.example"]
+    record = record_of("\n".join(secret + plain))
+    given = replace(record, options={**record.options, "config": "own.toml"})
+    save_bundle(given, tmp_path / "run.zip")
+    outcome = load_bundle(tmp_path / "run.zip").outcomes["digest"].outcome
+    assert outcome == {"text": "\n".join([*[REMOVED] * len(secret), *plain])}
+
+
+def test_a_bundle_chooses_neither_where_keys_are_sent_nor_what_is_run(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digests prove no author."""
+    monkeypatch.setattr("openmanus_graph.backends.persistence.bundles._MOVED", ())
+    theirs = {"base_url": "https://theirs.example", "replaced_tools": {"bash": "os:system"}}
+    save_bundle(replace(record_of("a"), options={**theirs, "max_steps": 5}), bundle)
+    monkeypatch.undo()
+    assert load_bundle(bundle).options == {"max_steps": 5}
 
 
 def rewrite(bundle: Path, name: str, change: Callable[[str], str]) -> None:

@@ -15,7 +15,7 @@ from openmanus_graph.config.declared import declared, setting_of
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
-from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions
+from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, command_fields
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
@@ -67,14 +67,14 @@ def test_context_has_a_field_for_every_setting_and_no_others() -> None:
 
 
 def test_every_option_of_a_run_sets_what_is_declared() -> None:
-    given = [*fields(RunOptions), *fields(StorageOptions)]
+    given = [*command_fields(RunOptions), *command_fields(StorageOptions)]
     options = {field.name.replace("_", "-") for field in given}
     declared_options = {one.setting.option.lstrip("-") for one in declared().values()} - {""}
     assert options == declared_options | {"server", "config"}
     assert all(field.default is None for field in fields(RunOptions)), "defaults are declared"
 
 
-@pytest.mark.parametrize("option", [field.name for field in fields(RunOptions)])
+@pytest.mark.parametrize("option", [field.name for field in command_fields(RunOptions)])
 def test_every_option_reaches_the_context(option: str) -> None:
     given = {"allow_host": ["h"], "server": ["s"], "secret": ["a=b@c.d"]}.get(option, "1")
     context = to_context(RunOptions(**{option: given}))  # type: ignore[arg-type]  # any field
@@ -82,7 +82,7 @@ def test_every_option_reaches_the_context(option: str) -> None:
 
 
 def test_defaults_that_people_read_are_those_that_are_declared() -> None:
-    helps = {field.name: str(get_args(field.type)[1].help) for field in fields(RunOptions)}
+    helps = {field.name: str(get_args(field.type)[1].help) for field in command_fields(RunOptions)}
     said = [(name, re.search(r"Default (\d+)", text)) for name, text in helps.items()]
     defaults = {field.name: field.default for field in fields(Settings)}
     found = {name: float(match[1]) for name, match in said if match}

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import BaseModel
 
+from openmanus_graph.config.secret_values import MCP_LOGINS
 from openmanus_graph.config.stored_model import write_file
 from openmanus_graph.config.trust import config_home
 from openmanus_graph.state.mcp_server import MCPServer
 
-FOLDER = "mcp-logins"
 LOCK_POLL_S = 0.05
 
 
@@ -45,7 +45,7 @@ class LoginStore:
         self._url = server.url or ""
         key = json.dumps([self._url, server.oauth.client_id, server.oauth.grant])
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        self.path = config_home() / FOLDER / f"{urlsplit(self._url).hostname}-{digest}.json"
+        self.path = config_home() / MCP_LOGINS / f"{urlsplit(self._url).hostname}-{digest}.json"
 
     def read(self) -> Login:
         """Return the login; an empty one if there is none, or the file is broken. Blocks."""

@@ -6,8 +6,6 @@ altered is refused, and says where.
 
 import hashlib
 import json
-import os
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,50 +19,52 @@ from langchain_core.messages import convert_to_messages, message_to_dict, messag
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 
 FORMAT = 1
 """Of the bundles that this code writes; it reads this one and those before."""
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """Raised for zips that are cut or altered: the latter two as of an unknown or encrypted kind."""
-REMOVED = "[secret removed]"
 _MANIFEST, _CALLS, _FACTS, _OUTCOMES = (
     "manifest.json",
     "model_calls.jsonl",
     "facts.jsonl",
     "tool_calls.jsonl",
 )
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
-_MIN_SECRET_CHARS = 8
-_MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox")
-"""Options that mean something on the machine of the run alone."""
+_MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox", "replaced_tools")
+"""Options that mean something on the machine of the run alone. They do not count where they stand
+in a bundle all the same: whoever wrote it must not choose where keys are sent and what is run."""
 
 
 def save_bundle(record: FlightRecord, path: Path) -> None:
-    """Write a bundle. Blocks. What environment variables hold as keys is removed.
+    """Write a bundle. Blocks. Secret values that this machine knows are removed.
 
     Raises:
         OSError: The file cannot be written.
     """
-    secrets = _secrets()
-    lines = {
-        name: [_without(secrets, line) for line in made] for name, made in _lines(record).items()
-    }
+    secrets = known_secrets(record.options.get("config"))
+    lines = {name: list(map(secrets.remove_from, made)) for name, made in _lines(record).items()}
     about = {
         "format": FORMAT,
         "openmanus": version("openmanus-graph"),
         "thread": record.thread,
         "agent": record.agent,
         "task": record.task,
-        "options": {key: one for key, one in record.options.items() if key not in _MOVED},
+        "options": _portable(record.options),
         "inputs": [_input_to_json(given) for given in record.inputs],
         "lines": {name: [_digest(line) for line in made] for name, made in lines.items()},
     }
-    manifest = _without(secrets, json.dumps(about, ensure_ascii=False, indent=1))
+    manifest = secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_MANIFEST, f"{manifest}\n{_digest(manifest)}\n")
         for name, made in lines.items():
             archive.writestr(name, "".join(f"{line}\n" for line in made))
+
+
+def is_bundle(path: Path) -> bool:
+    """Say whether a person who names a thread or a bundle means a bundle. Blocks."""
+    return path.suffix == ".zip" or zipfile.is_zipfile(path)
 
 
 def load_bundle(path: Path) -> FlightRecord:
@@ -89,7 +89,7 @@ def load_bundle(path: Path) -> FlightRecord:
         thread=about["thread"],
         agent=about["agent"],
         task=about["task"],
-        options=about["options"],
+        options=_portable(about["options"]),
         inputs=[_input_from_json(given) for given in about["inputs"]],
         calls=list(_calls(found[_CALLS])),
         facts=[(name, value) for name, value in found[_FACTS]],
@@ -172,6 +172,10 @@ def _altered(path: Path, where: str) -> ConfigError:
     )
 
 
+def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _MOVED}
+
+
 def _digest(line: str) -> str:
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -183,19 +187,3 @@ def _input_to_json(given: Any) -> dict[str, Any]:
 
 def _input_from_json(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "messages": messages_from_dict(given["messages"])}
-
-
-def _secrets() -> list[str]:
-    """Return what environment variables hold as keys, as it stands in JSON; longest first."""
-    values = {
-        json.dumps(value, ensure_ascii=False)[1:-1]
-        for name, value in os.environ.items()
-        if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET_CHARS
-    }
-    return sorted(values, key=len, reverse=True)
-
-
-def _without(secrets: list[str], line: str) -> str:
-    for secret in secrets:
-        line = line.replace(secret, REMOVED)
-    return line

@@ -6,9 +6,10 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -69,7 +70,7 @@ def fork_thread(
 ) -> int:
     """List a thread's points, or begin a new thread at one of them."""
     known = whole_thread(thread)
-    points = asyncio.run(_points(thread))
+    points = asyncio.run(read_points(thread))
     if at is None:
         _list(points, thread, as_json=as_json)
         return 0
@@ -80,19 +81,37 @@ def fork_thread(
     if not new.strip() or find_thread(new) is not None:
         raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
     with hold_thread(openmanus_home(), new):
-        found = _fork_files(known, point, new, files)
-        _inherit_outputs(known, new, found.folder)
-        asyncio.run(_fork(thread, point, new))
-        options = {**known.options, "workspace": str(found.folder)}
-        threads = open_threads()
-        threads.begin(new, known.agent, known.task, options, None)
-        threads.end(new, "forked")
+        found = begin_fork(known, point, new, files, known.options)
     _print_summary(known, point, new, found)
     folder = str(found.folder)
     shown = {"thread": new, "checkpoint": point.checkpoint, "workspace": folder}
     shown["files"] = found.state
     sys.stdout.write((json.dumps(shown) if as_json else new) + "\n")
     return 0
+
+
+def begin_fork(
+    known: Thread, point: Point, new: str, files: FilesChoice, options: Mapping[str, Any]
+) -> ForkedFiles:
+    """Make a thread that begins at a point of another one. The new thread is held by the caller.
+
+    Args:
+        known: The other one.
+        point: Where.
+        new: The new thread's id.
+        files: What becomes of the files.
+        options: Of the new thread's runs; the folder is added.
+
+    Raises:
+        ConfigError: The files cannot be put there.
+    """
+    found = _fork_files(known, point, new, files)
+    _inherit_outputs(known, new, found.folder)
+    asyncio.run(_fork(known.id, point, new))
+    threads = open_threads()
+    threads.begin(new, known.agent, known.task, {**options, "workspace": str(found.folder)}, None)
+    threads.end(new, "forked")
+    return found
 
 
 def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
@@ -106,7 +125,8 @@ def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
     return point
 
 
-async def _points(thread: str) -> list[Point]:
+async def read_points(thread: str) -> list[Point]:
+    """Return the points of a thread."""
     async with open_checkpointer(database_url()) as saver:
         return await points_of(saver, thread)
 

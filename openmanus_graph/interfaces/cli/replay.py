@@ -3,28 +3,29 @@
 import asyncio
 import dataclasses
 import sys
-import zipfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
+from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.go_on import Departure, go_on
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.replay import (
     Replayed,
     record_of,
     replay_bundle,
+    replay_graph,
     replay_thread,
 )
 from openmanus_graph.interfaces.service.replay_test import write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.interfaces.service.tool_functions import load_function
 from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy
@@ -53,9 +54,9 @@ class Changes:
         what_if = WhatIf(
             asks_model=self.model is not None or bool(self.prompts),
             policy_before=before,
-            tools=dict(map(_named_function, self.tools)),
+            tools={name: load_function(at) for name, at in self._addresses().items()},
         )
-        prompts = dict(map(_named_prompt, self.prompts))
+        prompts = self._texts()
         changed = dataclasses.replace(
             context,
             model=self.model or context.model,
@@ -64,31 +65,56 @@ class Changes:
         )
         return changed, what_if
 
+    def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a thread that goes on with what is tried."""
+        given = {"model": self.model, "policy": self.policy}
+        tables = {"prompts": self._texts(), "replaced_tools": self._addresses()}
+        merged = {name: {**(options.get(name) or {}), **one} for name, one in tables.items()}
+        changed = {name: value for name, value in (given | merged).items() if value}
+        return {**options, **changed}
 
-def replay(source: str, to_test: str | None, changes: Changes) -> int:
+    def _texts(self) -> dict[str, str]:
+        return dict(map(_named_prompt, self.prompts))
+
+    def _addresses(self) -> dict[str, str]:
+        return dict(map(_named_address, self.tools))
+
+
+def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool = False) -> int:
     """Replay a thread or a bundle, and return the exit code: 1 if something differs.
 
     Args:
         source: A thread's id, or a bundle's file.
         to_test: File to write the run to as a test.
         changes: What is tried on it.
+        goes_on: Go on where something differs, as a run of a new thread; the exit code is its.
     """
     if to_test is not None and changes != Changes():
         raise ConfigError("--to-test writes the run as it was recorded. Leave the changes out.")
+    if goes_on and changes == Changes():
+        raise ConfigError(
+            "--go-on goes on where what is tried makes a difference. Say what: --model, --prompt, "
+            "--policy or --tool."
+        )
     path = Path(source)
-    if path.suffix == ".zip" or zipfile.is_zipfile(path):
-        record = load_bundle(path)
+    if is_bundle(path):
+        known = record = load_bundle(path)
+        graph = replay_graph(record.agent)
         context, what_if = changes.apply(to_context(RunOptions().over(dict(record.options))))
-        found = _awaited(replay_bundle(record, context, what_if))
+        found = _awaited(replay_bundle(record, context, what_if, graph))
     else:
         known = whole_thread(thread_id(source))
+        graph = replay_graph(known.agent)
         context, what_if = changes.apply(to_context(RunOptions().over(known.options)))
-        found = _awaited(replay_thread(known, context, what_if))
+        found = _awaited(replay_thread(known, context, what_if, graph))
         record = asyncio.run(record_of(known))
     if what_if is None:
         _print(found)
+    elif goes_on and found.divergence is not None:
+        _print_divergence(found, sys.stderr)
+        return go_on(Departure(known, graph, found.divergence, changes.over(known.options)))
     else:
-        _print_divergence(found)
+        _print_divergence(found, sys.stdout)
         return 1 if found.ended else 0
     if to_test is not None:
         _write_test(record, found, Path(to_test))
@@ -129,18 +155,12 @@ def _named_prompt(given: str) -> tuple[str, str]:
         raise ConfigError(f"The prompt in {file} cannot be read: {error}.") from error
 
 
-def _named_function(given: str) -> tuple[str, Callable[..., Any]]:
+def _named_address(given: str) -> tuple[str, str]:
     name, _, address = given.partition("=")
     module, _, function = address.partition(":")
     if not (name and module and function):
         raise ConfigError(f"--tool {given}: give NAME=module:function.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return name, getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--tool {given} cannot be loaded: {error}.") from error
-    finally:
-        sys.path.pop(0)
+    return name, f"{Path.cwd()}/{address}"
 
 
 def _awaited(replaying: Coroutine[None, None, Replayed]) -> Replayed:
@@ -159,13 +179,13 @@ def _print(found: Replayed) -> None:
     sys.stderr.write(f"{printable(_summary(found))}\n")
 
 
-def _print_divergence(found: Replayed) -> None:
-    """Print where a what-if replay stopped."""
+def _print_divergence(found: Replayed, out: TextIO) -> None:
+    """Print where a what-if replay stopped; the diff goes to `out`."""
     if found.divergence is None:
         sys.stderr.write(f"{printable(found.ended) or 'It makes no difference.'}\n")
         return
     at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
-    sys.stdout.write(printable(found.divergence.diff()) + "\n")
+    out.write(printable(found.divergence.diff()) + "\n")
     sys.stderr.write(f"{printable(found.divergence.what)} It stopped {at}.\n")
 
 

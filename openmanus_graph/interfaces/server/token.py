@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.guard import equals_secret
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
-TOKEN_FILE = "server-token"
 MIN_CHARS = 16
 VALID_S = 12 * 3600
 """How long a ticket is valid."""
@@ -47,7 +47,7 @@ def server_token() -> str:
 
 def token_file() -> Path:
     """Return where the token is kept when the environment names none."""
-    return openmanus_home() / TOKEN_FILE
+    return openmanus_home() / SERVER_TOKEN_FILE
 
 
 def token_source() -> str:

@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,8 @@ PolicyName = Literal["ask", "auto", "never"]
 DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
 WORKSPACE_URL_VARIABLE = "OPENMANUS_WORKSPACE_URL"
 PlanName = Literal["auto", "never"]
+_KEPT_ONLY = {"kept_only": True}
+"""Metadata of a field that no command takes: `replay --go-on` keeps it with the thread it makes."""
 Transport = Literal["stdio", "http"]
 
 
@@ -129,6 +131,11 @@ class RunOptions:
         ),
     ] = None
 
+    prompts: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)
+    """Texts that replace the agent's own, by their names."""
+    replaced_tools: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)
+    """Functions that are called in place of tools, `FOLDER/module:function` by the tools' names."""
+
     def stored(self) -> dict[str, Any]:
         """Return the given options, as a thread keeps them. There are no keys among them."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
@@ -144,7 +151,7 @@ class RunOptions:
 
         ConfigError for one that does not exist: from a later version, or a damaged database.
         """
-        unknown = stored.keys() - {field.name for field in fields(self)}
+        unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:
             raise ConfigError(
                 f"The thread was begun with options that do not exist: {', '.join(unknown)}. "
@@ -221,6 +228,11 @@ class McpOptions:
     ] = 600.0
 
 
+def command_fields(group: type[Any]) -> "list[Field[Any]]":
+    """Return the fields of a group that are options of commands."""
+    return [one for one in fields(group) if not one.metadata.get("kept_only")]
+
+
 def takes(
     *groups: type[Any], without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -235,14 +247,14 @@ def takes(
         own = list(inspect.signature(command).parameters.values())[len(passed) :]
         shared = [
             inspect.Parameter(
-                field.name,
+                one.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=field.type,
+                default=one.default,
+                annotation=one.type,
             )
             for group in groups
-            for field in fields(group)
-            if field.name not in without
+            for one in command_fields(group)
+            if one.name not in without
         ]
 
         def run(**given: Any) -> Any:

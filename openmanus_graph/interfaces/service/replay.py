@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.memory import InMemorySaver
+from typing_extensions import override
 
 from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
 from openmanus_graph.config.resolve import database_url, openmanus_home
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
     from openmanus_graph.state.context import Context
 
-__all__ = ["Replayed", "record_of", "replay_bundle", "replay_thread"]
+__all__ = ["Replayed", "record_of", "replay_bundle", "replay_graph", "replay_thread"]
 _HOME_VARIABLE = "OPENMANUS_HOME"
 
 
@@ -38,24 +39,35 @@ async def record_of(known: "Thread") -> FlightRecord:
 
 
 async def replay_thread(
-    known: "Thread", context: "Context", what_if: WhatIf | None = None
+    known: "Thread", context: "Context", what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
     """Do a thread's runs again, answered by its record; nothing is written, no model reached.
+
+    Args:
+        known: The thread.
+        context: Of its runs.
+        what_if: What is tried on them.
+        graph: From `replay_graph`, for callers that look at where it stopped.
 
     Raises as `record_of`, and ConfigError if the settings are wrong.
     """
     async with holding_thread(openmanus_home(), known.id):
         record = await read_flight_record(database_url(), known)
-        return await replay(record, _graph_of(record), context, elsewhere=False, what_if=what_if)
+        graph = graph or replay_graph(record.agent)
+        return await replay(record, graph, context, elsewhere=False, what_if=what_if)
 
 
 async def replay_bundle(
-    record: FlightRecord, context: "Context", what_if: WhatIf | None = None
+    record: FlightRecord, context: "Context", what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
-    """Replay what was recorded elsewhere, in empty folders. ConfigError as `replay_thread`."""
+    """Replay what was recorded elsewhere, in empty folders. Arguments as of `replay_thread`.
+
+    Raises:
+        ConfigError: The settings are wrong.
+    """
     with _empty_home() as folder:
         within = dataclasses.replace(context, workspace=str(folder / "workspace"))
-        return await replay(record, _graph_of(record), within, what_if=what_if)
+        return await replay(record, graph or replay_graph(record.agent), within, what_if=what_if)
 
 
 @contextmanager
@@ -72,5 +84,14 @@ def _empty_home() -> Generator[Path]:
                 os.environ[_HOME_VARIABLE] = before
 
 
-def _graph_of(record: FlightRecord) -> Any:
-    return build_agent(record.agent, checkpointer=InMemorySaver())
+def replay_graph(agent: str) -> Any:
+    """Build the graph that a replay runs on; it keeps its checkpoints in memory."""
+    return build_agent(agent, checkpointer=_NumberingSaver())
+
+
+class _NumberingSaver(InMemorySaver):
+    """Numbers versions as our databases' savers do, so that these can take its checkpoints over."""
+
+    @override
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return (current or 0) + 1

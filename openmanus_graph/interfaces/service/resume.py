@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_setup import graph_arguments, to_context
 
 if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
@@ -56,6 +56,7 @@ def resuming_run(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
+        graph_arguments=graph_arguments(known.agent, merged),
         make_input=lambda: _next_input(
             asyncio.run(read_thread_state(thread, known.agent)), known, reply
         ),

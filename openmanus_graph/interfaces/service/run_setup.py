@@ -84,7 +84,21 @@ def new_run(
         context=context,
         options=options.stored(),
         make_input=lambda: prepare_input(text, given, context, thread, compact=compact),
+        graph_arguments=graph_arguments(agent, options),
     )
+
+
+def graph_arguments(agent: str, options: RunOptions) -> "dict[str, Any]":
+    """Return what the agent's graph is built with: the tools that functions replace.
+
+    Raises:
+        ConfigError: A function cannot be loaded any more, or the agent has no such tool.
+    """
+    if not options.replaced_tools:
+        return {}
+    from openmanus_graph.interfaces.service.tool_functions import replaced_tools
+
+    return {"tools": replaced_tools(agent, options.replaced_tools)}
 
 
 def to_context(options: RunOptions) -> "Context":
@@ -109,6 +123,7 @@ def to_context(options: RunOptions) -> "Context":
         browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
         review_plan=options.review_plan,
         config=options.config,
+        prompts=options.prompts,
     )
 
 

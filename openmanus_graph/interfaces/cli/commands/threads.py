@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.commands.arguments import (
     LatestThread,
     ThreadArgument,
@@ -48,13 +49,29 @@ def show(
 @app.command()
 @takes(StorageOptions)
 def export(
-    thread: ThreadArgument,
+    thread: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|BUNDLE",
+            help="A thread's id, or a unique beginning of it; for --html a bundle's file as well.",
+            autocompletion=complete_thread,
+        ),
+    ],
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
     bundle: Annotated[
         str | None, typer.Option(help="Zip file for its record, which `replay` reads anywhere.")
     ] = None,
+    html: Annotated[
+        str | None, typer.Option(help="HTML file that plays it in a browser, without a server.")
+    ] = None,
 ) -> None:
-    """Write a thread as Markdown, or as one file that another machine can replay."""
+    """Write a thread as Markdown, as a file that plays it, or as one that `replay` reads."""
+    if html is not None and bundle is not None:
+        raise ConfigError("--html and --bundle exclude each other. Give one of them.")
+    if html is not None:
+        from openmanus_graph.interfaces.cli.export_page import export_page
+
+        raise typer.Exit(export_page(thread, html))
     from openmanus_graph.interfaces.cli.replay import export_bundle
     from openmanus_graph.interfaces.cli.threads import export_thread
     from openmanus_graph.interfaces.service.threads import thread_id
@@ -135,6 +152,12 @@ def replay(
         list[str] | None,
         typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
     ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option(
+            "--go-on", help="Go on really where something comes out otherwise, as a new thread."
+        ),
+    ] = False,
 ) -> None:
     """Run a thread again from its record, and show what its model would be sent otherwise now.
 
@@ -144,4 +167,4 @@ def replay(
     from openmanus_graph.interfaces.cli.replay import replay as replay_record
 
     changes = Changes(model, tuple(prompt or ()), policy, tuple(tool or ()))
-    raise typer.Exit(replay_record(source, to_test, changes))
+    raise typer.Exit(replay_record(source, to_test, changes, goes_on=go_on))

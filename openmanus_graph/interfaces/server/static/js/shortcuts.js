@@ -28,7 +28,7 @@ export function listen(actions) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!shortcutsOn() || isWriting(event.target) || document.querySelector("dialog[open]")) return;
     const action = actions[event.key];
-    if (!action) return;
+    if (!action || (event.key === " " && event.target.closest?.("button, a, summary"))) return;
     event.preventDefault();
     action();
   });

@@ -5,9 +5,10 @@ import { count, money } from "../format.js";
 import { LANGUAGES, language, t } from "../i18n.js";
 import { activityWords, statusReason, statusSentence, statusWord } from "../words/status.js";
 
-/** Build the bar over the timeline. */
+/** Build the bar over the timeline; it has the buttons that there are actions for. */
 export function createHeader(actions) {
   const title = h("h1", { id: "title" }, t("New task"));
+  const when = (action, ...rest) => action && button(...rest);
   const rename = button("", actions.rename, { kind: "icon quiet small", iconName: "pencil", title: t("Rename the thread"), hidden: true });
   const exporting = button("", actions.export, { kind: "icon quiet", iconName: "download", title: t("Save the thread as Markdown"), hidden: true });
   const other = Object.keys(LANGUAGES).find((code) => code !== language);
@@ -26,9 +27,9 @@ export function createHeader(actions) {
     h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
       aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
-    button("", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
-    button("", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
-    button("", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
+    when(actions.memory, "", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
+    when(actions.help, "", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
+    when(actions.details, "", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
     h("div.bar-row", {}, h("div.bar-state", {}, pill, activity, shownModel), meter));
 
   function drawMeter(session, defaults) {
@@ -54,11 +55,12 @@ export function createHeader(actions) {
       const model = session?.model;
       const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
       if (title.textContent !== name) title.textContent = title.title = name;
-      rename.hidden = exporting.hidden = !session || model.status === "new";
+      rename.hidden = !actions.rename || !session || model.status === "new";
+      exporting.hidden = !actions.export || !session || model.status === "new";
       shownModel.textContent = model?.run?.model ?? "";
       document.title = session ? `${badge(model.status)}${name} – OpenManus` : "OpenManus";
       pill.hidden = !session || model.status === "new";
-      stop.hidden = model?.status !== "running";
+      stop.hidden = !actions.stop || model?.status !== "running";
       if (!session) {
         meter.hidden = true;
         activity.textContent = "";

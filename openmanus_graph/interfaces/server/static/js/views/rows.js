@@ -93,7 +93,8 @@ const KINDS = {
       row.answer && markdown(row.answer, context),
       row.structured !== null && h("pre.code", { tabIndex: 0 }, JSON.stringify(row.structured, null, 2)),
       row.artifacts.length > 0 && h("div.chips", {}, row.artifacts.slice(0, 24).map((file) =>
-        button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })))),
+        context.openFile ? button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })
+          : h("span.chip.named", {}, file.path)))),
   ],
 };
 
@@ -123,7 +124,7 @@ function stepFacts(row) {
   if (!row.usage) return t("cut off");
   const { input_tokens: input, cached_tokens: cached, output_tokens: output, cost_usd: cost } = row.usage;
   const tokens = [t("{n} in", { n: count(input) }), cached ? t("{n} cached", { n: count(cached) }) : "", t("{n} out", { n: count(output) })];
-  return [duration(row.seconds), ...tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
+  return [row.seconds === null ? "" : duration(row.seconds), ...tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
 }
 
 function longText(row, text, context) {

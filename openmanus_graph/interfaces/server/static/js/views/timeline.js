@@ -9,8 +9,9 @@ import { renderRow, updateRow } from "./rows.js";
 /**
  * Build the timeline.
  *
- * @param {object} actions  `goBack(row)`, `openFile(path)`, `fileAddress(path)`; `output()` resolves to
- *   the newest line of what runs, by its resource.
+ * @param {object} actions  `canGoBack(row)` and `fileAddress(path)`; where it can be done, `goBack(row)`
+ *   and `openFile(path)`; where it works now, `output()`, which resolves to the newest line of what
+ *   runs, by its resource; else `now()`, the time of what is shown.
  */
 export function createTimeline(actions) {
   const content = h("div.rows", {});
@@ -21,6 +22,7 @@ export function createTimeline(actions) {
   let rows = [];
   let session = null;
 
+  const now = actions.now ?? Date.now;
   const context = {
     ...actions,
     isOpen: (row) => open.get(row.key),
@@ -48,7 +50,7 @@ export function createTimeline(actions) {
   setInterval(() => {
     for (const item of content.querySelectorAll(".took[data-since]")) {
       const since = Date.parse(item.dataset.since);
-      if (since) item.textContent = duration(Math.max(0, (Date.now() - since) / 1000));
+      if (since) item.textContent = duration(Math.max(0, (now() - since) / 1000));
     }
     showOutput();
   }, 1000);
@@ -57,7 +59,7 @@ export function createTimeline(actions) {
   /** Show what running calls have written by now. */
   async function showOutput() {
     const running = [...content.querySelectorAll(".preview[data-live]")].filter((one) => one.dataset.live);
-    if (!running.length || asking || document.hidden) return;
+    if (!actions.output || !running.length || asking || document.hidden) return;
     asking = true;
     try {
       const lines = await actions.output();

@@ -1,6 +1,19 @@
 /** The page's texts in Chinese, by their English words; a test keeps both in step. */
 
 export const ZH = {
+  // A run that is played from a file
+  "Play": "播放",
+  "Pause": "暂停",
+  "Speed": "速度",
+  "To the start (Home)": "回到开头（Home）",
+  "To the end (End)": "跳到结尾（End）",
+  "One step back (←)": "后退一步（←）",
+  "One step on (→)": "前进一步（→）",
+  "Play or pause (space)": "播放或暂停（空格）",
+  "Where in the run": "运行中的位置",
+  "Playing the run": "播放运行",
+  "Skip to the run": "跳到运行",
+  "{n} of {m}": "第 {n} / {m}",
   // Numbers and times
   "{n} ms": "{n} 毫秒",
   "{n} s": "{n} 秒",

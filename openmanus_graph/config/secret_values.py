@@ -1,0 +1,140 @@
+"""All secret values that this machine knows, so that a file which leaves it holds none of them.
+
+They are read from where they may stand, whether or not a run uses them: environment variables,
+configuration files, stored keys, logins at MCP servers, and the server's token.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from openmanus_graph.config.resolve import KEY_FILES, openmanus_home
+from openmanus_graph.config.stored_model import stored_keys
+from openmanus_graph.config.trust import config_home
+
+REMOVED = "[secret removed]"
+SERVER_TOKEN_FILE = "server-token"
+MCP_LOGINS = "mcp-logins"
+MIN_SECRET_CHARS = 8
+"""Shorter values would be found in texts that have nothing to do with them."""
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE
+)
+_NO_SECRET = re.compile(r"_(endpoint|method|type|url|uri|file|path|env|name)", re.IGNORECASE)
+_SECRET_TABLES = ("headers", "env")
+"""Whose values are secret if they look like keys, whatever their names."""
+_LOOKS_LIKE_KEY = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w+=.~-]{20,}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
+
+
+class SecretValues:
+    """Removes known values from texts."""
+
+    def __init__(self, values: Iterator[str]) -> None:
+        """Begin.
+
+        Args:
+            values: The secrets; what is too short to be one is left out.
+        """
+        known = {one for value in values for one in _forms(value)}
+        longest_first = sorted(known, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, longest_first))) if known else None
+
+    def remove_from(self, text: str) -> str:
+        """Return a text, or a line of JSON, without them."""
+        return text if self._any is None else self._any.sub(REMOVED, text)
+
+
+def known_secrets(config: str | None = None) -> SecretValues:
+    """Return what is secret on this machine. Blocks.
+
+    Args:
+        config: A configuration file that was named beside the usual ones.
+    """
+    folder = config_home()
+    files = [Path(name) for name in (*KEY_FILES, *([config] if config else ()))]
+    files += [folder / "config.toml", folder / "mcp.json"]
+    files += sorted((folder / MCP_LOGINS).glob("*.json"))
+    return SecretValues(_values(files))
+
+
+def _values(files: Sequence[Path]) -> Iterator[str]:
+    yield from _in_table(os.environ)
+    for file in files:
+        yield from _in_table(_read(file))
+    yield from stored_keys()
+    yield _text(openmanus_home() / SERVER_TOKEN_FILE).strip()
+
+
+def _in_table(table: Mapping[str, Any], *around: str) -> Iterator[str]:
+    """Yield what is secret in a table of a file, or of the environment.
+
+    Args:
+        table: It.
+        around: Names of the tables that it stands in.
+    """
+    for name, value in table.items():
+        yield from _in_value(value, *around, name)
+
+
+def _in_value(value: Any, *names: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from _in_table(cast("dict[str, Any]", value), *names)
+    elif isinstance(value, list):
+        for one in cast("list[Any]", value):
+            yield from _in_value(one, *names)
+    elif isinstance(value, str):
+        for text in {value, _VARIABLE.sub(lambda found: os.environ.get(found[1], ""), value)}:
+            yield from _in_text(text, names)
+
+
+def _in_text(text: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield what is secret in a text: all of it by its name or look, or the password of a URL."""
+    scheme, _, rest = text.partition(" ")
+    looks = any(table in _SECRET_TABLES for table in names[:-1])
+    named = any(map(_SECRET_NAME.search, names)) and not _NO_SECRET.search(names[-1])
+    if named or (looks and _LOOKS_LIKE_KEY.fullmatch(rest or text)):
+        yield from (text, rest if scheme.isalpha() else "")  # `Bearer KEY`
+        given, _, site = text.rpartition("@")
+        if given and "/" not in site:  # `NAME=VALUE@DOMAIN`, of the browser
+            yield from (given, given.partition("=")[2])
+    try:
+        yield urlsplit(text).password or ""
+    except ValueError:  # no URL
+        return
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield how a value may be written: plainly, in JSON, in an address."""
+    if len(value) >= MIN_SECRET_CHARS:
+        yield value
+        yield json.dumps(value, ensure_ascii=False)[1:-1]
+        yield json.dumps(value)[1:-1]
+        yield quote(value, safe="")
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """Return what a file holds; nothing of one that cannot be read: no run reads it either."""
+    text = _text(file)
+    try:
+        if file.suffix == ".json":
+            found: Any = json.loads(text.removeprefix("\ufeff"))
+            return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if file.suffix == ".toml":
+            return tomllib.loads(text)
+    except ValueError:  # what JSON and TOML raise
+        return {}
+    pairs = (line.removeprefix("export ").partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

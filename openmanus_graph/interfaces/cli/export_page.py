@@ -1,0 +1,157 @@
+"""`openmanus export --html`: a run as one file that plays it."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.secret_values import known_secrets
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.interfaces.server.event_stream import events_from_messages
+from openmanus_graph.interfaces.server.player import player_page
+from openmanus_graph.interfaces.service.final_event import final_event, read_usage
+from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.replay import (
+    Replayed,
+    record_of,
+    replay_bundle,
+    replay_graph,
+    replay_thread,
+)
+from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import Settings
+
+Event = dict[str, Any]
+
+
+def export_page(source: str, file: str) -> int:
+    """Write a page that plays a run, and return the exit code.
+
+    Args:
+        source: A thread's id, or a bundle's file.
+        file: The page.
+
+    Raises:
+        ConfigError: There is no such run, or the file cannot be written.
+        RunError: A run works on the thread.
+    """
+    if is_bundle(Path(source)):
+        record = load_bundle(Path(source))
+        title, config = record.task, None
+        events, _ = asyncio.run(_played(record, record))
+    else:
+        known = whole_thread(thread_id(source))
+        title, config = known.title, known.options.get("config")
+        events = _events_of(known)
+    secrets = known_secrets(config)
+    numbered = (
+        json.dumps({"run": "", "ns": "", "ts": "", **event, "seq": number}, default=str)
+        for number, event in enumerate(events, 1)
+    )
+    line = title.strip().partition("\n")[0][:200]
+    page = player_page(secrets.remove_from(line), map(secrets.remove_from, numbered))
+    try:
+        Path(file).write_text(page, "utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}.") from error
+    sys.stderr.write(f"{printable(file)} plays {printable(source)}. Open it in a browser.\n")
+    return 0
+
+
+def _events_of(known: Thread) -> list[Event]:
+    """Return a thread's events: as the server kept them, else by its record, or its messages."""
+    with hold_thread(openmanus_home(), known.id):
+        if kept := _journal(known.id):
+            return kept
+    with contextlib.suppress(ConfigError):
+        record = asyncio.run(record_of(known))
+        events, found = asyncio.run(_played(record, known))
+        if not found.ended:
+            return events
+    return asyncio.run(_from_messages(known))
+
+
+def _journal(thread: str) -> list[Event]:
+    table = JournalTable(open_database(database_url()))
+    found: list[Event] = []
+    after = 0
+    while rows := table.read(thread, after):
+        found += [json.loads(text) for _, text in rows]
+        after = rows[-1][0]
+    return found
+
+
+async def _from_messages(known: Thread) -> list[Event]:
+    async with open_checkpointer(database_url()) as saver:
+        graph = build_agent(known.agent, checkpointer=saver)
+        state = await graph.aget_state({"configurable": {"thread_id": known.id}})
+    events = [*events_from_messages(known, state.values.get("messages", []))]
+    if known.status not in ("running", "interrupted"):
+        events.append(final_event(state, cancelled=known.status == "cancelled"))
+    return events
+
+
+async def _played(
+    record: FlightRecord, source: FlightRecord | Thread
+) -> tuple[list[Event], Replayed]:
+    """Replay a record, and return the events that its runs send."""
+    graph = replay_graph(record.agent)
+    seen = _Seen(record, graph)
+    context = to_context(RunOptions().over(dict(record.options)))
+    with observing_runs(seen):
+        if isinstance(source, Thread):
+            found = await replay_thread(source, context, graph=graph)
+        else:
+            found = await replay_bundle(source, context, graph=graph)
+    if found.ended:
+        seen.events.append({"type": "notice", "level": "warning", "text": found.ended})
+    return seen.events, found
+
+
+class _Seen:
+    """Observes replayed runs. How long things took is left out: the replay took no time."""
+
+    def __init__(self, record: FlightRecord, graph: Any) -> None:
+        self.events: list[Event] = []
+        self._record, self._graph = record, graph
+
+    async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
+        """Add the event that a run begins."""
+        del settings, context
+        given = run.given["messages"][-1]
+        shared = {"type": "run_start", "kind": "start", "run": run.id, "workspace": ""}
+        named = {"agent": self._record.agent, "model": self._record.model, "task": given.text}
+        self.events.append({**shared, **named})
+
+    def on_event(self, run: str, thread: str, plan_step: str, event: Event) -> None:
+        """Add an event."""
+        del thread
+        if event["type"] == "token":
+            return  # the whole text follows
+        untimed = {"seconds": None} if "seconds" in event else {}
+        self.events.append({**event, **untimed, "run": run, "ns": plan_step})
+
+    async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
+        """Add the event that a run has ended, if it came to an end."""
+        if error is not None:
+            return
+        config = {"configurable": {"thread_id": run.thread}}
+        state = await self._graph.aget_state(config)
+        usage = await read_usage(self._graph, config, state)
+        ended = final_event(state, usage, cancelled=False)
+        self.events.append({**ended, "run": run.id})
