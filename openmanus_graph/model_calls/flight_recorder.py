@@ -50,6 +50,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 PLACES = "places"
 """Name of the fact that says which folders the run had."""
+LIMITS = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s")
+"""Settings that a thread's later runs often have otherwise: it is resumed with higher ones."""
 INSTRUCTIONS, SKILLS = "instructions", "skills"
 MACHINE_FACTS = frozenset({INSTRUCTIONS, SKILLS})
 """Names of facts that are texts of the machine which a person edits, and then wants to compare."""
@@ -131,8 +133,12 @@ async def recorded(
         "elapsed_s": round(call.progress.elapsed_s, 3),
         "place": place_of_run(),
         "handles": sorted(session.identities()),
-        "interjections": _ending_interjections(call.history),
+        "interjections": _new_interjections(call),
     }
+    if not session.is_nested:
+        known["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
+    if session.server_tools:
+        known["server_tools"] = session.server_tools
     await recorder.record(lane_of(call.role), request, answer, known)
     if isinstance(answer, ModelError):
         raise answer
@@ -303,10 +309,16 @@ def place_of_run() -> str:
     return " ".join(filter(None, (nodes, plan_step_of(config))))
 
 
-def _ending_interjections(history: Sequence[AnyMessage]) -> list[list[str]]:
-    """Return ids and texts of the interjections that stand at the end of a conversation."""
-    newest = takewhile(is_interjection, reversed(history))
-    return [[message.id, message.text] for message in newest if message.id][::-1]
+def _new_interjections(call: RecordableCall) -> list[list[str]]:
+    """Return ids and texts of the interjections that are read for a call: those at its end.
+
+    A planner reads all of them for each call, and its drafts stand behind them.
+    """
+    if call.role == "plan":
+        newest = [message for message in call.history if is_interjection(message)]
+    else:
+        newest = [*takewhile(is_interjection, reversed(call.history))][::-1]
+    return [[message.id, message.text] for message in newest if message.id]
 
 
 def request_parts(request: ProviderRequest) -> list[Part]:

@@ -7,7 +7,7 @@ reply is given all the same, so that the first difference is found with what fol
 import difflib
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,12 @@ class RecordReplay:
         self._earlier: list[EffectKey] = []
         """Those before."""
         self._record = record
-        self._left = dict(enumerate(record.calls, 1))
+        repeated = {one.number for one in _taken_back(record.calls)}
+        self._left = {
+            position: one
+            for position, one in enumerate(record.calls, 1)
+            if one.number not in repeated
+        }
         self._newest = 1, record.calls[0]
         """The model call that was answered last, and its position."""
 
@@ -184,9 +189,28 @@ class RecordReplay:
         return set() if following is None else set(following.facts["handles"])
 
     def _following(self) -> RecordedCall | None:
-        """Return the next model call of the run that asks: steps of a plan run side by side."""
+        """Return the next model call of the run that asks: steps of a plan run side by side.
+
+        Those of tools are left out, as nobody makes them again.
+        """
         place = place_of_run()
-        return next((one for one in self._left.values() if one.facts["place"] == place), None)
+        coming = (one for one in self._left.values() if not one.is_of_tool)
+        return next((one for one in coming if one.facts["place"] == place), None)
+
+    def limits_changed(self) -> dict[str, Any]:
+        """Return the limits that the run had which comes next, where the newest had others.
+
+        By the names of their settings: a thread is resumed with higher ones.
+        """
+        coming = next(_limits(self._left.values()), {})
+        newest = next(_limits(reversed(self._record.calls)), {})
+        return {name: one for name, one in coming.items() if newest.get(name) != one}
+
+    def server_tools(self) -> dict[str, Any] | None:
+        """Return the tools of MCP servers at the run's next model call; None without servers."""
+        following = self._following()
+        name = "" if following is None else following.facts.get("server_tools", "")
+        return self.fact(name) if name else None
 
     def profile(self, model: str) -> dict[str, Any] | None:
         """Return what is known of a recorded model, which is not asked now."""
@@ -260,6 +284,22 @@ class RecordReplay:
     def _end(self, why: str) -> ReplayEndedError:
         self.ended = self.ended or why
         return ReplayEndedError(why)
+
+
+def _taken_back(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """Yield the agent steps' calls whose replies a crash took back: they were asked for again."""
+    newest: dict[str, RecordedCall] = {}
+    for call in calls:
+        if not call.is_agent_step:
+            continue
+        before = newest.get(call.lane)
+        if before and before.request == call.request and "reply" in before.facts:
+            yield before
+        newest[call.lane] = call
+
+
+def _limits(calls: Iterable[RecordedCall]) -> Iterator[dict[str, Any]]:
+    return (one.facts["limits"] for one in calls if "limits" in one.facts)
 
 
 def _lines(parts: Sequence[Part]) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 import json
 import re
+from functools import partial
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
+from openmanus_graph.model_calls.flight_recorder import awaited_fact, place_of_run
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, plan_of
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
@@ -30,13 +32,18 @@ async def approve_plan(
     session = await enter_session(runtime)
     plan = plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
-    problem = ""
+    problem, review = "", f"review of the plan {place_of_run()}".rstrip()
     while True:
-        answer = interrupt(plan_request(plan, problem))
+        answer = await awaited_fact(session, review, partial(_ask, plan_request(plan, problem)))
         try:
             return _apply_decision(read_review(answer), state, executors)
         except PlanError as error:
             problem = str(error)
+
+
+async def _ask(request: dict[str, Any]) -> Any:
+    """Pause the run until a person has answered, and return the answer."""
+    return interrupt(request)
 
 
 def read_review(answer: Any) -> Decision | None:

@@ -34,6 +34,10 @@ class Replay(InterjectionStore, Protocol):
         """Return the identities of the handles that were open at the next model call."""
         ...
 
+    def server_tools(self) -> dict[str, Any] | None:
+        """Return the tools of MCP servers at the next model call; None: there were no servers."""
+        ...
+
     def profile(self, model: str) -> dict[str, Any] | None:
         """Return what is known of a model that is not asked now; None: it is another one."""
         ...

@@ -81,6 +81,8 @@ class Session:
         knows where a run goes on that another process began."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
+        self.server_tools = ""
+        """Names in the flight record what MCP servers offered at the newest agent step."""
         self.closers_of_run: dict[str, Callable[[], None]] = {}
         """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
@@ -124,6 +126,7 @@ class Session:
         self.workspace = Workspace.of(settings)
         self._cache = {}
         self.resolved = {}
+        self.server_tools = ""
 
     def end_run(self) -> None:
         """Call and forget the run's closers. May block."""

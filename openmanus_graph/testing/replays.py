@@ -117,8 +117,9 @@ async def _run_all(
     }
     with replaying(run):
         for given in record.inputs:
+            run_context = dataclasses.replace(context, **run.limits_changed())
             try:
-                values = await graph.ainvoke(given, config, context=context)
+                values = await graph.ainvoke(given, config, context=run_context)
             except ReplayEndedError as error:
                 return str(error)
             if (await graph.aget_state(config)).interrupts:

@@ -35,6 +35,10 @@ from openmanus_graph.state.validation import schema_problems, validation_problem
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.idempotency import with_idempotency_key
+from openmanus_graph.tool_calls.recorded_servers import (
+    record_server_tools,
+    recorded_server_tools,
+)
 from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
@@ -366,9 +370,14 @@ async def resolve_tools(
     for name, why in absent.items():
         text = f"{name} is not offered. {why}"
         session.cached(text, partial(notice, emit, text))
-    is_replay = current_replay() is not None  # which starts no servers
-    servers = () if is_replay else servers_of(agent, session.settings)
-    if servers:
+    replay = current_replay()  # which starts no servers
+    servers = () if replay is not None else servers_of(agent, session.settings)
+    if replay is not None and (offered := replay.server_tools()) is not None:
+        resolved = ResolvedTools(
+            toolset=_run_toolset(agent, session, absent, recorded_server_tools(offered, session)),
+            changes=tuple(offered["changes"]),
+        )
+    elif servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
         found = await resolve_server_tools(
             servers, session, emit, fresh=refresh, needed=agent.needs_servers
@@ -379,7 +388,9 @@ async def resolve_tools(
             fatal_reason=found.fatal_reason if agent.needs_servers else "",
             acknowledge=found.acknowledge,
         )
-    elif agent.needs_servers and not is_replay:
+        if refresh:
+            await record_server_tools(session, found.tools, resolved.changes)
+    elif agent.needs_servers and replay is None:
         raise ConfigError(
             f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
             "Name one by --server NAME, URL or COMMAND, or in mcp.json."

@@ -127,6 +127,7 @@ def _make_tool(
         description=tool.description,
         parameters=dict(tool.model_schema),
         traits=traits_for(managed.server, tool, side_by_side=side_by_side),
+        argument_schema=None if tool.argument_schema is None else dict(tool.argument_schema),
         listed_tool=tool,
         managed_server=managed,
     )

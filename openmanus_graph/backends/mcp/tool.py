@@ -8,13 +8,13 @@ from typing import Any
 
 import mcp_types as types
 from langgraph.errors import GraphBubbleUp
-from pydantic import ConfigDict, PrivateAttr
+from pydantic import ConfigDict
 
 from openmanus_graph.backends.mcp.calls import Event, OpenCall
+from openmanus_graph.backends.mcp.described_tool import DescribedTool
 from openmanus_graph.backends.mcp.listed_tools import ListedTool, sanitize_text
 from openmanus_graph.backends.mcp.managed_server import ManagedServer
 from openmanus_graph.backends.mcp.results import is_short_text, to_observation
-from openmanus_graph.backends.mcp.schemas import Checker, problems_of
 from openmanus_graph.backends.mcp.server_requests import (
     question_text,
     read_answer,
@@ -23,33 +23,22 @@ from openmanus_graph.backends.mcp.server_requests import (
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import notice
-from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
+from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.state.interrupts import question_request
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.state.validation import schema_checker
 
 PROGRESS_INTERVAL_S = 0.5
 """Between two lines about one call's progress."""
 PROGRESS_CHARS = 200
 
 
-class ServerTool(JsonSchemaTool):
+class ServerTool(DescribedTool):
     """Calls one tool of one server."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     listed_tool: ListedTool
     managed_server: ManagedServer
-    _checker: Checker | None = PrivateAttr(default=None)
-
-    def problems(self, args: Mapping[str, Any]) -> list[str]:
-        """Return the validation problems of a call's arguments."""
-        schema = self.listed_tool.argument_schema
-        if schema is None:
-            return []
-        if self._checker is None:
-            self._checker = schema_checker(dict(schema))
-        return problems_of(self._checker, args)
 
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Call the tool, or resume a call that was left open while a person was asked."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
+from langgraph.types import Command
 
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import Entry
@@ -181,9 +182,13 @@ def _digest(line: str) -> str:
 
 
 def _input_to_json(given: Any) -> dict[str, Any]:
+    if isinstance(given, Command):
+        return {"goto": given.goto}
     messages = convert_to_messages(given["messages"])
     return {**given, "messages": [message_to_dict(one) for one in messages]}
 
 
-def _input_from_json(given: Mapping[str, Any]) -> dict[str, Any]:
+def _input_from_json(given: Mapping[str, Any]) -> Any:
+    if "goto" in given:
+        return Command(goto=given["goto"])
     return {**given, "messages": messages_from_dict(given["messages"])}

@@ -22,6 +22,8 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.checkpoint_ids import continue_after
 from openmanus_graph.state.database_url import DatabaseUrl
 
+COPIED_FROM = "copied_from"
+"""In the metadata of copied checkpoints: the thread that they were copied from."""
 _CHECKED_KIND = "+crc32"
 _CHECKSUM_BYTES = 4
 T = TypeVar("T")

@@ -7,10 +7,11 @@ says how many it shares with which other row.
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json, write_json
+from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.database_url import DatabaseUrl
 
 Part = dict[str, Any]
@@ -42,6 +43,12 @@ class RecordedCall:
     lane: str
     request: Sequence[Part]
     facts: Mapping[str, Any]
+
+    @property
+    def is_agent_step(self) -> bool:
+        """Whether it asked an agent for its next step: its conversation grows with each reply."""
+        nodes, *others = self.lane.split(" ")
+        return nodes.split("/")[-1] == "think" and not {*others} & {*get_args(ModelRole)}
 
     @property
     def is_of_tool(self) -> bool:

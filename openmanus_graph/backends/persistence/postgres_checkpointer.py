@@ -17,6 +17,7 @@ from psycopg.rows import DictRow, dict_row
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import (
+    COPIED_FROM,
     CheckedSerializer,
     Checkpointer,
     thread_of,
@@ -161,9 +162,11 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
 def _copy(table: str, where: str, given: str = "") -> bytes:
     """Return the statement that copies rows of a table to a new thread, if they are not there."""
     columns = _COPIED_COLUMNS[table]
+    noted = f"metadata || jsonb_build_object('{COPIED_FROM}', %(old)s::text)"
+    copied = columns.replace("metadata", noted)
     statement = (
         f"{given} INSERT INTO {table} (thread_id, {columns})"
-        f" SELECT %(new)s, {columns} FROM {table} WHERE {where} ON CONFLICT DO NOTHING"
+        f" SELECT %(new)s, {copied} FROM {table} WHERE {where} ON CONFLICT DO NOTHING"
     )
     return statement.encode()  # psycopg's types take no text put together
 

@@ -13,6 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import (
+    COPIED_FROM,
     CheckedSerializer,
     Checkpointer,
     undamaged,
@@ -34,11 +35,15 @@ _LINE = """
         AND parent_checkpoint_id IS NOT NULL
     )
 """
+_COPIED_METADATA = (
+    f"CAST(json_set(CAST(metadata AS TEXT), '$.{COPIED_FROM}', :old) AS BLOB) AS metadata"
+)
 _COPIES = (
     f"""
     INSERT INTO checkpoints
     {_LINE}
-    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
+    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
+    {_COPIED_METADATA}
     FROM checkpoints WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
     """,
     # Effects after the last point are not copied: they are to be executed again.
@@ -166,11 +171,12 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
         with self.cursor() as cursor:
             for table in ("checkpoints", "writes"):
                 columns = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
-                copied = ", ".join("?" if name == "thread_id" else name for name in columns)
+                changed = {"thread_id": ":new", "metadata": _COPIED_METADATA}
+                copied = ", ".join(changed.get(name, name) for name in columns)
                 cursor.execute(
                     f"INSERT INTO {table} ({', '.join(columns)})"
-                    f" SELECT {copied} FROM {table} WHERE thread_id = ?",
-                    (target_thread_id, source_thread_id),
+                    f" SELECT {copied} FROM {table} WHERE thread_id = :old",
+                    {"new": target_thread_id, "old": source_thread_id},
                 )
 
     @override
