@@ -303,6 +303,30 @@ def test_requests_that_are_none_get_an_error(server: Served) -> None:
         httpx.post(server.url, content=bytes(65 << 20), headers=server.headers).raise_for_status()
 
 
+def test_versions_and_params_are_judged_as_the_protocol_says(server: Served) -> None:
+    """What the public TCK and the specification want, and the SDK is laxer about."""
+
+    def code(method: str, params: dict[str, Any], version: str, query: str = "") -> int:
+        body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+        headers = server.headers | ({"A2A-Version": version} if version else {})
+        answer = httpx.post(f"{server.url}/{query}", json=body, headers=headers).json()
+        assert answer["id"] == 7
+        return int(answer.get("error", {"code": 0})["code"])
+
+    unknown, no_version, bad_params = -32001, -32009, -32602
+    task = {"id": "nope"}
+    for version, query, seen in [
+        ("1.0", "", unknown), ("1.0.1", "", unknown), ("", "?A2A-Version=1.0", unknown),
+        ("1.1", "", no_version), ("2.0", "", no_version), ("", "", no_version),
+    ]:  # fmt: skip
+        assert code("GetTask", task, version, query) == seen, (version, query)
+    assert code("tasks/get", task, "") == code("tasks/get", task, "0.3") == unknown
+    assert code("ListTasks", {"status": "TASK_STATE_WORKING"}, "1.0") == 0
+    assert code("ListTasks", {"status": "TASK_STATE_NONE"}, "1.0") == bad_params
+    assert code("tasks/get", {}, "") == bad_params
+    assert code("message/send", {"message": {"kind": "message"}}, "0.3") == bad_params
+
+
 async def test_a_task_goes_on_when_a_killed_server_starts_again(
     cli: Cli, model: OpenAIServer
 ) -> None:

@@ -12,7 +12,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -27,6 +32,9 @@ from openmanus_graph.state.mcp_server import MCPServer
 
 CLIENT_NAME = "OpenManus"
 PROBLEM_CHARS = 300
+UNREGISTERED = (
+    ". Where clients cannot register themselves, make one there and name it in `oauth.client_id`"
+)
 _ERROR_CODE = re.compile(r'"error"\s*:\s*"([\w-]+)"')
 NO_REDIRECT = "http://127.0.0.1/callback"
 """Stands where a client that only refreshes must name an address."""
@@ -52,8 +60,9 @@ def problem_of(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OAuthTokenError) and (code := _ERROR_CODE.search(text)):
         text = f"{text.partition('):')[0]}): {code[1]}"
-    line = redact_secrets(text.strip().partition("\n")[0]).rstrip(".")
-    return f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
+    line = redact_secrets(text.strip().partition("\n")[0]).rstrip(".: ")
+    problem = f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
+    return problem + UNREGISTERED if isinstance(error, OAuthRegistrationError) else problem
 
 
 class Provider(OAuthClientProvider):

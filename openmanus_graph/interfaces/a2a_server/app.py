@@ -9,7 +9,7 @@ from a2a.helpers import new_text_part
 from a2a.server.agent_execution import RequestContext, SimpleRequestContextBuilder
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.routes import create_agent_card_routes
 from a2a.types import (
     Message,
     Role,
@@ -19,10 +19,12 @@ from a2a.types import (
 )
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from starlette.applications import Starlette
+from starlette.routing import Route
 from typing_extensions import override
 
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.a2a_server.card import agent_card
+from openmanus_graph.interfaces.a2a_server.dispatcher import Dispatcher
 from openmanus_graph.interfaces.a2a_server.executor import Executor
 from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
 from openmanus_graph.interfaces.service.guard import App, RequestGuard
@@ -65,7 +67,7 @@ def build_app(
 
     routes = [
         *create_agent_card_routes(card),
-        *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
+        Route("/", Dispatcher(handler).handle_requests, methods=["POST"]),
     ]
     return RequestGuard(
         Starlette(routes=routes, lifespan=lifespan),

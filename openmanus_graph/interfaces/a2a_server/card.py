@@ -42,7 +42,7 @@ def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCar
         skills=_skills(agent, purpose),
     )
     if guarded:
-        scheme = HTTPAuthSecurityScheme(scheme="bearer", description="The server's token.")
+        scheme = HTTPAuthSecurityScheme(scheme="bearer", description="Shown at the server's start.")
         card.security_schemes["bearer"].CopyFrom(SecurityScheme(http_auth_security_scheme=scheme))
         card.security_requirements.append(SecurityRequirement(schemes={"bearer": StringList()}))
     return card
