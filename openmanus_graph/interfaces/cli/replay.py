@@ -30,6 +30,8 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy
 
 PROMPTS = ("system", "next_step")
+SHOWN_LINES = 2
+"""Of each step in the browser: the call, and what it did."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,19 @@ class Changes:
     policy: Policy | None = None
     tools: Sequence[str] = ()
     """Each `NAME=module:function`."""
+    browser: bool = False
+    """Whether the steps in the browser are really done again."""
+    allow_hosts: Sequence[str] = ()
+    """Private hosts that they may reach beside those of the run."""
 
     def apply(self, context: Context) -> tuple[Context, WhatIf | None]:
         """Return the context with them, and what is tried; None if nothing is."""
         if self == Changes():
             return context, None
+        if self.browser:
+            return self._again(context)
+        if self.allow_hosts:
+            raise ConfigError("--allow-host is for --browser: nothing else reaches a host.")
         before = None
         if self.policy is not None:
             before = resolve_settings(context, "replay", without_model=True).policy
@@ -64,6 +74,17 @@ class Changes:
         )
         return changed, what_if
 
+    def _again(self, context: Context) -> tuple[Context, WhatIf]:
+        if self.model or self.prompts or self.tools:
+            raise ConfigError(
+                "--browser does the recorded steps again, and no model is asked. Leave --model, "
+                "--prompt and --tool out."
+            )
+        allowed = (*(context.allow_hosts or ()), *self.allow_hosts)
+        policy = self.policy or context.policy
+        changed = dataclasses.replace(context, policy=policy, allow_hosts=allowed or None)
+        return changed, WhatIf(repeats=frozenset({"browser_use"}), on_repeat=_print_step)
+
 
 def replay(source: str, to_test: str | None, changes: Changes) -> int:
     """Replay a thread or a bundle, and return the exit code: 1 if something differs.
@@ -78,7 +99,10 @@ def replay(source: str, to_test: str | None, changes: Changes) -> int:
     path = Path(source)
     if path.suffix == ".zip" or zipfile.is_zipfile(path):
         record = load_bundle(path)
-        context, what_if = changes.apply(to_context(RunOptions().over(dict(record.options))))
+        options = RunOptions().over(dict(record.options))
+        if changes.browser:  # what its pages may reach is not for another one's file to say
+            options = dataclasses.replace(options, policy=None, allow_host=None, network=None)
+        context, what_if = changes.apply(to_context(options))
         found = _awaited(replay_bundle(record, context, what_if))
     else:
         known = whole_thread(thread_id(source))
@@ -88,7 +112,12 @@ def replay(source: str, to_test: str | None, changes: Changes) -> int:
     if what_if is None:
         _print(found)
     else:
-        _print_divergence(found)
+        if changes.browser and not (found.repeated or found.ended):
+            raise ConfigError(
+                f"{source} has no steps in the browser that can be done again: there are none, or "
+                "they were recorded by an earlier version."
+            )
+        _print_divergence(found, changes)
         return 1 if found.ended else 0
     if to_test is not None:
         _write_test(record, found, Path(to_test))
@@ -159,10 +188,20 @@ def _print(found: Replayed) -> None:
     sys.stderr.write(f"{printable(_summary(found))}\n")
 
 
-def _print_divergence(found: Replayed) -> None:
+def _print_step(done: str) -> None:
+    """Print at once what a step has done: it cannot be taken back."""
+    lines = printable(done).splitlines()
+    sys.stdout.write("\n".join(lines[:SHOWN_LINES]) + "\n")
+    sys.stdout.flush()
+
+
+def _print_divergence(found: Replayed, changes: Changes) -> None:
     """Print where a what-if replay stopped."""
     if found.divergence is None:
-        sys.stderr.write(f"{printable(found.ended) or 'It makes no difference.'}\n")
+        all_done = "It makes no difference."
+        if changes.browser:
+            all_done = f"All {found.repeated} steps in the browser were done again."
+        sys.stderr.write(f"{printable(found.ended) or all_done}\n")
         return
     at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
     sys.stdout.write(printable(found.divergence.diff()) + "\n")

@@ -135,6 +135,13 @@ def replay(
         list[str] | None,
         typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
     ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser", help="Really do its steps in the browser again; no model."),
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Private HOST or HOST:PORT that --browser may reach.")
+    ] = None,
 ) -> None:
     """Run a thread again from its record, and show what its model would be sent otherwise now.
 
@@ -143,5 +150,7 @@ def replay(
     from openmanus_graph.interfaces.cli.replay import Changes
     from openmanus_graph.interfaces.cli.replay import replay as replay_record
 
-    changes = Changes(model, tuple(prompt or ()), policy, tuple(tool or ()))
+    changes = Changes(
+        model, tuple(prompt or ()), policy, tuple(tool or ()), browser, tuple(allow_host or ())
+    )
     raise typer.Exit(replay_record(source, to_test, changes))
