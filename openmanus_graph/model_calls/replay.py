@@ -86,6 +86,8 @@ class RecordReplay:
         """The tool calls since the newest model call."""
         self._earlier: list[EffectKey] = []
         """Those before."""
+        self.repeated = 0
+        """How many calls were really made again."""
         self._record = record
         repeated = {one.number for one in _taken_back(record.calls)}
         self._left = {
@@ -175,6 +177,24 @@ class RecordReplay:
         """Compare what a policy decides on a call. ReplayEndedError: it is something else."""
         if recorded.partition(":")[0] != now.partition(":")[0]:
             self._diverge(f"The policy decides otherwise on {call[:SHOWN_CHARS]}.", recorded, now)
+
+    def repeats(self, tool: str) -> bool:
+        """Say whether recorded calls of a tool are really made again."""
+        return tool in self._what_if.repeats
+
+    def refuse_repeat(self, call: str, why: str) -> None:
+        """End the replay at a call that may not be made again. ReplayEndedError."""
+        self._diverge(f"{self._numbered(call)} was not done.", "", why)
+
+    def record_repeat(self, call: str, recorded: str, now: str, *, failed: bool) -> None:
+        """Take note of a call that was made again. ReplayEndedError: it failed."""
+        if failed:
+            self._diverge(f"{self._numbered(call)} was not done.", recorded, now)
+        self.repeated += 1
+        self._what_if.on_repeat(f"{self.repeated}. {call[:SHOWN_CHARS]}\n{now}")
+
+    def _numbered(self, call: str) -> str:
+        return f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]},"
 
     def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
         """Put the folders' recorded names into a JSON text in place of today's."""

@@ -26,6 +26,10 @@ class WhatIf:
     """The policy is another one; this is the recorded run's."""
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     """Functions that are really called in place of tools, by the tools' names."""
+    repeats: frozenset[str] = frozenset()
+    """Tools whose recorded calls are really made again, with their effects."""
+    on_repeat: Callable[[str], None] = lambda _: None
+    """Is told what each of these calls has done."""
 
 
 @dataclass(frozen=True)

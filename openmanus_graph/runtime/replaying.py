@@ -54,6 +54,18 @@ class Replay(InterjectionStore, Protocol):
         """Raise ReplayEndedError if a policy decides otherwise on a call now."""
         ...
 
+    def repeats(self, tool: str) -> bool:
+        """Say whether recorded calls of a tool are really made again."""
+        ...
+
+    def refuse_repeat(self, call: str, why: str) -> None:
+        """Raise ReplayEndedError for a call that may not be made again."""
+        ...
+
+    def record_repeat(self, call: str, recorded: str, now: str, *, failed: bool) -> None:
+        """Take note of a call that was made again. ReplayEndedError: it failed."""
+        ...
+
     async def outcome(self, effect: Any, call_id: str) -> Any:
         """Return the ledger's entry of a call, or raise ReplayEndedError."""
         ...

@@ -96,7 +96,8 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
         require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
-        session.checkpointed = checkpointed_thread(config) == own_thread
+        is_kept = current_replay() is None  # what a replay does is no part of the thread
+        session.checkpointed = is_kept and checkpointed_thread(config) == own_thread
     if entry.prepared_for != run:
         await _start(entry, location, session, runtime)
     return session

@@ -82,6 +82,8 @@ class CallRuntime:
     tools with `outlasts_thread`."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
+    repeats: Mapping[str, Any] | None = None
+    """The `repeatable` of a recorded call, if this one does that again."""
 
 
 @dataclass

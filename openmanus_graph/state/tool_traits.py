@@ -143,5 +143,8 @@ class Observation:
     """The thread's plans after the call, if it changed them."""
     update: str | None = None
     """What the tool's `Command` writes to the state beside its message, serialised."""
+    repeatable: Mapping[str, Any] | None = None
+    """What a later call needs to do the same again, beside its arguments, as plain data that no
+    model is sent. None: it cannot be done again."""
     raised: tuple[str, str] | None = None
     """Type and text of the exception that the tool raised, for a middleware that looks at it."""

@@ -42,6 +42,8 @@ class Replayed:
     """Of the runs, in order."""
     divergence: Divergence | None = None
     """Where it stopped, if what was tried made a difference."""
+    repeated: int = 0
+    """How many calls were really made again."""
 
     @property
     def is_equal(self) -> bool:
@@ -80,7 +82,13 @@ async def replay(
         answers: list[str] = []
         ended = await _run_all(record, graph, _with_recorded_model(context, record), run, answers)
     return Replayed(
-        len(record.calls), run.differences, ended, run.tool_calls, answers, run.divergence
+        model_calls=len(record.calls),
+        differences=run.differences,
+        ended=ended,
+        tool_calls=run.tool_calls,
+        answers=answers,
+        divergence=run.divergence,
+        repeated=run.repeated,
     )
 
 

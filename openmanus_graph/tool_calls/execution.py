@@ -5,9 +5,10 @@ import base64
 import logging
 import mimetypes
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
@@ -40,10 +41,17 @@ _NOT_SHOWN = (
 )
 
 
-async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observation:
+async def run_tool(
+    execution: CallExecution, args: dict[str, Any], repeats: Mapping[str, Any] | None = None
+) -> Observation:
     """Run the tool with these arguments and return an observation of bearable length.
 
     Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
+
+    Args:
+        execution: Of the call.
+        args: To run with.
+        repeats: The `repeatable` of the recorded call that is done again, if one is.
     """
     context = execution.context
     if execution.traits.effect != "pure":
@@ -60,7 +68,8 @@ async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observatio
                 context.deadline,
                 stops_itself=execution.name in context.toolset.self_stopping,
             )
-            observation = await _run_within(limit, execution, args, model, config)
+            doing = partial(_invoke, execution, args, model, limit, config, repeats)
+            observation = await _run_within(limit, execution, doing)
     spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
     if spent["model_calls"]:
         within = observation.usage or no_usage()
@@ -82,11 +91,7 @@ def _alone_at_its_resource(
 
 
 async def _run_within(
-    limit: TimeLimit,
-    execution: CallExecution,
-    args: dict[str, Any],
-    model: ToolModel,
-    config: RunnableConfig,
+    limit: TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
 ) -> Observation:
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
@@ -94,7 +99,7 @@ async def _run_within(
     trusted, pure = execution.traits.resource is None, execution.traits.effect == "pure"
     try:
         async with clock:
-            return await unless_stopped(_invoke(execution, args, model, limit, config), pure=pure)
+            return await unless_stopped(doing(), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could repair
     except RunStopping:
@@ -143,6 +148,7 @@ async def _invoke(
     model: ToolModel,
     limit: TimeLimit,
     config: RunnableConfig,
+    repeats: Mapping[str, Any] | None,
 ) -> Observation:
     context = execution.context
 
@@ -161,6 +167,7 @@ async def _invoke(
         helpers=context.helpers,
         after_foreign=execution.call.get("after_foreign", True),
         time_limit=limit,
+        repeats=repeats,
     )
     tool = context.toolset.find(execution.name)
     if isinstance(tool, JsonSchemaTool):

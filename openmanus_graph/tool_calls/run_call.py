@@ -33,6 +33,7 @@ from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import run_tool
 from openmanus_graph.tool_calls.permission import Permission, RejectedError, request_permission
+from openmanus_graph.tool_calls.repeated_call import repeat_call
 
 
 async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
@@ -80,6 +81,7 @@ async def execute_once(execution: CallExecution) -> Observation:
     if entry is not None and entry.outcome is not None:
         await execution.context.questions.skip(execution.key)
         execution.replayed = True
+        await repeat_call(execution, entry)
         return replay_outcome(execution, entry)
     if entry is not None and was_cut_off(execution, entry):
         if (outcome := await resolve_unknown_outcome(execution, entry)) is not None:

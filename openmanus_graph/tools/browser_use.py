@@ -112,6 +112,11 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     from openmanus_graph.backends.browser.run_action import run_action
 
     call = call_runtime(runtime)
-    seen = await run_action(call.session, action, given, call.ask_model)
-    bounded = action != "extract_content"
-    return Observation(seen.text, failed=seen.failed, bounded=bounded, site=seen.site)
+    seen = await run_action(call.session, action, given, call.ask_model, call.repeats)
+    return Observation(
+        seen.text,
+        failed=seen.failed,
+        bounded=action != "extract_content",
+        site=seen.site,
+        repeatable=seen.repeatable,
+    )

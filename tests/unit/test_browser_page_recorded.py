@@ -1,69 +1,86 @@
 """Elements of recorded steps are found again by role, name, text and place, or the step stops."""
 
+import re
+
 import pytest
 
+from openmanus_graph.backends.browser.page import find_target, record_target
 from openmanus_graph.backends.browser.page.recorded_target import (
+    Around,
     RecordedTarget,
-    find_target,
     match_target,
-    record_target,
 )
-from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-def shown(*rows: tuple[str, str, int], above_px: int = 0) -> Snapshot:
-    """Return a page with a button in each row: the text before it, its name, its top."""
-    elements = {
-        index: Element(index, "", index, "button", name, (10, top, 60, 20))
-        for index, (_, name, top) in enumerate(rows, 7)
-    }
-    lines = tuple(Line((text, index)) for index, (text, _, _) in enumerate(rows, 7))
-    return Snapshot("http://a/", "A", "1", above_px, 0, (1000, 700), lines, elements)
-
-
-DELETES = shown(("Red", "Delete", 10), ("Green", "Delete", 40), ("Green", "Delete", 400))
+def kept(
+    text: str, alike: int = 1, place: int = 0, same: int = 1, *, row: bool = True
+) -> RecordedTarget:
+    return RecordedTarget("button", "Delete", Around(text, row), alike, place, same)
 
 
 @pytest.mark.parametrize(
-    ("recorded", "now", "found"),
+    ("now", "then", "found"),
     [
-        (7, DELETES, [7]),
-        (8, DELETES, [8]),
-        (9, DELETES, [9]),
-        (8, shown(("Blue", "Delete", 40), ("Green", "Delete", 90)), [8]),
-        (8, shown(("Green", "Delete", 420), ("Green", "Delete", 460)), [7, 8]),
-        (9, shown(("Green", "Delete", 40), ("Green", "Delete", 100), above_px=300), [8]),
-        (7, shown(("Redder", "Delete", 900)), [7]),
-        (7, shown(("Red", "Remove", 10)), []),
+        (["Red", "Green"], kept("Green", alike=2), 1),
+        (["Green", "Blue", "Red"], kept("Green", alike=2), 0),
+        (["Red", "Blue"], kept("Green", alike=2), None),
+        (["Red"], kept("Green", alike=2), None),
+        (["Green"], kept("Green", alike=2), 0),
+        (["Red 2"], kept("Green 2"), None),
+        (["Green mug, new"], kept("Green mug"), 0),
+        (["Elsewhere"], kept("Here", row=False), 0),
+        (["", "", ""], kept("", alike=3, place=1, same=3), 1),
+        (["", ""], kept("", alike=3, place=1, same=3), None),
+        (["Green", "Green"], kept("Green"), None),
+        ([], kept("Green"), None),
     ],
     ids=[
-        "by its text", "by its place", "by its place too", "moved", "alike", "scrolled",
-        "alone of its name", "gone",
+        "its row", "its row moved", "its row gone", "another row alone", "its row alone",
+        "a lone row is another", "a lone row says more", "moved on the page", "its place",
+        "place not certain", "twice now", "gone",
     ],
 )  # fmt: skip
-async def test_an_element_is_found_again(recorded: int, now: Snapshot, found: list[int]) -> None:
-    assert match_target(now, record_target(DELETES, recorded)) == found
+async def test_the_element_is_taken_only_if_it_is_certain(
+    now: list[str], then: RecordedTarget, found: int | None
+) -> None:
+    assert match_target([Around(text, in_row=True) for text in now], then) == found
 
 
-async def test_a_recorded_element_is_found_on_the_page_loaded_again(tab: Tab) -> None:
-    await tab.open("widgets.html")
-    assert tab.shot
-    zoom = tab.index('"Zoom"')
-    target = record_target(tab.shot, zoom)
-    await tab.open("widgets.html")
-    found = await find_target(tab.view, target)
-    assert found != zoom
-    assert found == tab.index('"Zoom"')
+BUY = r'\[(\d+)\] button "Buy"'
+PAGE = "data:text/html;charset=utf-8,"
+CARD = """<div><div>{} mug</div><div>9 €</div>
+<p><a href=http://a/>More</a><button>Buy</button></p></div>"""
+FRAME = """<iframe srcdoc="<p>Terms<button>Agree</button>"></iframe>"""
 
 
-@pytest.mark.parametrize(
-    ("name", "why"), [("Vanished", "shows no button"), ("Save", "are alike, each a button")]
-)
-async def test_a_step_that_does_not_fit_says_why(tab: Tab, name: str, why: str) -> None:
-    await tab.page.goto("data:text/html,<p><button>Save</button></p><p><button>Save</button></p>")
-    with pytest.raises(ToolError, match=f"The recorded step does not fit: .*{why}"):
-        await find_target(tab.view, RecordedTarget("button", name, "", (999, 999)))
+def cards(*names: str) -> str:
+    return f"<section>{''.join(map(CARD.format, names))}</section>{FRAME}"
+
+
+async def test_elements_are_found_on_the_page_loaded_again(tab: Tab) -> None:
+    await tab.open(PAGE + cards("Red", "Blue"))
+    shown = await tab.see()
+    _, second = re.findall(BUY, shown)
+    buy = await record_target(tab.view, int(second), str)
+    agree = await record_target(tab.view, tab.index('"Agree"'), str)
+    assert buy
+    assert agree
+    assert RecordedTarget.of(buy.as_json()) == buy
+    assert buy.around.text == "Blue mug 9 € More Buy"
+
+    await tab.open(PAGE + "<h1>New</h1>" + cards("Blue", "Red"))
+    shown = await tab.see()
+    first, _ = re.findall(BUY, shown)
+    assert await find_target(tab.view, buy, str) == int(first)
+    assert await find_target(tab.view, agree, str) == tab.index('"Agree"')
+
+    await tab.open(PAGE + cards("Black", "Red"))
+    with pytest.raises(
+        ToolError, match='Expected: button "Buy" with "Blue mug 9 € More Buy"'
+    ) as no:
+        await find_target(tab.view, buy, str)
+    assert '"Black mug 9 € More Buy", "Red mug 9 € More Buy"' in str(no.value)

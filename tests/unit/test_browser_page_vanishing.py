@@ -69,6 +69,39 @@ async def test_each_cell_of_a_grid_can_be_used(tab: Tab) -> None:
     assert "Used: empty cell" in await tab.do(click, "gridcell empty")
 
 
+CELLS = """<div style="height:90px; overflow:auto" onclick="this.title = event.target.textContent">
+<div style="height:900px"><p class=c>Cell 0<p class=c>Cell 1<p class=c>Cell 2</div></div>"""
+STAR = """<input type=radio id=s style="position:absolute; opacity:0; width:0; height:0">
+<label for=s title="One star" style="display:inline-block; width:20px; height:20px"></label>"""
+FOCUSED = """<div tabindex=0 style="height:90px; overflow:auto"><p style="height:900px">
+<button>Inside</button></div>"""
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (CELLS, r"scroll area .* px more\)\n.*clickable \"Cell 0\"\n.*clickable \"Cell 1\""),
+        (FOCUSED, r"scroll area \(\d+ px more\)\n.*button \"Inside\""),
+        (STAR, r'radio "One star"'),
+        ("<object type=text/html data='about:blank' name=map></object>", r'frame "map"'),
+        ("<object data=none><button>Instead</button></object>", 'button "Instead"'),
+    ],
+    ids=["cells below a wrapper", "focusable area", "title of a label", "object", "no object"],
+)
+async def test_what_a_page_wraps_or_embeds_is_listed(tab: Tab, content: str, shown: str) -> None:
+    await tab.page.set_content(content)
+    text = await tab.see()
+    assert re.search(shown, text), text
+
+
+DRAWING = """data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg">
+<text y="20" onclick="1">Drawn</text></svg>"""
+
+
+async def test_a_document_without_a_body_is_read(tab: Tab) -> None:
+    assert 'clickable text "Drawn"' in await tab.open(DRAWING)
+
+
 async def test_a_frame_that_cannot_be_read_is_named(tab: Tab) -> None:
     assert "127.0.0.1:9" in await tab.open("vanishing.html")
 

@@ -1,7 +1,9 @@
 """A call of `browser_use`, from its arguments to what the model reads."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
@@ -12,11 +14,20 @@ from openmanus_graph.backends.browser.extraction import extract_content
 from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.observation import observe, tab_urls
 from openmanus_graph.backends.browser.page import ActionReport
+from openmanus_graph.backends.browser.recorded_step import (
+    check_result,
+    fit_step,
+    record_result,
+    record_step,
+)
 from openmanus_graph.backends.browser.tab import BLANK
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
+
+_OPENED = "opened"
+"""What a search led to, in its `repeatable`."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +38,25 @@ class ActionResult:
     failed: bool = False
     site: str = ""
     """The origin of the page, whose links are shown without it."""
+    repeatable: Mapping[str, Any] | None = None
+    """What a replay needs to do it again (`recorded_step`); None if nothing was done."""
 
 
 async def run_action(
-    session: Session, action: str, args: ActionArguments, ask: AskModel | None
+    session: Session,
+    action: str,
+    args: ActionArguments,
+    ask: AskModel | None,
+    repeats: Mapping[str, Any] | None = None,
 ) -> ActionResult:
     """Run an action in the thread's browser session, which opens a browser on first use.
+
+    Args:
+        session: The thread's.
+        action: Its name.
+        args: Its arguments.
+        ask: Asks the run's model.
+        repeats: The `repeatable` of the recorded action that this one does again.
 
     Raises:
         ToolError: It was not done, and why. No secret is in it, nor in what is returned.
@@ -47,9 +71,9 @@ async def run_action(
         if action == "extract_content":
             result = ActionResult(await extract_content(browser, args.goal, ask))
         elif action == "web_search":
-            result = await _search_and_open(browser, args)
+            result = await _search_and_open(browser, args, repeats)
         else:
-            result = await browser_loop.run(lambda: _run_on_page(browser, action, args))
+            result = await browser_loop.run(lambda: _run_on_page(browser, action, args, repeats))
     except ToolError as error:
         raise type(error)(browser.secrets.redacted(str(error))) from None
     return replace(result, text=browser.secrets.redacted(result.text), site=_site_of(browser))
@@ -61,21 +85,34 @@ def _site_of(browser: BrowserSession) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts and parts.netloc else ""
 
 
-async def _search_and_open(browser: BrowserSession, args: ActionArguments) -> ActionResult:
-    """Search the web and open the first result."""
+async def _search_and_open(
+    browser: BrowserSession, args: ActionArguments, repeats: Mapping[str, Any] | None
+) -> ActionResult:
+    """Search the web and open the first result; again is opened what was the first one then."""
+    if repeats is not None:
+        again = replace(args, url=repeats[_OPENED])
+        return await browser_loop.run(lambda: _run_on_page(browser, "go_to_url", again, repeats))
     report = await search_for(browser.session, args.query or "")
     if not report.hits:
         raise TrustedToolError(f"Nothing was found for {args.query!r}. Use fewer or other words.")
     listed = [f"{number}. {hit.title}\n   {hit.url}" for number, hit in enumerate(report.hits, 1)]
     first = replace(args, url=report.hits[0].url)
+    repeatable: dict[str, Any] | None = None
     try:
-        opened = (await browser_loop.run(lambda: _run_on_page(browser, "go_to_url", first))).text
+        seen = await browser_loop.run(lambda: _run_on_page(browser, "go_to_url", first))
+        opened, repeatable = seen.text, {**(seen.repeatable or {}), _OPENED: first.url}
     except ToolError as error:
         opened = f"The first result was not opened. {error}"
-    return ActionResult("\n".join([f"Results for {args.query!r}:", *listed, "", opened]))
+    text = "\n".join([f"Results for {args.query!r}:", *listed, "", opened])
+    return ActionResult(text, repeatable=repeatable)
 
 
-async def _run_on_page(browser: BrowserSession, action: str, args: ActionArguments) -> ActionResult:
+async def _run_on_page(
+    browser: BrowserSession,
+    action: str,
+    args: ActionArguments,
+    repeats: Mapping[str, Any] | None = None,
+) -> ActionResult:
     """Run an action and observe the page. On the browser's event loop.
 
     Raises:
@@ -89,7 +126,7 @@ async def _run_on_page(browser: BrowserSession, action: str, args: ActionArgumen
             replaced = await browser.ensure()
             if replaced and "index" in ACTION_SPECS[action].required:  # of the old page
                 return await _observe_replacement(browser, f"{action} was not done.")
-            return await _run_handler(browser, action, args, urls)
+            return await _run_handler(browser, action, args, urls, repeats)
         except ToolError as error:
             if await browser.recover():
                 return await _observe_replacement(browser, f"{action} was cut off.")
@@ -111,7 +148,11 @@ async def _run_on_page(browser: BrowserSession, action: str, args: ActionArgumen
 
 
 async def _run_handler(
-    browser: BrowserSession, action: str, args: ActionArguments, urls: dict[int, str]
+    browser: BrowserSession,
+    action: str,
+    args: ActionArguments,
+    urls: dict[int, str],
+    repeats: Mapping[str, Any] | None,
 ) -> ActionResult:
     """Run an action's handler on the current tab, unless no page or a dialog is shown."""
     spec = ACTION_SPECS[action]
@@ -121,11 +162,18 @@ async def _run_handler(
     open_dialog = browser.dialogs.describe()
     if open_dialog and not spec.allowed_in_dialog:
         raise ToolError(f"Nothing was done. {open_dialog}")
+    if repeats is not None:
+        args = await fit_step(browser, args, repeats)
+    recorded = await record_step(browser, args)
     done = await browser.dialogs.until(ACTION_HANDLERS[action](browser, args)) or ""
     report = ActionReport(done) if isinstance(done, str) else done
-    if not spec.takes_snapshot:
-        return ActionResult("\n".join([report.text, *browser.notices.take()]))
-    return ActionResult(await observe(browser, report, urls, whole_page=spec.shows_whole_page))
+    if spec.takes_snapshot:
+        text = await observe(browser, report, urls, whole_page=spec.shows_whole_page)
+    else:
+        text = "\n".join([report.text, *browser.notices.take()])
+    if repeats is not None:
+        check_result(browser, repeats)
+    return ActionResult(text, repeatable={**recorded, **record_result(browser)})
 
 
 async def _observe_replacement(browser: BrowserSession, done: str) -> ActionResult:

@@ -31,6 +31,8 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy
 
 PROMPTS = ("system", "next_step")
+SHOWN_LINES = 2
+"""Of each step in the browser: the call, and what it did."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,19 @@ class Changes:
     policy: Policy | None = None
     tools: Sequence[str] = ()
     """Each `NAME=module:function`."""
+    browser: bool = False
+    """Whether the steps in the browser are really done again."""
+    allow_hosts: Sequence[str] = ()
+    """Private hosts that they may reach beside those of the run."""
 
     def apply(self, context: Context) -> tuple[Context, WhatIf | None]:
         """Return the context with them, and what is tried; None if nothing is."""
         if self == Changes():
             return context, None
+        if self.browser:
+            return self._again(context)
+        if self.allow_hosts:
+            raise ConfigError("--allow-host is for --browser: nothing else reaches a host.")
         before = None
         if self.policy is not None:
             before = resolve_settings(context, "replay", without_model=True).policy
@@ -73,6 +83,17 @@ class Changes:
         changed = {name: value for name, value in (given | merged).items() if value}
         return {**options, **changed}
 
+    def _again(self, context: Context) -> tuple[Context, WhatIf]:
+        if self.model or self.prompts or self.tools:
+            raise ConfigError(
+                "--browser does the recorded steps again, and no model is asked. Leave --model, "
+                "--prompt and --tool out."
+            )
+        allowed = (*(context.allow_hosts or ()), *self.allow_hosts)
+        policy = self.policy or context.policy
+        changed = dataclasses.replace(context, policy=policy, allow_hosts=allowed or None)
+        return changed, WhatIf(repeats=frozenset({"browser_use"}), on_repeat=_print_step)
+
     def _texts(self) -> dict[str, str]:
         return dict(map(_named_prompt, self.prompts))
 
@@ -89,18 +110,15 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
         changes: What is tried on it.
         goes_on: Go on where something differs, as a run of a new thread; the exit code is its.
     """
-    if to_test is not None and changes != Changes():
-        raise ConfigError("--to-test writes the run as it was recorded. Leave the changes out.")
-    if goes_on and changes == Changes():
-        raise ConfigError(
-            "--go-on goes on where what is tried makes a difference. Say what: --model, --prompt, "
-            "--policy or --tool."
-        )
+    _check_options(to_test, changes, goes_on=goes_on)
     path = Path(source)
     if is_bundle(path):
         known = record = load_bundle(path)
         graph = replay_graph(record.agent)
-        context, what_if = changes.apply(to_context(RunOptions().over(dict(record.options))))
+        options = RunOptions().over(dict(record.options))
+        if changes.browser:  # what its pages may reach is not for another one's file to say
+            options = dataclasses.replace(options, policy=None, allow_host=None, network=None)
+        context, what_if = changes.apply(to_context(options))
         found = _awaited(replay_bundle(record, context, what_if, graph))
     else:
         known = whole_thread(thread_id(source))
@@ -111,10 +129,15 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
     if what_if is None:
         _print(found)
     elif goes_on and found.divergence is not None:
-        _print_divergence(found, sys.stderr)
+        _print_divergence(found, changes, sys.stderr)
         return go_on(Departure(known, graph, found.divergence, changes.over(known.options)))
     else:
-        _print_divergence(found, sys.stdout)
+        if changes.browser and not (found.repeated or found.ended):
+            raise ConfigError(
+                f"{source} has no steps in the browser that can be done again: there are none, or "
+                "they were recorded by an earlier version."
+            )
+        _print_divergence(found, changes, sys.stdout)
         return 1 if found.ended else 0
     if to_test is not None:
         _write_test(record, found, Path(to_test))
@@ -179,10 +202,30 @@ def _print(found: Replayed) -> None:
     sys.stderr.write(f"{printable(_summary(found))}\n")
 
 
-def _print_divergence(found: Replayed, out: TextIO) -> None:
+def _check_options(to_test: str | None, changes: Changes, *, goes_on: bool) -> None:
+    if to_test is not None and changes != Changes():
+        raise ConfigError("--to-test writes the run as it was recorded. Leave the changes out.")
+    if goes_on and (changes == Changes() or changes.browser):
+        raise ConfigError(
+            "--go-on goes on where what is tried makes a difference. Say what: --model, --prompt, "
+            "--policy or --tool, without --browser."
+        )
+
+
+def _print_step(done: str) -> None:
+    """Print at once what a step has done: it cannot be taken back."""
+    lines = printable(done).splitlines()
+    sys.stdout.write("\n".join(lines[:SHOWN_LINES]) + "\n")
+    sys.stdout.flush()
+
+
+def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
     """Print where a what-if replay stopped; the diff goes to `out`."""
     if found.divergence is None:
-        sys.stderr.write(f"{printable(found.ended) or 'It makes no difference.'}\n")
+        all_done = "It makes no difference."
+        if changes.browser:
+            all_done = f"All {found.repeated} steps in the browser were done again."
+        sys.stderr.write(f"{printable(found.ended) or all_done}\n")
         return
     at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
     out.write(printable(found.divergence.diff()) + "\n")

@@ -16,6 +16,7 @@ from openmanus_graph.backends.browser.page.pointer import (
 from openmanus_graph.backends.browser.page.recorded_target import (
     RecordedTarget,
     find_target,
+    record_point,
     record_target,
 )
 from openmanus_graph.backends.browser.page.report import ActionReport
@@ -45,6 +46,7 @@ __all__ = [
     "input_text",
     "marked_screenshot",
     "prepare_context",
+    "record_point",
     "record_target",
     "scroll",
     "scroll_to_text",

@@ -25,7 +25,7 @@ _CALLABLE = (
     "collect, mark, quiet, showing, point, under, pointNow, bringTogether, framePlace, scrollPage, "
     "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, paste, copied, "
     "noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
-    "focusedNumber, adopt, storedValues"
+    "focusedNumber, adopt, storedValues, around, nameAt"
 )
 
 

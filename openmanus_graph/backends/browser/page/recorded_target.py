@@ -1,15 +1,39 @@
-"""Finds the element of a recorded step again on a page loaded anew, where indices do not last."""
+"""Finds the element of a recorded step again on a page loaded anew, where indices do not last.
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+What could be another one is not taken for it: a step that acts on the wrong row is worse than one
+that is not done.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.errors import ToolError
 
-NEAR_PX = 40
-"""Alike elements are told apart by their places only if one is that close to the recorded place."""
+APPEARS_S = 5.0
+"""How long an element may take to appear: the recorded run had the time of a model call."""
+LOOK_AGAIN_S = 0.2
+_NAMED = 8
+"""Elements named in an error."""
+_LETTERS = re.compile(r"[^\W\d_]")
+
+Redact = Callable[[str], str]
+"""Takes secrets out of a text."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around an element."""
+
+    text: str = ""
+    """The words of the part of the page that is its own (`around` in act.js)."""
+    in_row: bool = False
+    """That part is one of many alike: a table row, say, or an entry of a list."""
 
 
 @dataclass(frozen=True)
@@ -19,79 +43,139 @@ class RecordedTarget:
     role: str
     name: str
     """What it is called, or its hint if it has no name."""
-    text: str
-    """The rest of its line: the text and the names of the elements beside it."""
-    position: tuple[int, int]
-    """Its middle in pixels, from the left and the top of the page."""
+    around: Around
+    alike: int
+    """How many elements had its role and name."""
+    place: int
+    """How many of those with the same text around them come before it in reading order."""
+    same: int
+    """How many those are, with itself."""
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
+        """Read one that `as_json` wrote."""
+        return cls(**{**recorded, "around": Around(**recorded["around"])})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @property
+    def label(self) -> str:
+        """Name it in a sentence."""
+        beside = f' with "{self.around.text}" around it' if self.around.text else ""
+        return f'{self.role} "{self.name}"{beside}'
 
 
-def record_target(snapshot: Snapshot, index: int) -> RecordedTarget:
-    """Return what finds an element of a snapshot again."""
-    element = snapshot.elements[index]
+def match_target(found: Sequence[Around], target: RecordedTarget) -> int | None:
+    """Say which of the elements with a target's role and name it is; None if that is not certain.
+
+    The only one then and now is it, unless it is in the row of something else. Of several, it is
+    the one with the same text around it; of several with the same text, as many as there were, the
+    one at the same place among them.
+
+    Args:
+        found: What stands around each, in reading order.
+        target: What is looked for.
+    """
+    if len(found) == target.alike == 1:
+        return None if _are_other_rows(found[0], target.around) else 0
+    same = [place for place, one in enumerate(found) if one.text == target.around.text]
+    return same[target.place] if len(same) == target.same else None
+
+
+async def record_target(view: PageView, index: int, redact: Redact) -> RecordedTarget | None:
+    """Return what finds an element again; None if the page does not show it."""
+    element = view.snapshot.elements.get(index) if view.snapshot else None
+    if view.snapshot is None or element is None:
+        return None
+    alike = _elements_like(view.snapshot, element.role, _called(element, redact), redact)
+    around = await _around(view, alike, redact)
+    own = alike.index(element)
+    same = [place for place, one in enumerate(around) if one.text == around[own].text]
     return RecordedTarget(
-        element.role, _called(element), _text_beside(snapshot, index), _middle(snapshot, element)
+        role=element.role,
+        name=_called(element, redact),
+        around=around[own],
+        alike=len(alike),
+        place=same.index(own),
+        same=len(same),
     )
 
 
-def match_target(snapshot: Snapshot, target: RecordedTarget) -> list[int]:
-    """Return the indices of the elements that fit a recorded one; it is found if there is one.
-
-    Role and name must be the same. Of several alike, those with the same text beside them fit, of
-    these the one that is at the recorded place.
-    """
-    alike = [
-        index
-        for index, element in snapshot.elements.items()
-        if (element.role, _called(element)) == (target.role, target.name)
-    ]
-    same_text = [index for index in alike if _text_beside(snapshot, index) == target.text]
-    fitting = same_text or alike
-    if len(fitting) < 2:
-        return fitting
-    nearest = _nearest(snapshot, fitting, target.position)
-    return [nearest] if nearest is not None else fitting
-
-
-async def find_target(view: PageView, target: RecordedTarget) -> int:
+async def find_target(view: PageView, target: RecordedTarget, redact: Redact) -> int:
     """Return the index of a recorded element on the page as it is now.
 
     Raises:
-        ToolError: None fits, or several do.
+        ToolError: None fits, or it is not certain which one.
     """
     await view.settle()
-    found = match_target(await view.look(), target)
-    if len(found) == 1:
-        return found[0]
-    what = f'{target.role} "{target.name}"' + (f' beside "{target.text}"' if target.text else "")
-    if not found:
-        raise ToolError(f"The recorded step does not fit: the page shows no {what}.")
-    listed = ", ".join(f"[{index}]" for index in found)
-    raise ToolError(f"The recorded step does not fit: {listed} are alike, each a {what}.")
+    until = time.monotonic() + APPEARS_S
+    while True:
+        snapshot = await view.look()
+        alike = _elements_like(snapshot, target.role, target.name, redact)
+        around = await _around(view, alike, redact)
+        place = match_target(around, target)
+        if place is not None:
+            return alike[place].index
+        if time.monotonic() > until:
+            raise ToolError(_misfit(snapshot, target, around))
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _called(element: Element) -> str:
-    return element.name or element.hint
+async def record_point(view: PageView, x: float, y: float, redact: Redact) -> str:
+    """Say what lies at a point of the window."""
+    worlds = await view.frames.worlds()
+    return redact(await view.frames.call(worlds[0], "nameAt", x, y)) if worlds else ""
 
 
-def _text_beside(snapshot: Snapshot, index: int) -> str:
-    line = next((line for line in snapshot.lines if index in line.parts), None)
-    words = (
-        part if isinstance(part, str) else _called(snapshot.elements[part])
-        for part in (line.parts if line else ())
-        if part != index
-    )
-    return " ".join(" ".join(words).split())
+def _are_other_rows(now: Around, then: Around) -> bool:
+    """Say whether two rows have no word in common."""
+    words, before = _words(now.text), _words(then.text)
+    return now.in_row and then.in_row and bool(words and before) and not words & before
 
 
-def _middle(snapshot: Snapshot, element: Element) -> tuple[int, int]:
-    left, top, width, height = element.box
-    return left + width // 2, top + height // 2 + snapshot.above_px
+def _words(text: str) -> set[str]:
+    return {word for word in text.lower().split() if _LETTERS.search(word)}
 
 
-def _nearest(snapshot: Snapshot, indices: Sequence[int], position: tuple[int, int]) -> int | None:
-    """Return the element at a place; None if none is close, or two are."""
-    far = {
-        index: math.dist(_middle(snapshot, snapshot.elements[index]), position) for index in indices
-    }
-    first, second, *_ = sorted(far, key=lambda index: far[index])
-    return first if far[first] <= NEAR_PX and far[first] * 2 < far[second] else None
+def _called(element: Element, redact: Redact) -> str:
+    return redact(element.name or element.hint)
+
+
+def _elements_like(snapshot: Snapshot, role: str, name: str, redact: Redact) -> list[Element]:
+    return [
+        one
+        for one in snapshot.elements.values()
+        if (one.role, _called(one, redact)) == (role, name)
+    ]
+
+
+async def _around(view: PageView, elements: Sequence[Element], redact: Redact) -> list[Around]:
+    """Return what stands around each; nothing for those of a frame that has just gone."""
+    found: dict[int, Around] = {}
+    for key in {one.frame for one in elements}:
+        world = view.frames.known(key)
+        here = [one for one in elements if one.frame == key]
+        numbers = [one.number for one in here]
+        answers = await view.frames.call(world, "around", numbers) if world else []
+        for one, answer in zip(here, answers, strict=False):
+            found[one.index] = Around(redact(answer["text"]), answer["row"])
+    return [found.get(one.index, Around()) for one in elements]
+
+
+def _misfit(snapshot: Snapshot, target: RecordedTarget, found: Sequence[Around]) -> str:
+    """Say what was expected and what is there instead."""
+    expected = f"The recorded step does not fit. Expected: {target.label}."
+    if found:
+        texts = ", ".join(f'"{one.text}"' for one in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        there = f"of these it is not certain which one is meant, by what is around them: {texts}"
+        if len(found) == 1:
+            there = f"one with {texts} around it"
+        return f"{expected} The page {snapshot.url} shows {there}{more}."
+    others = [one for one in snapshot.elements.values() if one.role == target.role]
+    names = ", ".join(f'"{one.name or one.hint}"' for one in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    there = f"It has, of that kind: {names}{more}." if others else "It has none of that kind."
+    return f'{expected} The page {snapshot.url} ("{snapshot.title}") does not show it. {there}'

@@ -158,6 +158,13 @@ def replay(
             "--go-on", help="Go on really where something comes out otherwise, as a new thread."
         ),
     ] = False,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser", help="Really do its steps in the browser again; no model."),
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Private HOST or HOST:PORT that --browser may reach.")
+    ] = None,
 ) -> None:
     """Run a thread again from its record, and show what its model would be sent otherwise now.
 
@@ -166,5 +173,7 @@ def replay(
     from openmanus_graph.interfaces.cli.replay import Changes
     from openmanus_graph.interfaces.cli.replay import replay as replay_record
 
-    changes = Changes(model, tuple(prompt or ()), policy, tuple(tool or ()))
+    changes = Changes(
+        model, tuple(prompt or ()), policy, tuple(tool or ()), browser, tuple(allow_host or ())
+    )
     raise typer.Exit(replay_record(source, to_test, changes, goes_on=go_on))

@@ -10,6 +10,44 @@ function describe(el) {
   return { what: el.localName + (id ? '#' + id : classes ? '.' + classes : ''), text, listed };
 }
 
+const ROWS = 'tr, li, article, [role=row], [role=listitem], [role=article], [role=treeitem]';
+
+// What stands around elements that are called the same, to tell them apart: the words of the
+// largest part of the page that holds no other of them. Of a lone one, those of its row, else of
+// the smallest part that says more than it does.
+function around(ns) {
+  const all = ns.map((n) => held.get(n)).filter((el) => !gone(el));
+  const holders = new Map();
+  for (const el of all) {
+    for (let one = parentOf(el); one; one = parentOf(one)) holders.set(one, (holders.get(one) || 0) + 1);
+  }
+  return ns.map((n) => {
+    const el = held.get(n);
+    if (gone(el)) return { text: '', row: false };
+    const own = new Set(
+      [nameOf(el, nativeRole(el)), contentText(el), labelText(el)].join(' ').split(/\s+/),
+    );
+    let text = '',
+      row = false;
+    for (let one = parentOf(el); one && (all.length < 2 || holders.get(one) < 2); one = parentOf(one)) {
+      const isRow = !!one.matches?.(ROWS);
+      if (all.length < 2 && text && !isRow) continue;
+      const words = squeeze(contentText(one));
+      if (words.split(' ').every((word) => own.has(word))) continue;
+      text = words;
+      row ||= isRow;
+      if (isRow && all.length < 2) break;
+    }
+    return { text: cut(text, 200), row };
+  });
+}
+
+// What lies at a point of the window.
+function nameAt(x, y) {
+  const { what, text } = describe(elementAt(x, y));
+  return text ? `${what} "${text}"` : what;
+}
+
 async function still(el) {
   const moving =
     performance.now() - lastChange < 120 ||

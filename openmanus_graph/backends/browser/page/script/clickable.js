@@ -73,7 +73,7 @@ class PageWalk extends Walk {
     const control = el.control,
       role = nativeRole(control);
     this.list(el, role, box, {
-      name: contentText(el) || nameOf(control, role),
+      name: contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
       words: statesOf(control, role),
       value: control.type === 'file' ? valueOf(control, role) : null,
     });
@@ -171,10 +171,14 @@ class PageWalk extends Walk {
 
   // Its listener may be meant for its children: a list that handles its entries' clicks.
   delegates(el, reason) {
-    if (reason !== 'press' || elementsIn(el).length < 2 || allIn(el, '*').length > 300)
-      return false;
-    const kinds = [...elementsIn(el)].map((child) => child.localName);
-    return new Set(kinds).size === 1 && !INLINE_MARKS.has(kinds[0]);
+    if (reason !== 'press' || allIn(el, '*').length > 300) return false;
+    let holder = el;
+    while (elementsIn(holder).length === 1) [holder] = elementsIn(holder); // what only moves or sizes
+    if (holder !== el && holder.closest('table')) return false; // see isGrid
+    const children = [...elementsIn(holder)];
+    if (children.length < (holder === el ? 2 : 3)) return false;
+    const kind = holder === el ? (child) => child.localName : makeOf;
+    return new Set(children.map(kind)).size === 1 && !INLINE_MARKS.has(children[0].localName);
   }
 
   soft(el, reason, box, inner, around) {
@@ -189,6 +193,7 @@ class PageWalk extends Walk {
     if (!found) {
       if (hidden && this.worthListing(el, reason, box, around)) return void this.covered++;
       if (this.worthListing(el, reason, box, around)) return this.softLeaf(el, reason, box, contents);
+      if (this.scrollArea(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
       return void this.items.push(...contents);
     }
     const own = contents.some((item) => item[0] === 't' && item[1].trim());
@@ -203,7 +208,7 @@ class PageWalk extends Walk {
     else if (carrier) {
       const name = (opens && firstWords(contents)) || contentText(el);
       this.list(el, this.softRole(el, reason), box, { name: cut(name, 60), open: true });
-    }
+    } else if (this.scrollArea(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
     this.items.push(...contents);
   }
 

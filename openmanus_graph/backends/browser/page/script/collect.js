@@ -1,7 +1,9 @@
 // What Python asks for: the walk's findings as JSON.
 function collect(limits) {
   const gone = forgetDetached();
-  const body = document.querySelector('body, frameset');
+  // A drawing or a feed is a document without a body.
+  const whole = document.contentType === 'text/html' ? null : document.documentElement;
+  const body = document.querySelector('body, frameset') || whole;
   const walked = (from) => {
     const walk = new PageWalk({ ...limits, from });
     if (body) walk.all(body);

@@ -115,7 +115,8 @@ function namedBy(el, attribute) {
 }
 
 function labelText(el) {
-  return squeeze([...(el.labels || [])].map((label) => contentText(label)).join(' '));
+  const said = (label) => contentText(label) || attr(label, 'aria-label') || attr(label, 'title') || '';
+  return squeeze([...(el.labels || [])].map(said).join(' '));
 }
 
 function nameOf(el, role) {

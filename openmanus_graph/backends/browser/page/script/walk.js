@@ -1,5 +1,6 @@
 // One walk over the document in reading order: text, rows, and everything a person can act on.
 // clickable.js decides what that is.
+const FRAMES = new Set(['iframe', 'frame', 'embed']);
 const SKIPPED = new Set([
   'script',
   'style',
@@ -10,7 +11,6 @@ const SKIPPED = new Set([
   'datalist',
   'option',
   'optgroup',
-  'object',
   'param',
   'track',
   'source',
@@ -266,7 +266,7 @@ class Walk {
 
   content(el, style, box, inner, around) {
     const tag = el.localName;
-    if (tag === 'iframe' || tag === 'frame') return this.frame(el, box);
+    if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box);
     if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
     const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
@@ -278,8 +278,7 @@ class Walk {
       return this.label(el, box, inner);
     }
     if (soft) return this.soft(el, soft, box, inner, around);
-    if (this.scrollArea(el, style, box))
-      this.list(el, 'scroll area', box, { scroll: [el.scrollTop, el.scrollHeight - el.clientHeight - el.scrollTop] });
+    if (this.scrollArea(el, style, box)) this.list(el, 'scroll area', box, {});
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
   }
 
@@ -294,7 +293,7 @@ class Walk {
       {
         n: numberOf(el),
         name: cut(name, 80),
-        src: attr(el, 'src') || '',
+        src: attr(el, 'src') || attr(el, 'data') || '',
         at: [left + parseFloat(style.paddingLeft), top + parseFloat(style.paddingTop)],
         box: this.box(box),
       },
@@ -341,7 +340,8 @@ class Walk {
     else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
     if (href) entry.href = cut(href, 300);
-    if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
+    if (!nativeRole(el) && this.scrollArea(el, getComputedStyle(el), box))
+      entry.scroll = [el.scrollTop, el.scrollHeight - el.clientHeight - el.scrollTop].map(Math.round);
     if (facts.open) entry.open = true;
     if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
     const bare = !entry.name && role !== 'gridcell',
