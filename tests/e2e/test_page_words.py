@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
+from tests.e2e.test_page_access import violations
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 
@@ -55,6 +56,7 @@ def test_a_browser_in_chinese_gets_a_chinese_page_and_may_change_it(at: Desk) ->
     known = ("manus", "openai:test-model")
     left = [text for text in page.evaluate(ENGLISH) if not any(one in text for one in known)]
     assert left == []
+    assert violations(tab, ["label-content-name-mismatch"]) == [], "names in two languages"
     page.locator(".options-box summary").click()
     page.locator("#agent").select_option("clerk")
     page.get_by_role("textbox", name="任务", exact=True).fill("开发票")

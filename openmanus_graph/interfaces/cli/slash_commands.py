@@ -38,9 +38,10 @@ def goes_on_with(known: Thread) -> str:
     A question that waits is not asked by itself: the person may have come to say something else.
     """
     title = " ".join((known.title or known.task).split())[:SHOWN_TITLE_CHARS]
-    hints = dict.fromkeys(OPEN, " /resume goes on with what was begun.")
-    hints["waiting"] = " It waits for you: /resume asks again; a message leaves the question."
-    return f"Thread {known.id}, {known.status}: {title}{hints.get(known.status, '')}"
+    hint = " /resume goes on with what was begun." if known.status in OPEN else ""
+    if known.status == "waiting":
+        hint = " It waits for you: /resume asks again; a message leaves the question."
+    return f"Thread {known.id}, {known.status}: {title}{hint}"
 
 
 async def run_command(typed: str, chat: ChatSession) -> None:
