@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph import Context, build_manus_graph, manus_tool
+from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence import leases, run_lease
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
@@ -294,7 +294,8 @@ async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_
         """Does before each request what a pause of the process does: no lease is renewed."""
 
         async def awrap_model_call(self, request: Any, handler: Any) -> Any:
-            (lease,) = (one for one in leases._leases.values() if one.database is ours)
+            held = leases._leases.values()  # pyright: ignore[reportPrivateUsage]
+            (lease,) = (one for one in held if one.database is ours)
             lease.renewed -= LONG_S
             if model.requests:  # at the second another worker takes the thread
                 let_expire(theirs)
@@ -310,9 +311,8 @@ async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_
     take_lease(ours, "t", LONG_S, "server")
     async with open_checkpointer(urls[0]) as saver:
         graph = build_manus_graph(tools=[look], checkpointer=saver, middleware=[Pauses()])
-        given = {"messages": [HumanMessage("Look.")]}
         with pytest.raises(LeaseLostError):
-            await graph.ainvoke(given, CONFIG, context=Context(model=model))
+            await run_graph(graph, model=model, config=CONFIG)
     assert len(model.requests) == 1
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
     await asyncio.to_thread(give_back_lease, ours, "t", "server")
