@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph import Context, build_manus_graph, manus_tool
+from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence import leases, run_lease
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
@@ -289,29 +290,32 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
 async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_its_own(
     urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
 ) -> None:
+    class Pauses(AgentMiddleware):
+        """Does before each request what a pause of the process does: no lease is renewed."""
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            held = leases._leases.values()  # pyright: ignore[reportPrivateUsage]
+            (lease,) = (one for one in held if one.database is ours)
+            lease.renewed -= LONG_S
+            if model.requests:  # at the second another worker takes the thread
+                let_expire(theirs)
+                take_lease(theirs, "t", LONG_S, "run")
+            return await handler(request)
+
     @manus_tool(effect="pure")
-    def pause(taken_over: bool) -> str:
-        """Do what a pause of the process does: no lease is renewed, and one may be taken over.
+    def look() -> str:
+        """Look."""
+        return "seen"
 
-        Args:
-            taken_over: Whether another worker takes the thread.
-        """
-        (lease,) = (one for one in leases._leases.values() if one.database is ours)
-        lease.renewed -= LONG_S
-        if taken_over:
-            let_expire(theirs)
-            take_lease(theirs, "t", LONG_S, "run")
-        return "paused"
-
-    replies = (calls(("pause", {"taken_over": one})) for one in (False, True))
-    model = ScriptedChatModel([*replies, "asked for nothing"])
+    model = ScriptedChatModel([calls(("look", {})), "asked for nothing"])
+    take_lease(ours, "t", LONG_S, "server")
     async with open_checkpointer(urls[0]) as saver:
-        graph = build_manus_graph(tools=[pause], checkpointer=saver)
-        given = {"messages": [HumanMessage("Wait.")]}
+        graph = build_manus_graph(tools=[look], checkpointer=saver, middleware=[Pauses()])
         with pytest.raises(LeaseLostError):
-            await graph.ainvoke(given, CONFIG, context=Context(model=model), durability="exit")
-    assert len(model.requests) == 2
+            await run_graph(graph, model=model, config=CONFIG)
+    assert len(model.requests) == 1
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+    await asyncio.to_thread(give_back_lease, ours, "t", "server")
 
 
 async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(

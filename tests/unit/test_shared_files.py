@@ -320,7 +320,8 @@ def test_what_another_machine_deleted_is_forgotten_here(
         other.setenv(DATABASE_VARIABLE, address)
         forget_thread("deleted")
     store = run("next", here).store
-    left = {row[0] for row in store._database.run("SELECT thread FROM snapshots")}
+    database = store._database  # pyright: ignore[reportPrivateUsage]
+    left = {row[0] for row in database.run("SELECT thread FROM snapshots")}
     assert left == {"kept", "elsewhere", "an app's", "next"}
     assert not (home / "threads" / "deleted").exists()
     assert (home / "threads" / "kept").exists()
