@@ -222,10 +222,10 @@ class _Requests:
             text = f"The conversation is longer than {model_name(chosen)} takes."
             raise ModelError("context_length", text)
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
-        priced = partial(_priced, expected, chosen, settings)
-        if self._session.find_cached(_priced) is None:  # the first one may load the list of prices
-            self._session.cached(_priced, lambda: True)
+        priced, known = partial(_priced, expected, chosen, settings), (_priced, model_name(chosen))
+        if self._session.find_cached(known) is None:  # the first one may load the list of prices
             await asyncio.to_thread(priced)
+            self._session.cached(known, lambda: True)
         cost, _ = priced()
         self._next_call = replace(self._next_call, usage=cost)
         if self._call.says_what_is_left:
