@@ -160,7 +160,7 @@ async def test_a_recording_whose_tool_or_agent_is_gone_says_so(
     result, _ = await what_if()
     assert not result.is_equal
     assert [one.position for one in result.differences] == [1, 2, 3]
-    assert '-    "name": "send",' in result.first_difference()
+    assert '"name": "send"' in result.first_difference()
     monkeypatch.setattr(catalog, "_registered", {})
     with pytest.raises(ConfigError, match="There is no agent 'sending'"):
         await what_if()

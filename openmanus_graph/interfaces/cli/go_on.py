@@ -176,7 +176,7 @@ async def _take_over_writes(
     memory: InMemorySaver, one: CheckpointTuple, saver: Checkpointer, written: RunnableConfig
 ) -> None:
     """Put what the tasks after a checkpoint wrote to it, each in its place."""
-    at = one.config["configurable"]
+    at = one.config.get("configurable", {})
     tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
     kept = memory.writes[at["thread_id"], at["checkpoint_ns"], at["checkpoint_id"]]
     for task, channel, value, path in kept.values():

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.go_on import Departure, go_on
@@ -77,11 +78,14 @@ class Changes:
 
     def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a thread that goes on with what is tried."""
-        given = {"model": self.model, "policy": self.policy}
-        tables = {"prompts": self._texts(), "replaced_tools": self._addresses()}
-        merged = {name: {**(options.get(name) or {}), **one} for name, one in tables.items()}
-        changed = {name: value for name, value in (given | merged).items() if value}
-        return {**options, **changed}
+        known: dict[str, Any] = {"prompts": {}, "replaced_tools": {}, **options}
+        tried: dict[str, Any] = {
+            "model": self.model,
+            "policy": self.policy,
+            "prompts": {**known["prompts"], **self._texts()},
+            "replaced_tools": {**known["replaced_tools"], **self._addresses()},
+        }
+        return {**options, **{name: value for name, value in tried.items() if value}}
 
     def _again(self, context: Context) -> tuple[Context, WhatIf]:
         if self.model or self.prompts or self.tools:
@@ -113,7 +117,8 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
     _check_options(to_test, changes, goes_on=goes_on)
     path = Path(source)
     if is_bundle(path):
-        known = record = load_bundle(path)
+        record = load_bundle(path)
+        known: FlightRecord | Thread = record
         graph = replay_graph(record.agent)
         options = RunOptions().over(dict(record.options))
         if changes.browser:  # what its pages may reach is not for another one's file to say
@@ -121,11 +126,11 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
         context, what_if = changes.apply(to_context(options))
         found = _awaited(replay_bundle(record, context, what_if, graph))
     else:
-        known = whole_thread(thread_id(source))
-        graph = replay_graph(known.agent)
-        context, what_if = changes.apply(to_context(RunOptions().over(known.options)))
-        found = _awaited(replay_thread(known, context, what_if, graph))
-        record = asyncio.run(record_of(known))
+        known = thread = whole_thread(thread_id(source))
+        graph = replay_graph(thread.agent)
+        context, what_if = changes.apply(to_context(RunOptions().over(thread.options)))
+        found = _awaited(replay_thread(thread, context, what_if, graph))
+        record = asyncio.run(record_of(thread))
     if what_if is None:
         _print(found)
     elif goes_on and found.divergence is not None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.tools import BaseTool, StructuredTool
 
@@ -34,7 +34,7 @@ def load_function(address: str) -> Callable[..., Any]:
         sys.path.pop(0)
     if not callable(found):
         raise ConfigError(f"{address} is no function, but {type(found).__name__}.")
-    return found
+    return cast("Callable[..., Any]", found)
 
 
 def replaced_tools(agent: str, functions: Mapping[str, str]) -> list[BaseTool]:
