@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import datetime
 import os
 import time
@@ -28,6 +29,8 @@ _runs: dict[str, tuple[Any, Context]] = {}
 """The graph of each thread, and the context of its newest run."""
 _open = contextlib.AsyncExitStack()
 """Holds the checkpoints open; the kernel's end closes them."""
+graphs: Any = Pregel
+"""Patched in this kernel alone."""
 _astream: Any = Pregel.astream
 
 
@@ -44,7 +47,7 @@ async def record() -> None:
             config = {**(config or {}), "configurable": where}
         return _astream(self, given, config, **more)
 
-    Pregel.astream = astream  # type: ignore[method-assign]  # in this kernel alone
+    graphs.astream = astream
 
 
 async def replay_all(folder: str) -> dict[str, str]:
@@ -53,7 +56,7 @@ async def replay_all(folder: str) -> dict[str, str]:
     Returns:
         By thread `equal`, or what differs.
     """
-    Pregel.astream = _astream  # type: ignore[method-assign]  # as it was
+    graphs.astream = _astream
     await close()
     found: dict[str, str] = {}
     for number, (thread, (graph, context)) in enumerate(_runs.items()):
@@ -79,9 +82,9 @@ async def _replay_elsewhere(bundle: Path, graph: Any, context: Context, folder: 
     think.today = lambda: (datetime.date.today() + LATER).isoformat()
     elsewhere = copy.copy(graph)
     elsewhere.checkpointer = InMemorySaver()
-    settings = {**vars(context), "workspace": str(folder / "workspace")}
+    within = dataclasses.replace(context, workspace=str(folder / "workspace"))
     try:
-        result = await replay(load_bundle(bundle), elsewhere, Context(**settings))
+        result = await replay(load_bundle(bundle), elsewhere, within)
     finally:
         os.environ.clear()
         os.environ |= before
