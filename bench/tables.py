@@ -318,6 +318,14 @@ def snapshots(scale: Scale) -> Table:
     return Table([*head, "one turned back", "MB of the store"], [*rows, at_most])
 
 
+def replays(scale: Scale) -> Table:
+    """What it takes to replay a run from its record."""
+    from bench.replays import measure_replays
+
+    head = ["seconds (CPU seconds) of a run with so many steps", "the run", "its replay"]
+    return Table(head, measure_replays(quick=scale.quick))
+
+
 def kills(scale: Scale) -> Table:
     """What is done twice or never in a shop, by agents that are killed at every boundary."""
     from bench.shop_kills import measure_kills
@@ -363,6 +371,7 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         tasks,
         memory,
         snapshots,
+        replays,
         kills,
     )
 }

@@ -226,6 +226,11 @@ class RecordReplay:
         newest = next(_limits(reversed(self._record.calls)), {})
         return {name: one for name, one in coming.items() if newest.get(name) != one}
 
+    def elapsed_s(self) -> float:
+        """Return how long the run had taken when its next model call was made."""
+        following = self._following()
+        return 0.0 if following is None else float(following.facts["elapsed_s"])
+
     def server_tools(self) -> dict[str, Any] | None:
         """Return the tools of MCP servers at the run's next model call; None without servers."""
         following = self._following()
@@ -268,6 +273,8 @@ class RecordReplay:
         )
         shown = f"{effect.tool} {effect.args[:SHOWN_CHARS]}"
         if entry is None:
+            if not self.unused:
+                raise self._end(f"The record ends before this call did: {shown}")
             raise self._end(f"The run makes a call that is not in the record: {shown}")
         self.tool_calls.append(shown)
         if function := self._what_if.tools.get(effect.tool):

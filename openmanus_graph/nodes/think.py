@@ -7,7 +7,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
 from openmanus_graph.runtime.limits import LimitReached, Progress, sleep_unless_stopped
 from openmanus_graph.runtime.middleware import with_hook, with_updates
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.runtime.skills import copy_skills
@@ -142,13 +143,19 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
         saved=state,
         begun=begun,
         state=now,
-        progress=Progress.of(now),
+        progress=replayed_time(Progress.of(now)),
         live_handles=frozenset(session.identities()),
         browser_restorable=await browser_restorable(now, session),
         interjections=interjections,
         read_before=read_before,
         unread=await interjections.unread(read_before),
     )
+
+
+def replayed_time(progress: Progress) -> Progress:
+    """Return a run's progress; in a replay with the time that the recorded run had taken."""
+    replay = current_replay()
+    return progress if replay is None else replace(progress, elapsed_s=replay.elapsed_s())
 
 
 async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emit) -> ManusUpdate:

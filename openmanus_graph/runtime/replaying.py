@@ -38,6 +38,10 @@ class Replay(InterjectionStore, Protocol):
         """Return the tools of MCP servers at the next model call; None: there were no servers."""
         ...
 
+    def elapsed_s(self) -> float:
+        """Return how long the run had taken when its next model call was made."""
+        ...
+
     def profile(self, model: str) -> dict[str, Any] | None:
         """Return what is known of a model that is not asked now; None: it is another one."""
         ...

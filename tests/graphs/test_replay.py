@@ -170,7 +170,7 @@ async def test_what_is_not_in_the_record_ends_the_replay() -> None:
     assert result.ended.startswith("The run makes a model call that is not in the record (think)")
     database.run("DELETE FROM ledger")
     result = await replayed()
-    assert result.ended == 'The run makes a call that is not in the record: put {"number":1}'
+    assert result.ended == 'The record ends before this call did: put {"number":1}'
     assert not result.is_equal
 
 

@@ -6,6 +6,7 @@ Each is replayed exactly, or refused in a sentence.
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,8 +31,10 @@ from openmanus_graph.interfaces.service.replay import (
     replay_thread,
 )
 from openmanus_graph.nodes import think
+from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.state.context import PolicyRule
+from openmanus_graph.state.manus import ManusState
 from openmanus_graph.testing import ScriptedChatModel
 from tests.graphs.test_compaction import answering, asks_for_notes, note
 from tests.support.graphs import Ran, calls, run_graph, scripted
@@ -185,6 +188,22 @@ async def test_a_run_that_went_on_after_a_limit_and_a_failure_is_replayed() -> N
     assert_equal(await replayed(max_steps=9))
     other = await replayed(max_steps=8)
     assert [one.position for one in other.differences] == [4, 5, 6, 7], "of the later runs"
+
+
+async def test_a_run_that_its_time_limit_ended_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 5.0, 30.0, 96.0, 96.0, 96.0])
+
+    def late(state: ManusState) -> Progress:
+        return replace(
+            Progress(state.get("step_count", 0), state["usage"], 0.0), elapsed_s=next(seconds)
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "of", late)
+        model = scripted(putting(1), putting(2), putting(3), "That is done.")
+        ran = await run("the task", model=model, timeout_s=100)
+    assert (ran.values["stop_reason"], made) == ("timeout", [1, 2, 3])
+    assert_equal(await replayed(timeout_s=100))
 
 
 async def test_a_reply_that_a_crash_took_back_does_not_count(
