@@ -187,7 +187,9 @@ async def test_an_answer_by_a_schema(served: Served, served_model: OpenAIServer)
     assert found.choices[0].message.content == '{"sum": 5}'
 
 
-CLIENTS_TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+CLIENTS_TOOL: Any = {  # the SDK wants its own TypedDict
+    "type": "function", "function": {"name": "f", "parameters": {}}
+}  # fmt: skip
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "last message must be the user's"),
     ({"messages": [user("  ")]}, "is empty"),
@@ -220,10 +222,9 @@ async def test_tools_that_a_chat_client_always_sends_are_passed_over(
 ) -> None:
     served_model.add(Reply("Done."), Reply("Done again."))
     async with client_of(served) as client:
-        tool: Any = CLIENTS_TOOL
         for more in ({}, {"tool_choice": "auto"}):
             found = await client.chat.completions.create(
-                model="manus", messages=[user("Hi")], tools=[tool], extra_body=more
+                model="manus", messages=[user("Hi")], tools=[CLIENTS_TOOL], extra_body=more
             )
             assert found.choices[0].message.content
     sent = [one["function"]["name"] for one in served_model.requests[-1].body["tools"]]
