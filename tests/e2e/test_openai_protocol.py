@@ -187,6 +187,9 @@ async def test_an_answer_by_a_schema(served: Served, served_model: OpenAIServer)
     assert found.choices[0].message.content == '{"sum": 5}'
 
 
+CLIENTS_TOOL: Any = {  # the SDK wants its own TypedDict
+    "type": "function", "function": {"name": "f", "parameters": {}}
+}  # fmt: skip
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "last message must be the user's"),
     ({"messages": [user("  ")]}, "is empty"),
@@ -199,8 +202,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [user([{"type": "file", "file": {"file_id": "file-1"}}])]}, "data URL"),
     ({"messages": [user("Hi")], "n": 2}, "leave n out"),
     ({"messages": [user("Hi")], "response_format": {"type": "json_object"}}, "json_schema"),
-    ({"messages": [user("Hi")],
-      "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+    ({"messages": [user("Hi")], "tools": [CLIENTS_TOOL], "tool_choice": "required"},
      "calls its own tools"),
 ]  # fmt: skip
 
@@ -213,6 +215,20 @@ async def test_what_cannot_be_done_is_refused_in_words_and_once(
         with pytest.raises(openai.BadRequestError, match=words) as refused:
             await client.chat.completions.create(model="manus", **wish)
     assert refused.value.type == "invalid_request_error"
+
+
+async def test_tools_that_a_chat_client_always_sends_are_passed_over(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(Reply("Done."), Reply("Done again."))
+    async with client_of(served) as client:
+        for more in ({}, {"tool_choice": "auto"}):
+            found = await client.chat.completions.create(
+                model="manus", messages=[user("Hi")], tools=[CLIENTS_TOOL], extra_body=more
+            )
+            assert found.choices[0].message.content
+    sent = [one["function"]["name"] for one in served_model.requests[-1].body["tools"]]
+    assert "f" not in sent
 
 
 async def test_an_unknown_model_and_a_wrong_token(served: Served) -> None:

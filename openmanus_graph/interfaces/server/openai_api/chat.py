@@ -116,13 +116,16 @@ async def complete(wanted: ChatRequest, request: Request) -> Response:
 
 
 def refuse_tools(tools: list[Any] | None, choice: Any) -> None:
-    """Refuse tools of the client, which would never be called."""
-    if tools and choice != "none":
+    """Refuse a call of the client's tools that the client demands: none would come.
+
+    Tools that may be called are passed over, as a model may: chat clients send theirs always.
+    """
+    if tools and choice not in (None, "auto", "none"):
         raise ApiError(
             400,
-            "An agent calls its own tools, never the client's: leave `tools` out, or send "
-            '`tool_choice: "none"`. Tools for the agent come from MCP servers.',
-            param="tools",
+            "An agent calls its own tools, never the client's: leave `tool_choice` out. Tools for "
+            "the agent come from MCP servers.",
+            param="tool_choice",
         )
 
 
