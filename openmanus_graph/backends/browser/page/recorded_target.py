@@ -54,7 +54,8 @@ class RecordedTarget:
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
         """Read one that `as_json` wrote."""
-        return cls(**{**recorded, "around": Around(**recorded["around"])})
+        read: dict[str, Any] = {**recorded, "around": Around(**recorded["around"])}
+        return cls(**read)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -158,7 +159,7 @@ async def _around(view: PageView, elements: Sequence[Element], redact: Redact) -
         world = view.frames.known(key)
         here = [one for one in elements if one.frame == key]
         numbers = [one.number for one in here]
-        answers = await view.frames.call(world, "around", numbers) if world else []
+        answers: list[Any] = await view.frames.call(world, "around", numbers) if world else []
         for one, answer in zip(here, answers, strict=False):
             found[one.index] = Around(redact(answer["text"]), answer["row"])
     return [found.get(one.index, Around()) for one in elements]
