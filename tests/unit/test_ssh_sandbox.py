@@ -18,6 +18,7 @@ import psutil
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.backends.sandbox import ssh
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
 from openmanus_graph.backends.sandbox.mirror import Mirror
@@ -344,3 +345,14 @@ def test_a_hostile_machine_writes_nothing_outside(tmp_path: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["fine", "kept", "way"]
     assert not list((root / "kept").iterdir())
     assert not (tmp_path / "out").exists()
+
+
+def test_what_the_machine_lacks_is_said_with_what_to_do(ssh_server: SshServer) -> None:
+    given = ssh_server.settings
+    assert ssh.examine(given).works
+    stranger = replace(given, ssh_key=str(ssh_server.folder / "stranger"))
+    assert "Put the public key into" in ssh.examine(stranger).detail
+    bare = ssh.examine(replace(given, ssh_python=f"{given.ssh_python} -S -I"))
+    assert not bare.works
+    assert "has no ipykernel" in bare.detail
+    assert "-m pip install ipykernel" in bare.detail

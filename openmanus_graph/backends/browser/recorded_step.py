@@ -55,7 +55,7 @@ async def fit_step(
         if getattr(args, name) is None:
             continue
         if name not in recorded:
-            raise ToolError("The recorded step does not say which element it acted on.")
+            raise ToolError("It was not recorded which element that was, among very many alike.")
         target = RecordedTarget.of(recorded[name])
         found = await find_target(browser.current.view, target, redact)
         args = replace(args, index=found) if name == _INDEX else replace(args, target_index=found)

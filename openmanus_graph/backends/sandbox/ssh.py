@@ -14,7 +14,7 @@ from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, P
 from openmanus_graph.backends.sandbox.limits import process_rlimits
 from openmanus_graph.backends.sandbox.mirror import Mirror
 from openmanus_graph.backends.sandbox.remote_program import LAUNCHER, MARKER
-from openmanus_graph.backends.sandbox.ssh_link import SshLink
+from openmanus_graph.backends.sandbox.ssh_link import SshLink, look_at_host
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
@@ -23,6 +23,7 @@ WARNING = (
     "Python and shell commands run on {host}: they can read and change every file of that account "
     "and reach that machine's network. A copy of the workspace is sent there."
 )
+_OLDEST_PYTHON = (3, 9)
 _LOG = ".log"
 """Files in the run folder that programs append to: only what is new is fetched."""
 
@@ -207,3 +208,30 @@ def probe(settings: SandboxSettings) -> Probe:
         why = "programs there reach that machine's network, so it takes network = true (--network)"
         return Probe("ssh", False, why)
     return Probe("ssh", True, f"set up for {settings.ssh_host}")
+
+
+def examine(settings: SandboxSettings) -> Probe:
+    """Connect, and look whether that machine has what a sandbox needs. Blocks for seconds."""
+    host, python, found = settings.ssh_host, settings.ssh_python, probe(settings)
+    if not found.works:
+        return found
+    try:
+        there = look_at_host(settings)
+    except ToolError as error:
+        return Probe("ssh", False, str(error))
+    version = ".".join(map(str, there.python))
+    missing: list[str] = []
+    if there.system != "Linux":
+        missing.append(f"it runs {there.system}, and a sandbox takes a Linux")
+    if there.python < _OLDEST_PYTHON:
+        missing.append(f"its {python} is Python {version}: name one from 3.9 on with ssh_python")
+    if not there.bash:
+        missing.append("it has no bash: install it there")
+    if not there.ipykernel:
+        missing.append(
+            f"its {python} has no ipykernel, which python_execute takes: run there "
+            f"`{python} -m pip install ipykernel`"
+        )
+    if missing:
+        return Probe("ssh", False, f"{host} is reached; {'; '.join(missing)}")
+    return Probe("ssh", True, f"{host} is reached: Python {version} with ipykernel, bash")

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ _OPTIONS = {
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
 _BOOT = "import sys; exec(compile(sys.stdin.buffer.read({size}), 'openmanus', 'exec'))"
 _STOP_TIMEOUT_S = 5
+_LOOK_TIMEOUT_S = 30
+_LOOKED = "openmanus-looked "
+_LOOK = f"""import importlib.util, json, platform, shutil, sys
+print({_LOOKED!r} + json.dumps([platform.system(), *sys.version_info[:2],
+    bool(shutil.which("bash")), bool(importlib.util.find_spec("ipykernel"))]))"""
 
 
 class SshLink:
@@ -82,7 +88,7 @@ class SshLink:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            env=_environment(),
             start_new_session=True,  # ctrl+c in the terminal is not for it
         )
         assert self._process.stdin is not None
@@ -107,17 +113,8 @@ class SshLink:
 
     def command(self, *options: str, program: str = "") -> list[str]:
         """Make the command of `ssh` for a program, or for nothing but options."""
-        given = self._settings
-        argv = ["ssh", "-S", str(self._control)]
-        for option, value in _OPTIONS.items():
-            argv += ["-o", f"{option}={value}"]
-        if given.ssh_known_hosts:
-            argv += ["-o", f"UserKnownHostsFile={given.ssh_known_hosts}"]
-            argv += ["-o", "GlobalKnownHostsFile=/dev/null"]
-        argv += ["-i", given.ssh_key, "-o", "IdentitiesOnly=yes"] if given.ssh_key else []
-        argv += ["-l", given.ssh_user] if given.ssh_user else []
-        argv += ["-p", str(given.ssh_port)] if given.ssh_port else []
-        return [*argv, *options, "--", str(given.ssh_host), *([program] if program else [])]
+        shared = ("-S", str(self._control))
+        return _ssh_command(self._settings, *shared, *options, program=program)
 
     def shared(self, *options: str, program: str = "") -> list[str]:
         """Make a command that uses this connection, and never makes one of its own."""
@@ -218,6 +215,59 @@ _REASONS = {
     "No such file or directory": _NO_PYTHON,
 }
 """What `ssh` prints, and what it means; the first that fits counts."""
+
+
+def _ssh_command(given: SandboxSettings, *options: str, program: str = "") -> list[str]:
+    argv = ["ssh"]
+    for option, value in _OPTIONS.items():
+        argv += ["-o", f"{option}={value}"]
+    if given.ssh_known_hosts:
+        argv += ["-o", f"UserKnownHostsFile={given.ssh_known_hosts}"]
+        argv += ["-o", "GlobalKnownHostsFile=/dev/null"]
+    argv += ["-i", given.ssh_key, "-o", "IdentitiesOnly=yes"] if given.ssh_key else []
+    argv += ["-l", given.ssh_user] if given.ssh_user else []
+    argv += ["-p", str(given.ssh_port)] if given.ssh_port else []
+    return [*argv, *options, "--", str(given.ssh_host), *([program] if program else [])]
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+
+
+@dataclass(frozen=True)
+class RemoteHost:
+    """What a machine has of what a sandbox on it needs."""
+
+    system: str
+    python: tuple[int, int]
+    bash: bool
+    ipykernel: bool
+
+
+def look_at_host(settings: SandboxSettings) -> RemoteHost:
+    """Connect once and look what is there; changes nothing. Blocks.
+
+    Raises:
+        ToolError: There is no connection, or no such Python; says what to do.
+    """
+    program = f"exec {settings.ssh_python} -c {shlex.quote(_LOOK)}"
+    try:
+        done = subprocess.run(
+            _ssh_command(settings, "-o", "ControlPath=none", program=program),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=_environment(),
+            timeout=_LOOK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"{settings.ssh_host} did not answer in {_LOOK_TIMEOUT_S} s.") from error
+    found = done.stdout.decode(errors="replace").rpartition(_LOOKED)[2]  # after a shell's greeting
+    try:
+        system, major, minor, bash, ipykernel = json.loads(found)
+    except ValueError:
+        raise ToolError(explain(done.stderr.decode(errors="replace"), settings)) from None
+    return RemoteHost(str(system), (int(major), int(minor)), bool(bash), bool(ipykernel))
 
 
 def explain(said: str, settings: SandboxSettings) -> str:

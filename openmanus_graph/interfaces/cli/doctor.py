@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from openmanus_graph.config.files import OLD_CONFIG, is_foreign
 from openmanus_graph.config.openmanus_files import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
+
+if TYPE_CHECKING:
+    from openmanus_graph.state.settings import SandboxSettings
 
 State = Literal["ok", "optional", "missing"]
 
@@ -131,11 +134,17 @@ def _search() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
+    from openmanus_graph.backends.sandbox import ssh
     from openmanus_graph.backends.sandbox.choose import probes
     from openmanus_graph.state.settings import SandboxSettings
 
     tries = probes(SandboxSettings())
-    found = {name: tries[name]() for name in ("bwrap", "nono", "docker")}  # ssh needs an address
+    found = {name: tries[name]() for name in ("bwrap", "nono", "docker")}
+    configured = _configured_sandbox()
+    if configured is not None and configured.mode == "ssh":  # it needs an address
+        there = ssh.examine(configured)
+        packages = () if shutil.which("ssh") else install_commands("openssh-client")
+        yield Finding("sandbox ssh", "ok" if there.works else "missing", there.detail, packages)
     confined = found["bwrap"].works or found["nono"].works
     for name, probe in found.items():
         if probe.works:
@@ -145,6 +154,17 @@ def _sandbox() -> Iterator[Finding]:
             yield Finding(f"sandbox {name}", state, probe.detail, install_commands("bubblewrap"))
         else:
             yield Finding(f"sandbox {name}", "optional", probe.detail)
+
+
+def _configured_sandbox() -> "SandboxSettings | None":
+    """Return the settings of the sandbox; None if they are wrong, which is said elsewhere."""
+    from openmanus_graph.config import resolve_settings
+    from openmanus_graph.state.context import Context
+
+    try:
+        return resolve_settings(Context(), "doctor", without_model=True).sandbox
+    except ConfigError:
+        return None
 
 
 def _browser() -> Iterator[Finding]:

@@ -18,6 +18,8 @@ from openmanus_graph.errors import ToolError
 APPEARS_S = 5.0
 """How long an element may take to appear: the recorded run had the time of a model call."""
 LOOK_AGAIN_S = 0.2
+_MAX_ALIKE = 500
+"""Of more elements with one name it is not looked what stands around each: that is slow."""
 _NAMED = 8
 """Elements named in an error."""
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -54,7 +56,8 @@ class RecordedTarget:
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
         """Read one that `as_json` wrote."""
-        return cls(**{**recorded, "around": Around(**recorded["around"])})
+        read: dict[str, Any] = {**recorded, "around": Around(**recorded["around"])}
+        return cls(**read)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -85,11 +88,13 @@ def match_target(found: Sequence[Around], target: RecordedTarget) -> int | None:
 
 
 async def record_target(view: PageView, index: int, redact: Redact) -> RecordedTarget | None:
-    """Return what finds an element again; None if the page does not show it."""
+    """Return what finds an element again; None if the page has none, or too many like it."""
     element = view.snapshot.elements.get(index) if view.snapshot else None
     if view.snapshot is None or element is None:
         return None
     alike = _elements_like(view.snapshot, element.role, _called(element, redact), redact)
+    if len(alike) > _MAX_ALIKE:
+        return None
     around = await _around(view, alike, redact)
     own = alike.index(element)
     same = [place for place, one in enumerate(around) if one.text == around[own].text]
@@ -113,7 +118,7 @@ async def find_target(view: PageView, target: RecordedTarget, redact: Redact) ->
     until = time.monotonic() + APPEARS_S
     while True:
         snapshot = await view.look()
-        alike = _elements_like(snapshot, target.role, target.name, redact)
+        alike = _elements_like(snapshot, target.role, target.name, redact)[:_MAX_ALIKE]
         around = await _around(view, alike, redact)
         place = match_target(around, target)
         if place is not None:
@@ -158,7 +163,7 @@ async def _around(view: PageView, elements: Sequence[Element], redact: Redact) -
         world = view.frames.known(key)
         here = [one for one in elements if one.frame == key]
         numbers = [one.number for one in here]
-        answers = await view.frames.call(world, "around", numbers) if world else []
+        answers: list[Any] = await view.frames.call(world, "around", numbers) if world else []
         for one, answer in zip(here, answers, strict=False):
             found[one.index] = Around(redact(answer["text"]), answer["row"])
     return [found.get(one.index, Around()) for one in elements]
