@@ -35,10 +35,6 @@ from openmanus_graph.state.validation import schema_problems, validation_problem
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.idempotency import with_idempotency_key
-from openmanus_graph.tool_calls.recorded_servers import (
-    record_server_tools,
-    recorded_server_tools,
-)
 from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
@@ -373,6 +369,9 @@ async def resolve_tools(
     replay = current_replay()  # which starts no servers
     servers = () if replay is not None else servers_of(agent, session.settings)
     if replay is not None and (offered := replay.server_tools()) is not None:
+        # Only here and below: a run without servers loads nothing of them.
+        from openmanus_graph.tool_calls.recorded_servers import recorded_server_tools
+
         resolved = ResolvedTools(
             toolset=_run_toolset(agent, session, absent, recorded_server_tools(offered, session)),
             changes=tuple(offered["changes"]),
@@ -389,6 +388,8 @@ async def resolve_tools(
             acknowledge=found.acknowledge,
         )
         if refresh:
+            from openmanus_graph.tool_calls.recorded_servers import record_server_tools
+
             await record_server_tools(session, found.tools, resolved.changes)
     elif agent.needs_servers and replay is None:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import copy
 import os
 import re
 from html import unescape
@@ -11,7 +12,6 @@ from typing import Any, cast
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
 
 from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
@@ -149,8 +149,10 @@ def test_the_runs_of_a_notebook_are_replayed_in_another_folder_and_home_on_anoth
     elsewhere.mkdir()
     begin = "from tests.support import notebook_replays\nawait notebook_replays.record()"
     end = f"await notebook_replays.replay_all({str(elsewhere)!r})"
-    cell: Any = new_code_cell  # it has no types
-    book.cells = [cell(begin), *book.cells, cell(end)]
+    first, last = (copy.deepcopy(book.cells[-1]) for _ in range(2))
+    first |= {"cell_type": "code", "outputs": [], "execution_count": None, "source": begin}
+    last |= {**first, "source": end}
+    book.cells = [first, *book.cells, last]
     kept = {k: v for k, v in os.environ.items() if k not in CONFIGURED}
     here = {"PYTHONPATH": str(FOLDER.parent), "OPENMANUS_HOME": str(tmp_path / "home")}
     (tmp_path / "cwd").mkdir()

@@ -31,7 +31,7 @@ _open = contextlib.AsyncExitStack()
 """Holds the checkpoints open; the kernel's end closes them."""
 graphs: Any = Pregel
 """Patched in this kernel alone."""
-_astream: Any = Pregel.astream
+_astream = graphs.astream
 
 
 async def record() -> None:
@@ -39,12 +39,13 @@ async def record() -> None:
     saver = await _open.enter_async_context(open_checkpointer(database_url()))
 
     def astream(self: Any, given: Any, config: Any = None, **more: Any) -> Any:
-        where = dict((config or {}).get("configurable", {}))
+        settings: dict[str, Any] = dict(config or {})
+        where: dict[str, Any] = dict(settings.get("configurable", {}))
         if var_child_runnable_config.get() is None and NODES & self.nodes.keys():
             self.checkpointer = saver
             where.setdefault("thread_id", f"run-{len(_runs)}")
             _runs[where["thread_id"]] = self, more.get("context") or Context()
-            config = {**(config or {}), "configurable": where}
+            config = settings | {"configurable": where}
         return _astream(self, given, config, **more)
 
     graphs.astream = astream
