@@ -430,7 +430,7 @@ async def test_where_the_store_was_deleted_a_run_goes_back_without_files(writer:
     await writer.run("a")
     place = await writer.place("think")
     store = SnapshotStore(openmanus_home())
-    store.forget_thread("t")
+    store.forget_threads(["t"])
     ran = await writer.run("say nothing", place)
     assert (ran["answer"], "1" in files()) == ("done", True)
     assert "it was deleted, or taken on another machine" in writer.notices()[0]

@@ -9,7 +9,7 @@ from openmanus_graph.interfaces.cli.call_lines import MAX_CHARS, describe_call, 
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
-from openmanus_graph.interfaces.cli.views import TerminalView
+from openmanus_graph.interfaces.cli.views import SHOWN_FILES, TerminalView, file_lines
 from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
@@ -49,6 +49,13 @@ def test_a_call_is_one_line_that_says_what_it_does(
 
 def test_a_calls_line_is_bounded() -> None:
     assert len(describe_call("bash", {"command": "x" * 10_000})) == MAX_CHARS
+
+
+def test_of_many_files_some_are_named_and_the_rest_is_counted() -> None:
+    files = [{"path": f"{number}.txt", "size": 1200} for number in range(2000)]
+    *named, rest = file_lines(files)
+    assert (named[0], len(named), rest) == ("0.txt (1,200 bytes)", SHOWN_FILES, "and 1,980 more")
+    assert file_lines(files[:SHOWN_FILES]) == named
 
 
 def test_an_edit_is_a_diff_with_some_lines_around() -> None:

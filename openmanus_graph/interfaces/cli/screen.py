@@ -19,10 +19,9 @@ from typing_extensions import override
 
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
-from openmanus_graph.interfaces.cli.views import OUTPUT_LINES, TerminalView, label
+from openmanus_graph.interfaces.cli.views import OUTPUT_LINES, TerminalView, file_lines, label
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
-from openmanus_graph.runtime.workspace import shown as quoted_name
 
 REFRESH_S = 0.12
 DIFF_LINES = 40
@@ -228,9 +227,8 @@ class ScreenView(TerminalView):
         if self.checklist:
             self.console.print(self.checklist.all_steps())
         self._line(f"[dim]{escape(self._bill(event))}[/]")
-        for artifact in event["artifacts"]:
-            name = f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)"
-            self.console.print(Padding(Text(name), (0, 0, 0, 2)))
+        for line in file_lines(event["artifacts"]):
+            self.console.print(Padding(Text(line), (0, 0, 0, 2)))
 
     def _bill(self, event: Mapping[str, Any]) -> str:
         usage = event["usage"]

@@ -5,7 +5,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -20,6 +20,7 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.workspace import shown as quoted_name
 
 OUTPUT_LINES = 6
+SHOWN_FILES = 20
 _REPLIES = {
     "question": " --answer TEXT",
     "approval": " --approve (or --reject; --all answers several at once)",
@@ -188,9 +189,8 @@ class TerminalView:
         table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
         table.add_row("cost", f"${usage['cost_usd']:.4f}")
         table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
-        for index, artifact in enumerate(event["artifacts"]):
-            name = Text(f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)")
-            table.add_row("" if index else "files", name)
+        for index, line in enumerate(file_lines(event["artifacts"])):
+            table.add_row("" if index else "files", Text(line))
         self.console.print(table)
 
     def _count_step(self, event: Mapping[str, Any]) -> None:
@@ -208,6 +208,16 @@ class TerminalView:
         if self.line_open:
             self.console.print()
             self.line_open = False
+
+
+def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each of a run's files, up to a bound, and how many more there are."""
+    lines = [
+        f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)"
+        for artifact in artifacts[:SHOWN_FILES]
+    ]
+    more = len(artifacts) - SHOWN_FILES
+    return [*lines, f"and {more:,} more"] if more > 0 else lines
 
 
 def _option_value(limit: float) -> str:
