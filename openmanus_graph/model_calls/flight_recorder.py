@@ -128,7 +128,7 @@ async def recorded(
         answer = await send(request)
     except ModelError as error:
         answer = error
-    known = {
+    facts: dict[str, Any] = {
         "step": call.step,
         "elapsed_s": round(call.progress.elapsed_s, 3),
         "place": place_of_run(),
@@ -136,10 +136,10 @@ async def recorded(
         "interjections": _new_interjections(call),
     }
     if not session.is_nested:
-        known["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
+        facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
     if session.server_tools:
-        known["server_tools"] = session.server_tools
-    await recorder.record(lane_of(call.role), request, answer, known)
+        facts["server_tools"] = session.server_tools
+    await recorder.record(lane_of(call.role), request, answer, facts)
     if isinstance(answer, ModelError):
         raise answer
     return answer

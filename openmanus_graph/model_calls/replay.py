@@ -222,8 +222,9 @@ class RecordReplay:
 
         By the names of their settings: a thread is resumed with higher ones.
         """
-        coming = next(_limits(self._left.values()), {})
-        newest = next(_limits(reversed(self._record.calls)), {})
+        none: dict[str, Any] = {}
+        coming = next(_limits(self._left.values()), none)
+        newest = next(_limits(reversed(self._record.calls)), none)
         return {name: one for name, one in coming.items() if newest.get(name) != one}
 
     def elapsed_s(self) -> float:

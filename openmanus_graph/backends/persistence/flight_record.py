@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import convert_to_messages
 from langgraph.checkpoint.base import CheckpointTuple
@@ -133,6 +133,6 @@ def _with_id(given: Any, message_id: str) -> Any:
     By it the ledger knows the calls of the run.
     """
     if isinstance(given, Command):
-        return given
+        return cast("Any", given)
     *others, last = convert_to_messages(given["messages"])
     return {**given, "messages": [*others, last.model_copy(update={"id": message_id})]}

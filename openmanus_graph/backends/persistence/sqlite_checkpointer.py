@@ -170,7 +170,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         with self.cursor() as cursor:
             for table in ("checkpoints", "writes"):
-                columns = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
+                columns = [str(row[1]) for row in cursor.execute(f"PRAGMA table_info({table})")]
                 changed = {"thread_id": ":new", "metadata": _COPIED_METADATA}
                 copied = ", ".join(changed.get(name, name) for name in columns)
                 cursor.execute(
