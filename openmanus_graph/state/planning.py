@@ -4,12 +4,11 @@ import operator
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain_core.messages import AnyMessage
-from langgraph.channels import DeltaChannel
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.manus import ManusOutput, StopReason
 from openmanus_graph.state.plan import Origin, Step, merge_steps
-from openmanus_graph.state.reducers import Usage, furthest, merge_usage
+from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest, merge_usage
 from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]

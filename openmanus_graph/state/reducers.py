@@ -9,6 +9,8 @@ from langgraph.checkpoint.base import PendingWrite
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]
 from typing_extensions import TypedDict, override
 
+__all__ = ["DeltaChannel", "merge_messages"]  # beta or private in LangGraph: imported here only
+
 merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise than the channel asks
 
 

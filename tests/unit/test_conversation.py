@@ -3,10 +3,9 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
-from langgraph.channels import DeltaChannel
 from langgraph.types import Overwrite
 
-from openmanus_graph.state.reducers import Conversation, merge_messages
+from openmanus_graph.state.reducers import Conversation, DeltaChannel, merge_messages
 
 
 def texts(channel: DeltaChannel[Any]) -> list[tuple[str | None, str]]:
