@@ -11,13 +11,17 @@ import psutil
 import pytest
 import s3fs
 
-from openmanus_graph.backends.snapshots.objects import MissingObjectError
+from openmanus_graph.backends.snapshots.objects import PIECE, MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import (
     ASKED_ONE_BY_ONE,
     AT_ONCE,
     RemoteObjects,
 )
+from openmanus_graph.backends.snapshots.restore import restore_snapshot
+from openmanus_graph.backends.snapshots.scan import Extent
+from openmanus_graph.backends.snapshots.take import Index, take_snapshot
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
+from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.workspace_url import WorkspaceUrl
 from tests.support.cli import Cli, Result, until
 from tests.support.openai_script import Call, Reply
@@ -90,8 +94,8 @@ def watched(
     monkeypatch.setattr(s3fs.S3FileSystem, name, request)
 
 
-def many_objects() -> RemoteObjects:
-    return RemoteObjects(WorkspaceUrl.parse(f"s3://{BUCKET}/many"), "t")
+def many_objects(thread: str = "t") -> RemoteObjects:
+    return RemoteObjects(WorkspaceUrl.parse(f"s3://{BUCKET}/many"), thread)
 
 
 def put_many(count: int) -> list[str]:
@@ -128,6 +132,31 @@ def test_many_objects_of_s3_are_written_and_read_several_at_a_time(
         else:
             assert store.read(digest) == b"%d" % number
     assert (asked["_cat_file"], most["_cat_file"]) == (40, AT_ONCE)
+
+
+def test_a_folder_is_fetched_from_s3_by_one_request_for_each_object(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    folders = [Workspace(tmp_path / name, tmp_path / f"{name} private") for name in ("a", "b")]
+    for folder in folders:
+        folder.root.mkdir()
+    for number in range(100):
+        folders[0].root.joinpath(f"{number}.txt").write_text(str(number))
+    folders[0].root.joinpath("empty").touch()
+    folders[0].root.joinpath("big").write_bytes(b"".join(bytes([n]) * PIECE for n in (1, 2, 3)))
+    extent, nothing = Extent(10 * PIECE, ()), Index(tmp_path)
+    taken = take_snapshot(many_objects("u"), "u", folders[0], extent, nothing)
+    asked = Counter[str]()
+    watched(monkeypatch, "_cat_file", asked, Counter())
+    done = restore_snapshot(
+        many_objects("u"), taken.snapshot, folders[1], extent, nothing, tmp_path / "aside"
+    )
+    assert (len(done.written), done.missing) == (102, {})
+    assert (folders[1].root / "big").read_bytes() == (folders[0].root / "big").read_bytes()
+    assert (folders[1].root / "99.txt").read_text() == "99"
+    assert asked["_cat_file"] == 2 + 100 + 1 + 3, "the folder is read twice"
 
 
 def test_files_go_with_their_thread_there_and_back(

@@ -79,7 +79,8 @@ class RemoteObjects(ObjectStore):
     @override
     def read_ahead(self, digests: Iterable[str]) -> None:
         if not self.url.is_folder:
-            self._coming = {**dict.fromkeys(digests), **self._coming}
+            new = (digest for digest in digests if digest not in self._fetched)
+            self._coming = {**dict.fromkeys(new), **self._coming}
 
     def _fetch(self, digest: str) -> None:
         """Fetch an object, with those that come next if it was announced."""
@@ -91,10 +92,11 @@ class RemoteObjects(ObjectStore):
         read = self._file_system.cat_ranges(
             [self._path(one) for one in several], None, None, batch_size=AT_ONCE
         )
-        # What an earlier round brought and nobody wanted is dropped.
-        self._fetched = dict(zip(several, read, strict=True))
+        self._fetched.update(zip(several, read, strict=True))
         for one in several:
             self._coming.pop(one, None)
+        for unwanted in list(self._fetched)[: -2 * AT_ONCE]:  # of earlier rounds
+            del self._fetched[unwanted]
 
     @override
     def require_room(self, sizes: Iterable[int]) -> None:

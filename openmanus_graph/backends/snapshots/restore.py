@@ -226,8 +226,9 @@ class _Restoring:
 
     def _write_file(self, folder: int, name: str, wanted: Entry) -> None:
         """Write a file's pieces; where they are nothing but zeros the file gets a hole."""
-        pieces = self._store.pieces(wanted)
-        self._store.read_ahead(pieces)
+        pieces = self._store.pieces(wanted) if wanted.size else []
+        if len(pieces) > 1:  # a single one was announced with the file
+            self._store.read_ahead(pieces)
         with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
                 data = self._store.read(digest)
