@@ -168,7 +168,9 @@ def test_a_phone_shows_one_pane_at_a_time_and_nothing_sticks_out(at: Desk) -> No
     expect(tab.page.locator(".history li").first).to_be_visible()
     assert not sticks_out(tab)
     expect(tab.page.locator(".timeline")).to_be_hidden()
+    assert violations(tab) == []
     panes.get_by_role("button", name="Threads").tap()
+    assert violations(tab) == []
     tab.page.locator(".thread-link").first.tap()
     tab.sees("Sent.")
     assert not sticks_out(tab)

@@ -59,6 +59,10 @@ export function createFrame({ threads, main, panel, onDrop }) {
       if (id === pane) one.setAttribute("aria-current", "true");
       else one.removeAttribute("aria-current");
     }
+    for (const one of [threads.element, panel.element]) {
+      const alone = NARROW.matches && one.id === pane;
+      one.setAttribute("role", alone ? "main" : "complementary");
+    }
     panel.setShown(open && (NARROW.matches ? pane === "details" : details));
   }
 

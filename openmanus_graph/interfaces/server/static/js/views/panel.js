@@ -23,7 +23,8 @@ export function createPanel(tabs, onSelect = () => {}) {
   }
   const bar = h("div.tabs", { role: "tablist", aria: { label: t("Details") }, on: { keydown: (event) => arrows(event) } },
     [...buttons.values()]);
-  const element = h("aside.panel", { id: "details", aria: { label: t("Details") } }, bar, [...bodies.values()]);
+  const element = h("div.panel", { id: "details", aria: { label: t("Details") } },
+    h("h1.sr-only.narrow-only", {}, t("Details")), bar, [...bodies.values()]);
 
   function arrows(event) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

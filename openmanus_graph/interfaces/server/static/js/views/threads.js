@@ -21,7 +21,8 @@ export function createThreads(actions) {
   const search = h("input", { type: "search", id: "thread-search", placeholder: t("Search in all threads"),
     aria: { label: t("Search threads") }, on: { input: () => later(searchNow, 200) } });
   const note = h("div.muted.note", { role: "status" });
-  const element = h("aside.sidebar", { id: "threads", aria: { label: t("Threads") } },
+  const element = h("div.sidebar", { id: "threads", aria: { label: t("Threads") } },
+    h("h1.sr-only.narrow-only", {}, t("Threads")),
     h("div.side-head", {}, button(t("New task"), actions.create, { kind: "primary wide", iconName: "plus" }), search),
     note, viewport);
   let rows = [];
