@@ -164,3 +164,8 @@ def test_changes_that_do_not_go_with_it_are_refused(cli: Cli, model: OpenAIServe
         assert cli.run("replay", "t", *options).code == 2
     none = cli.run("replay", "t", "--browser")
     assert (none.code, "has no steps in the browser" in none.stderr) == (2, True)
+    assert cli.run("export", "t", "--bundle", "run.zip").code == 0
+    (cli.cwd / "openmanus.toml").write_text('[browser]\nprofile = "logins"\n')
+    assert cli.run("trust").code == 0
+    logins = cli.run("replay", "run.zip", "--browser")
+    assert (logins.code, "profile has logins of yours" in logins.stderr) == (2, True)

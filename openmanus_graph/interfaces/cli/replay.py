@@ -123,6 +123,7 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
         options = RunOptions().over(dict(record.options))
         if changes.browser:  # what its pages may reach is not for another one's file to say
             options = dataclasses.replace(options, policy=None, allow_host=None, network=None)
+            _require_no_logins(to_context(options))
         context, what_if = changes.apply(to_context(options))
         found = _awaited(replay_bundle(record, context, what_if, graph))
     else:
@@ -215,6 +216,17 @@ def _check_options(to_test: str | None, changes: Changes, *, goes_on: bool) -> N
             "--go-on goes on where what is tried makes a difference. Say what: --model, --prompt, "
             "--policy or --tool, without --browser."
         )
+
+
+def _require_no_logins(context: Context) -> None:
+    """Raise ConfigError if the browser has logins: the steps of a bundle may be a stranger's."""
+    browser = resolve_settings(context, "replay", without_model=True).browser
+    for name in ("profile", "cdp_url"):
+        if getattr(browser, name) is not None:
+            raise ConfigError(
+                f"The steps of a bundle may be another one's, and [browser] {name} has logins of "
+                "yours. Take it out of the configuration for this replay."
+            )
 
 
 def _print_step(done: str) -> None:
