@@ -17,6 +17,7 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, PendingCall
+from openmanus_graph.state.plan import active_plan
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chain_permissions import request_permissions
@@ -71,9 +72,9 @@ async def act(
         update["approved_values"] = context.approved_values
     if context.plans is not state["plans"]:
         update["plans"] = context.plans
-        if (active := context.plans["active"]) is not None:
+        if (active := active_plan(context.plans)) is not None:
             shown = session.cached((ShownPlan, state["branch"]), ShownPlan)
-            if event := shown.next_event(context.plans["plans"][active]):
+            if event := shown.next_event(active):
                 runtime.stream_writer(event)
     return with_updates(update, context.updates)
 

@@ -57,9 +57,14 @@ def no_plans() -> Plans:
     return Plans(plans={}, active=None)
 
 
+def active_plan(plans: Plans) -> Plan | None:
+    """Return the plan that commands without a `plan_id` mean."""
+    return plans["plans"].get(plans["active"] or "")
+
+
 def current_plan_step(plans: Plans) -> str | None:
     """Name the step of the active plan that is under way, as PLAN/INDEX."""
-    plan = plans["plans"].get(plans["active"] or "")
+    plan = active_plan(plans)
     if plan is None:
         return None
     under_way = (i for i, step in enumerate(plan["steps"]) if step["status"] == "in_progress")

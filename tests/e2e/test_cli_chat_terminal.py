@@ -84,11 +84,25 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
         }.items():
             terminal.type(f"{typed}\r")
             terminal.see(shown)
+        assert "openmanus fork" not in terminal.shown, "a chat has a command of its own"
         terminal.type("/exit\r")
         assert terminal.finish() == 0
     assert len(model.requests) == 2
     assert [request.body["model"] for request in model.requests] == ["other", "other"]
     assert said(model) == ["write it"]
+
+
+def test_the_plan_of_the_planning_tool_is_the_threads_plan(cli: Cli, model: OpenAIServer) -> None:
+    plan = {"command": "create", "plan_id": "p", "title": "Two", "steps": ["look", "write"]}
+    model.add(Reply(calls=(Call("planning", plan),)), Reply("Planned."))
+    with Terminal(cli, "chat", "--agent", "planner") as terminal:
+        terminal.see(READY)
+        terminal.type("plan it\r")
+        terminal.see("Planned.")
+        terminal.type("/plan\r")
+        terminal.see("0 of 2 steps completed")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
 
 
 def test_what_is_typed_during_a_run_is_read_after_it_and_not_shown_in_it(

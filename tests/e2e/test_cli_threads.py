@@ -19,19 +19,21 @@ EVIL = "``` <script>alert(1)</script> ````"
 
 def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAIServer) -> None:
     shell = Call("bash", {"command": f"echo '{EVIL}'; touch made.txt"})
-    model.add(Reply("I look.", calls=(shell,)), Reply("Seen: **it**"), Reply("second"))
+    model.add(Reply("I look.", calls=(shell,)), Reply("Seen: **it**"))
+    model.add(Reply("second"), Reply("third"))
     long = "a-thread-name-of-some-length-that-must-stay-whole-when-it-is-listed"
     assert cli.run("run", "look at it", "--thread", long, "--workspace", "files").code == 0
     assert cli.run("run", "two\nlines", "--thread", "2nd").code == 0
+    assert cli.run("run", "and then?", "--thread", "2nd").code == 0
 
     listed = cli.run("threads")
     rows = listed.stdout.splitlines()
     assert (listed.code, len(rows)) == (0, 3)
-    assert "two lines" in rows[1]
+    assert "two lines" in rows[1], "a thread is named by its first task"
     assert long in rows[2]
     as_json = [json.loads(line) for line in cli.run("threads", "--json").stdout.splitlines()]
     assert [(row["id"], row["status"], row["task"]) for row in as_json] == [
-        ("2nd", "finished", "two\nlines"),
+        ("2nd", "finished", "and then?"),
         (long, "finished", "look at it"),
     ]
 

@@ -55,6 +55,8 @@ class Threads:
         task: str,
         options: Mapping[str, Any],
         message: HumanMessage | None,
+        *,
+        title: str = "",
     ) -> None:
         """Record a run's beginning.
 
@@ -65,6 +67,7 @@ class Threads:
             options: As given.
             message: What the run begins with, whole; None for one that goes on. It is kept here
                 because a crash may come before the first checkpoint, or take that away.
+            title: Of a thread that has none yet; the task if it is empty.
         """
         if message is not None:
             self._run(
@@ -77,7 +80,7 @@ class Threads:
             "INSERT INTO titles (thread, title)"
             " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
             " ON CONFLICT (thread) DO NOTHING",
-            (thread, thread, task),
+            (thread, thread, title or task),
             worker_of=thread,
         )
         self._run(

@@ -65,16 +65,56 @@ class ForkedFiles:
     notices: list[str] = field(default_factory=list[str])
 
 
+@dataclass(frozen=True)
+class NewFork:
+    """A thread that begins at a point of another one."""
+
+    thread: str
+    point: Point
+    files: ForkedFiles
+    lines: Sequence[str]
+    """What a person should know of it."""
+
+
 def fork_thread(
     thread: str, at: str | None, name: str | None, files: FilesChoice, *, as_json: bool
 ) -> int:
     """List a thread's points, or begin a new thread at one of them."""
-    known = whole_thread(thread)
-    points = asyncio.run(read_points(thread))
     if at is None:
-        _list(points, thread, as_json=as_json)
+        if list_points(thread, as_json=as_json) and not as_json:
+            sys.stderr.write(f"Begin anew after one: openmanus fork {shlex.quote(thread)} --at N\n")
         return 0
-    point = require_point(points, at, thread)
+    made = new_fork(thread, at, name, files)
+    known = shlex.quote(made.thread)
+    go_on = f"run --thread {known} TASK" if made.point.ended else f"resume {known}"
+    lines = (
+        *made.lines,
+        f"Go on with: openmanus {go_on}",
+        f"Say first what to do differently: openmanus tell {known} TEXT",
+    )
+    sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
+    shown = {"thread": made.thread, "checkpoint": made.point.checkpoint}
+    shown |= {"workspace": str(made.files.folder), "files": made.files.state}
+    sys.stdout.write((json.dumps(shown) if as_json else made.thread) + "\n")
+    return 0
+
+
+def new_fork(
+    thread: str, at: str, name: str | None = None, files: FilesChoice | None = None
+) -> NewFork:
+    """Begin a new thread at a point of another one.
+
+    Args:
+        thread: The other one.
+        at: The point's number or checkpoint.
+        name: The new thread's id; None for one of ours.
+        files: What becomes of the files; by default they are turned back beside the old ones.
+
+    Raises:
+        ConfigError: There is no such thread or point, or the new thread cannot be made.
+    """
+    known, files = whole_thread(thread), files or FilesChoice()
+    point = require_point(asyncio.run(read_points(thread)), at, thread)
     if files.keep and files.in_place:
         raise ConfigError("--keep-files and --in-place exclude each other. Give one of them.")
     new = new_thread() if name is None else name
@@ -82,12 +122,12 @@ def fork_thread(
         raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
     with hold_thread(openmanus_home(), new):
         found = begin_fork(known, point, new, files, known.options)
-    _print_summary(known, point, new, found)
-    folder = str(found.folder)
-    shown = {"thread": new, "checkpoint": point.checkpoint, "workspace": folder}
-    shown["files"] = found.state
-    sys.stdout.write((json.dumps(shown) if as_json else new) + "\n")
-    return 0
+    state = "as they were then" if found.state == "restored" else "as they are now"
+    told = (
+        f"Thread {new} begins after point {point.number} of {known.id}. "
+        f"Its files, {state}, lie in {found.folder}."
+    )
+    return NewFork(new, point, found, [told, *found.notices])
 
 
 def begin_fork(
@@ -109,7 +149,10 @@ def begin_fork(
     _inherit_outputs(known, new, found.folder)
     asyncio.run(_fork(known.id, point, new))
     threads = open_threads()
-    threads.begin(new, known.agent, known.task, {**options, "workspace": str(found.folder)}, None)
+    folder = str(found.folder)
+    threads.begin(
+        new, known.agent, known.task, {**options, "workspace": folder}, None, title=known.title
+    )
     threads.end(new, "forked")
     return found
 
@@ -141,13 +184,15 @@ async def _snapshot_at(thread: str, point: Point) -> tuple[str, str]:
         return await snapshot_at(saver, thread, point.checkpoint)
 
 
-def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
-    """Print the points; those without a description only as JSON."""
-    for point in points if as_json else ():
-        sys.stdout.write(json.dumps(dataclasses.asdict(point), ensure_ascii=False) + "\n")
-    shown = [(f"{one.number:>5}", one.ts[:19], printable(one.what)) for one in points if one.what]
+def list_points(thread: str, *, as_json: bool = False) -> int:
+    """Print a thread's points, those without a description only as JSON; return how many it has."""
+    whole_thread(thread)
+    points = asyncio.run(read_points(thread))
     if as_json:
-        return
+        for point in points:
+            sys.stdout.write(json.dumps(dataclasses.asdict(point), ensure_ascii=False) + "\n")
+        return len(points)
+    shown = [(f"{one.number:>5}", one.ts[:19], printable(one.what)) for one in points if one.what]
     if sys.stdout.isatty():  # what is long goes on in its own column
         rows = Table.grid(padding=(0, 2))
         for row in shown:
@@ -155,8 +200,7 @@ def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
         SafeConsole(highlight=False).print(rows)
     else:
         sys.stdout.writelines(f"{'  '.join(row)}\n" for row in shown)
-    if points:
-        sys.stderr.write(f"Begin anew after one: openmanus fork {shlex.quote(thread)} --at N\n")
+    return len(points)
 
 
 def settings_of(known: Thread) -> Settings:
@@ -252,17 +296,3 @@ def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
         raise ConfigError(
             f"The long outputs in {older.outputs} cannot be copied: {error}. Make room."
         ) from error
-
-
-def _print_summary(known: Thread, point: Point, new: str, found: ForkedFiles) -> None:
-    name = shlex.quote(new)
-    go_on = f"run --thread {name} TASK" if point.ended else f"resume {name}"
-    state = "as they were then" if found.state == "restored" else "as they are now"
-    lines = [
-        f"Thread {new} begins after point {point.number} of {known.id}. "
-        f"Its files, {state}, lie in {found.folder}.",
-        *found.notices,
-        f"Go on with: openmanus {go_on}",
-        f"Say first what to do differently: openmanus tell {name} TEXT",
-    ]
-    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))

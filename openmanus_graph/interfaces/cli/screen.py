@@ -137,6 +137,7 @@ class ScreenView(TerminalView):
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
         self._count_step(event)
+        self.said = ""
         self._blocks, self._has_blocks = MarkdownBlocks(), False
         self._thinking_since = time.monotonic()
         self._doing(event, "thinking")
@@ -146,6 +147,7 @@ class ScreenView(TerminalView):
     def _token(self, event: Mapping[str, Any]) -> None:
         if self.checklist or event.get("plan_step"):
             return  # steps that run at once would write into each other's lines
+        self.said += event["text"]
         for block in self._blocks.feed(event["text"]):
             self._print_block(block)
 

@@ -12,7 +12,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, ChatSession
-from openmanus_graph.interfaces.cli.fork import FilesChoice, fork_thread
+from openmanus_graph.interfaces.cli.fork import list_points, new_fork
 from openmanus_graph.interfaces.cli.mcp_prompts import PROMPT_PREFIX, show_prompts, use_prompt
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.screen import Rendered
@@ -25,6 +25,7 @@ from openmanus_graph.interfaces.service.threads import find_thread, known_thread
 from openmanus_graph.interfaces.service.transcript import plan_in
 from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.plan import active_plan, no_plans
 
 DIFF_LINES = 1_000
 SHOWN_TITLE_CHARS = 100
@@ -103,7 +104,7 @@ async def _diff(chat: ChatSession, argument: str) -> None:
 async def _plan(chat: ChatSession, argument: str) -> None:
     known = await asyncio.to_thread(find_thread, chat.thread)
     values = (await read_thread(known))[0] if known else {}
-    plan = plan_in(values)
+    plan = plan_in(values) or active_plan(values.get("plans") or no_plans())
     if plan is None:
         say("This thread has no plan. /agent planning makes one for the next task.")
         return
@@ -143,11 +144,12 @@ async def _go_on(chat: ChatSession, reply: Reply) -> None:
 async def _fork(chat: ChatSession, argument: str) -> None:
     known_thread(chat.thread)
     if not argument:
-        await asyncio.to_thread(fork_thread, chat.thread, None, None, FilesChoice(), as_json=False)
+        await asyncio.to_thread(list_points, chat.thread)
         say("Go back to one of them: /fork NUMBER")
         return
     new = new_thread()
-    await asyncio.to_thread(fork_thread, chat.thread, argument, new, FilesChoice(), as_json=False)
+    for line in (await asyncio.to_thread(new_fork, chat.thread, argument, new)).lines:
+        say(line)
     await chat.switch(new)
 
 

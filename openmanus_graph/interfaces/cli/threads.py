@@ -34,7 +34,7 @@ from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable
 
-SHOWN_TASK_CHARS = 60
+SHOWN_TITLE_CHARS = 60
 PIPE_WIDTH = 1000
 SHORT_ID_CHARS = 16
 """Of an id on a terminal: for ids of ours the minute and the second of their start."""
@@ -65,10 +65,10 @@ def list_threads(*, as_json: bool) -> int:
     for index, name in enumerate(("thread", "status", "agent", "updated")):
         widest = max(map(len, (name, *(row[index] for row in rows))))
         table.add_column(name, no_wrap=True, min_width=widest)
-    table.add_column("task", no_wrap=True, overflow="ellipsis")
+    table.add_column("title", no_wrap=True, overflow="ellipsis")
     for row, thread in zip(rows, known, strict=True):
-        task = " ".join(printable(thread.task).split())[:SHOWN_TASK_CHARS]
-        table.add_row(*row, Text(task))
+        title = " ".join(printable(thread.title).split())[:SHOWN_TITLE_CHARS]
+        table.add_row(*row, Text(title))
     width = None if on_terminal else PIPE_WIDTH
     Console(highlight=False, markup=False, width=width).print(table)
     return 0

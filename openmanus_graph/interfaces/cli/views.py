@@ -63,6 +63,8 @@ class TerminalView:
         self.started = time.monotonic()
         self.step = 0
         self.line_open = False
+        self.said = ""
+        """What the newest model call has streamed."""
         self.workspace = ""
         self.checklist = Checklist(self.console)
         self.reviewing = False
@@ -94,6 +96,7 @@ class TerminalView:
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
         self._count_step(event)
+        self.said = ""
         self._end_line()
         if self.checklist:
             self._doing(event, "thinking")
@@ -102,6 +105,7 @@ class TerminalView:
     def _token(self, event: Mapping[str, Any]) -> None:
         if self.checklist or event.get("plan_step"):
             return  # steps that run at once would write into each other's lines
+        self.said += event["text"]
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
 
@@ -171,8 +175,8 @@ class TerminalView:
             line = f"Go on with: [bold]openmanus resume {thread}{reply}[/]"
             self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.
-        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet
-        streamed = streamed and not self.checklist
+        streamed = reason == "answer" or answer.strip() == self.said.strip()
+        streamed &= sys.stdout.isatty() and not self.quiet and not self.checklist
         if answer and status != "waiting" and reason != "error" and not streamed:
             self._answer(answer)
 
