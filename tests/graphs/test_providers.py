@@ -275,7 +275,8 @@ async def test_a_wait_that_the_service_asks_for_is_kept(wire: Wire) -> None:
 
 @every_wire
 async def test_a_picture_is_sent_as_the_protocol_has_it(wire: Wire) -> None:
-    await asyncio.to_thread(lambda: Path("work").mkdir() or Path("work/red.png").write_bytes(PNG))
+    await asyncio.to_thread(Path("work").mkdir)
+    await asyncio.to_thread(Path("work/red.png").write_bytes, PNG)
     task = HumanMessage("What is it?", additional_kwargs={"images": ["red.png"]})
     _, server = await run_on(wire, wire.say("Red."), task={"messages": [task]})
     data = base64.b64encode(PNG).decode()
