@@ -42,7 +42,7 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
         return ModelSettings(context.model, options=context.model_options or {}, **use)
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
     spec: str | None = first(map(_named_model, layers))
-    provider = spec.split(":", 1)[0] if spec else "openai"
+    provider = _provider_of(spec) if spec else "openai"
     files = [layer for layer in layers if layer.path is not None]
     layer = first(file for file in files if _is_of(file.llm, provider))
     section = (layer.llm if layer else None) or LlmKeys()
@@ -203,6 +203,10 @@ def _named_model(layer: Layer) -> str | None:
     return model
 
 
+def _provider_of(spec: str) -> str:
+    return spec.partition(":")[0].strip().lower()
+
+
 def _provider(section: LlmKeys) -> str:
     # Anything else OpenManus treats as an OpenAI-compatible server, "ollama" included.
     return API_TYPES.get(section.api_type.lower(), "openai")
@@ -229,7 +233,9 @@ def _is_of(section: LlmKeys | None, provider: str) -> bool:
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    if provider == "openai" and "base_url" in layer.values:
+    """Return a file's address of this provider's server; that of another provider is not it."""
+    own = _provider_of(layer.values.get("model") or "openai")
+    if "base_url" in layer.values and own == provider:
         return cast("str", layer.values["base_url"])
     return layer.llm.base_url if layer.llm is not None and _is_of(layer.llm, provider) else None
 

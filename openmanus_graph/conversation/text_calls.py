@@ -42,7 +42,8 @@ _WRAPPER = re.compile(
 _SPECIAL = re.compile(rf"(?:{_TOKEN}|</s>|</think>)\Z")
 """What models end a text with, where their server does not take it off."""
 _FENCED = re.compile(
-    r"\s*```(?:json|JSON|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z", re.DOTALL
+    r"\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z",
+    re.DOTALL,
 )
 _FUNCTION = re.compile(r"<function(?:=|\s+name=)[\"']?([\w.-]+)[\"']?>")
 _INVOKE = re.compile(r"<invoke\s+name=[\"']?([\w.-]+)[\"']?>")
@@ -92,11 +93,13 @@ def read_text_calls(
     """
     schemas = _schemas(tools)
     text = _without_end_tokens(text)
+    fenced = _FENCED.match(text)
+    if fenced and _START.match(fenced[1]):
+        text, fenced = fenced[1], None  # a block that is the whole text quotes nothing
     hidden = _QUOTED.sub(_blank, text)
     if found := _START.search(hidden):
         calls = _calls_to_the_end(text[found.start() :], schemas, marked=True)
         return None if calls is None else (text[: found.start()].strip(), calls)
-    fenced = _FENCED.match(text)
     source = re.sub(_TOKEN, "", fenced[1] if fenced else text).strip()
     if bare := _bare_calls(source, schemas) or _python_calls(source, schemas):
         return "", bare

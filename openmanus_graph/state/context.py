@@ -60,7 +60,7 @@ class Context:
     """How the model calls tools. Default `auto`: by the provider's protocol, or as text where a
     server refuses that."""
     base_url: str | None = None
-    """Address of an OpenAI-compatible server."""
+    """Address of the model's server."""
     model_options: Mapping[str, Any] | None = None
     """Passed to the model's client as it is: `temperature`, `max_tokens` ... Never a key."""
     max_steps: int | None = None

@@ -65,7 +65,7 @@ class ModelKeys:
             option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
         ),
     ] = None
-    """Address of an OpenAI-compatible server."""
+    """Address of the model's server."""
     model_options: Annotated[
         dict[str, Any] | None,
         Setting(
@@ -126,7 +126,7 @@ class ProfileKeys:
     model: str
     """`PROVIDER:NAME`."""
     base_url: str | None = None
-    """Address of an OpenAI-compatible server."""
+    """Address of the model's server."""
     api_key: SecretStr | None = None
     """Default: the provider's environment variable."""
     api_version: str | None = None

@@ -199,6 +199,33 @@ async def test_a_closed_dialogue_leaves_the_question_open(
     assert editor.said().endswith("Paid.")
 
 
+async def test_a_session_of_an_earlier_process_is_shown_and_goes_on(
+    cli: Cli, model: OpenAIServer, folder: Path
+) -> None:
+    ask = Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),))
+    model.add(Reply(text="I write it.", calls=(CREATE,)), ask, Reply(text="Blue it is."))
+    async with opened(cli, Editor()) as agent:
+        session = (await agent.new_session(cwd=str(folder))).session_id
+        await agent.prompt(session_id=session, prompt=[text_block("Write and ask.")])
+    editor = Editor()
+    async with opened(cli, editor) as agent:
+        for cwd, name, why in (
+            (str(cli.cwd), session, f"in {folder}"),
+            (str(folder), "acp-1", "no session"),
+            (str(folder), "other", "no session"),
+        ):
+            with pytest.raises(RequestError, match=why):
+                await agent.load_session(cwd=cwd, session_id=name)
+        await agent.load_session(cwd=str(folder), session_id=session)
+        assert [one.content.text for one in editor.of("user_message_chunk")] == ["Write and ask."]
+        assert [one.title for one in editor.of("tool_call")] == ["str_replace_editor a.txt"]
+        assert [one.status for one in editor.of("tool_call_update")] == ["completed"]
+        assert editor.said().split() == ["I", "write", "it.", "Which", "colour?"]
+        await agent.prompt(session_id=session, prompt=[text_block("Blue")])
+    assert editor.said().endswith("Blue it is.")
+    assert "Blue" in [one["content"] for one in model.requests[2].messages if one["role"] == "tool"]
+
+
 async def test_cancel_ends_the_prompt(cli: Cli, model: OpenAIServer, folder: Path) -> None:
     model.add(WAIT, Reply(text="Here I am."))
     editor = Editor()
@@ -281,7 +308,7 @@ def test_nothing_is_left_when_the_editor_goes_and_the_thread_goes_on(
         send(process.stdin, b"this is no JSON")
         assert json.loads(process.stdout.readline())["error"]["code"] == -32700
         send(process.stdin, request(1, "session/load", sessionId="x", cwd="/", mcpServers=[]))
-        assert json.loads(process.stdout.readline())["error"]["code"] == -32601
+        assert json.loads(process.stdout.readline())["error"]["code"] == -32602
         send(process.stdin, request(2, "session/new", cwd=str(folder), mcpServers=[]))
         session = json.loads(process.stdout.readline())["result"]["sessionId"]
         task = [{"type": "text", "text": "Wait."}]

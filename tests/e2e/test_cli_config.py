@@ -2,9 +2,11 @@
 
 import pytest
 
+from tests.support import google_wire
 from tests.support.cli import KEY, Cli, Result
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.wire_server import WireReply, WireServer
 from tests.support.zygote import Zygote
 
 OPENMANUS_CONFIG = """
@@ -219,3 +221,13 @@ def test_configuration_and_keys_are_out_of_the_tools_reach(cli: Cli, model: Open
         assert "max_steps" not in event["output"]
         assert "openmanus.db" not in event["output"]
         assert event["ok"] is False or event["tool"] == "bash"
+
+
+def test_another_providers_model_is_asked_at_its_files_address(bare_cli: Cli) -> None:
+    busy = google_wire.error_of("Quota exceeded. Please retry in 0.1s.", 429, "RESOURCE_EXHAUSTED")
+    script = [WireReply(status=429, error=busy), google_wire.reply(google_wire.text("Hello."))]
+    with WireServer(script, google_wire.complaint, google_wire.error_of) as server:
+        model = f'model = "google:gemini-3-flash"\nbase_url = "{server.address}"\n'
+        bare_cli.write("google.toml", model)
+        done = bare_cli.run("run", "Hi", "--config", "google.toml", env={"GOOGLE_API_KEY": KEY})
+    assert (done.code, done.stdout) == (0, "Hello.\n"), done

@@ -1,7 +1,10 @@
 """Anthropic, Google, OpenAI's Responses API: whole runs against servers that speak as they do."""
 
+import asyncio
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -19,6 +22,9 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.wire_server import WireReply, WireServer
 
 ARGS = {"a": 1, "b": 2}
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 THINKING = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4000}
 STATELESS = {
     "use_responses_api": True,
@@ -255,6 +261,32 @@ async def test_googles_wish_to_wait_is_kept() -> None:
     said = [event["text"] for event in ran.events if event["type"] == "notice"]
     assert any("the next one in 8 s" in text or "the next one in 9 s" in text for text in said)
     assert len(server.requests) == 1
+
+
+@every_wire
+async def test_a_wait_that_the_service_asks_for_is_kept(wire: Wire) -> None:
+    busy = WireReply(
+        status=429, error=wire.module.error_of("Slow down."), headers={"Retry-After": "9"}
+    )
+    ran, server = await run_on(wire, busy, model_options={"max_retries": 1}, timeout_s=2.0)
+    assert ran.values["stop_reason"] == "timeout", "the wait is longer than the run"
+    assert len(server.requests) == 1, "its own client does not repeat it"
+
+
+@every_wire
+async def test_a_picture_is_sent_as_the_protocol_has_it(wire: Wire) -> None:
+    await asyncio.to_thread(Path("work").mkdir)
+    await asyncio.to_thread(Path("work/red.png").write_bytes, PNG)
+    task = HumanMessage("What is it?", additional_kwargs={"images": ["red.png"]})
+    _, server = await run_on(wire, wire.say("Red."), task={"messages": [task]})
+    data = base64.b64encode(PNG).decode()
+    sent = {
+        ANTHROPIC.spec: "'source': {'type': 'base64', 'media_type': 'image/png', "
+        f"'data': '{data}'",
+        GOOGLE.spec: f"'inlineData': {{'data': '{data}', 'mime_type': 'image/png'",
+        RESPONSES.spec: f"'type': 'input_image', 'image_url': 'data:image/png;base64,{data}'",
+    }[wire.spec]
+    assert sent in str(server.bodies[0])
 
 
 @pytest.mark.parametrize("kind", ["response.failed", "error"])

@@ -157,6 +157,8 @@ async def test_a_text_model_takes_over_from_one_with_calls() -> None:
         (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'),
         (500, "Unsupported param: tools"),
         (500, "tools param requires --jinja flag"),
+        (400, "Please launch the api_server with --tool-call-parser if you want to use tool."),
+        (400, "Hermes 2 Pro Tool parser could not locate tool call start/end tokens"),
         (404, "No endpoints found that support tool use. To learn more about provider routing"),
         (400, "tools is not supported in this model. For a list of supported models, refer to"),
         (400, "`tool calling` is not supported with this model"),

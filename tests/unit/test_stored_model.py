@@ -65,6 +65,18 @@ def test_a_stored_key_goes_to_its_own_server_only() -> None:
     assert stored_key("openai", None) == SecretStr(KEY), "each server has its own"
 
 
+def test_a_files_address_is_that_of_its_own_models_server() -> None:
+    address = "http://127.0.0.1:9"
+    Path("c.toml").write_text(f'model = "anthropic:claude"\nbase_url = "{address}"\n')
+
+    def used(model: str | None) -> str | None:
+        return resolve_settings(Context(model=model, config="c.toml"), "t").main.base_url
+
+    assert used(None) == address
+    assert used("anthropic:other") == address
+    assert used("google:gemini") is None
+
+
 @pytest.mark.parametrize("content", ["", "no JSON", "[]", '{"openai": "text"}', '{"openai": {}}'])
 def test_a_damaged_file_holds_no_key(person: Path, content: str) -> None:
     person.mkdir(parents=True)

@@ -152,6 +152,7 @@ _TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
      r"|(tool|function)s?([ _-](calls?|calling|choice|use))?[`'\"]? (is|are) (not|un) ?"
      r"(supported|enabled)"
      r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
+     r"|--tool-call-parser if you want|tool parser could not locate"
      r"|no endpoints found that support tool use"
      r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
     ("no_stream_options", r"stream_options|include_usage"),

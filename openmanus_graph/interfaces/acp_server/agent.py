@@ -18,6 +18,7 @@ from acp.schema import (
     AgentCapabilities,
     Implementation,
     InitializeResponse,
+    LoadSessionResponse,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
@@ -29,6 +30,7 @@ from openmanus_graph.interfaces.acp_server.permissions import EditorPerson
 from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.resume import read_thread_state
 from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
@@ -44,6 +46,8 @@ PROTOCOL_VERSION = 1
 PREFIX = "acp-"
 _STOP_REASONS = {"stopped": "max_turn_requests", "cancelled": "cancelled"}
 """By a run's status; others end the turn."""
+AT_WORK = "This session is at work. Cancel it, or wait for its end."
+_NO_SESSION = "There is no session {!r}. Begin a new one."
 log = logging.getLogger(__name__)
 
 
@@ -74,30 +78,52 @@ class EditorAgent:
         capabilities = PromptCapabilities(image=True, audio=True, embedded_context=True)
         return InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
-            agent_capabilities=AgentCapabilities(prompt_capabilities=capabilities),
+            agent_capabilities=AgentCapabilities(
+                load_session=True, prompt_capabilities=capabilities
+            ),
             agent_info=Implementation(name="openmanus", title="OpenManus", version=self.version),
             auth_methods=[],
         )
 
     async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
         """Begin a conversation in a folder."""
-        folder = Path(cwd)
-        if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
-            raise RequestError(-32602, f"cwd must be an absolute path of a folder, not {cwd!r}.")
+        folder = await _existing(cwd)
         session = f"{PREFIX}{secrets.token_hex(8)}"
         self._sessions[session] = _Session(folder)
         return NewSessionResponse(session_id=session)
+
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+        """Go on with a conversation of an earlier process, and show it."""
+        folder = await _existing(cwd)
+        of_editor = session_id.startswith(PREFIX)
+        known = await asyncio.to_thread(find_thread, session_id) if of_editor else None
+        if known is None:
+            raise RequestError(-32602, _NO_SESSION.format(session_id))
+        place = known.options.get("workspace")
+        if place != str(folder) or known.agent != self.agent:
+            raise RequestError(
+                -32602,
+                f"The session {session_id} is one of the agent {known.agent} in {place}. Open that "
+                "folder, and start `openmanus acp` with that agent.",
+            )
+        if session_id in self._sessions and self._sessions[session_id].run is not None:
+            raise RequestError(-32600, AT_WORK)
+        saved = await read_thread_state(session_id, known.agent)
+        updates = self._updates(session_id, folder)
+        async with updates.sent():
+            updates.replay(saved.state.values.get("messages", []))
+        self._sessions[session_id] = _Session(folder)
+        return LoadSessionResponse()
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
         """Run the agent on a message, or on the answer to what it asked, to the turn's end."""
         session = self._session(session_id)
         if session.run is not None:
-            raise RequestError(-32600, "This session is at work. Cancel it, or wait for its end.")
+            raise RequestError(-32600, AT_WORK)
         message = read_blocks(prompt, session.folder)
-        assert self._client is not None, "the SDK connects before it calls"
-        updates = SessionUpdates(self._client, session_id, session.folder)
+        updates = self._updates(session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
-        person = EditorPerson(self._client, session_id)
+        person = EditorPerson(self._connected(), session_id)
         run = RemoteRun(self.agent, session_id, options, updates.show, person)
         session.run = run
         try:
@@ -125,8 +151,23 @@ class EditorAgent:
 
     def _session(self, session_id: str) -> _Session:
         if session_id not in self._sessions:
-            raise RequestError(-32602, f"There is no session {session_id!r}. Begin a new one.")
+            raise RequestError(-32602, _NO_SESSION.format(session_id))
         return self._sessions[session_id]
+
+    def _updates(self, session_id: str, folder: Path) -> SessionUpdates:
+        return SessionUpdates(self._connected(), session_id, folder)
+
+    def _connected(self) -> Client:
+        assert self._client is not None, "the SDK connects before it calls"
+        return self._client
+
+
+async def _existing(cwd: str) -> Path:
+    """Return the editor's folder. RequestError: there is none."""
+    folder = Path(cwd)
+    if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
+        raise RequestError(-32602, f"cwd must be an absolute path of a folder, not {cwd!r}.")
+    return folder
 
 
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from acp.helpers import (
     update_agent_thought_text,
     update_plan,
     update_tool_call,
+    update_user_message_text,
 )
 from acp.interfaces import Client
 from acp.schema import PlanEntry, ToolCallLocation, ToolKind
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.interfaces.service.runs import progress_text
 from openmanus_graph.tools.ask_human import ask_human
@@ -56,6 +58,23 @@ class SessionUpdates:
     def say(self, text: str) -> None:
         """Show what the agent says."""
         self._queue.put_nowait(update_agent_message_text(text))
+
+    def replay(self, messages: Sequence[AnyMessage]) -> None:
+        """Show a conversation so far: what was said, and the calls with their results."""
+        for message in messages:
+            if isinstance(message, AIMessage):
+                if message.text.strip():
+                    self.say(f"{message.text.strip()}\n\n")
+                for call in message.tool_calls:
+                    if call["name"] == ask_human.name:
+                        self.say(str(call["args"].get("inquire", "")))
+                    start = {"type": "tool_start", "tool": call["name"], "call_id": call["id"]}
+                    self.show({**start, "args": call["args"]})
+            elif isinstance(message, ToolMessage) and message.name != ask_human.name:
+                end = {"type": "tool_end", "tool": message.name, "call_id": message.tool_call_id}
+                self.show({**end, "ok": message.status != "error", "output": message.text})
+            else:
+                self._queue.put_nowait(update_user_message_text(message.text))
 
     @contextlib.asynccontextmanager
     async def sent(self) -> AsyncGenerator[None]:

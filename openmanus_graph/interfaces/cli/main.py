@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import warnings
 from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
@@ -21,6 +22,9 @@ def main() -> None:
     """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
     secure_standard_streams()
     relax_garbage_collection()
+    # langchain-core calls `json()` of whatever answered a request that failed; Google's client
+    # answers with aiohttp's, where it is a coroutine.
+    warnings.filterwarnings("ignore", r"coroutine 'ClientResponse\.json' was never", RuntimeWarning)
     export_traces()
     try:
         _run()

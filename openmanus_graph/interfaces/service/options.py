@@ -79,9 +79,7 @@ class RunOptions:
     model: Annotated[
         str | None, typer.Option(help="PROVIDER:NAME, for example openai:gpt-5-mini.")
     ] = None
-    base_url: Annotated[
-        str | None, typer.Option(help="Address of an OpenAI-compatible server.")
-    ] = None
+    base_url: Annotated[str | None, typer.Option(help="Address of the model's server.")] = None
     workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
     max_steps: Annotated[int | None, typer.Option(help="Model calls of the run. Default 100.")] = (
         None
