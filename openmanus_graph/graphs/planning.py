@@ -27,11 +27,11 @@ from openmanus_graph.planning.flow import next_node
 from openmanus_graph.runtime.session_keeper import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
-from openmanus_graph.state.planning import PlanningState, StepInput, StepState
+from openmanus_graph.state.planning import PlanningState, WorkerInput, WorkerState
 from openmanus_graph.state.renamed import with_current_names
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
-WorkerGraph = CompiledStateGraph[StepState, Context, StepInput, StepState]
+WorkerGraph = CompiledStateGraph[WorkerState, Context, WorkerInput, WorkerState]
 
 
 def build_planning_graph(
@@ -96,7 +96,7 @@ def build_planning_graph(
 
 def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     """Build what `run_step` runs: a worker that does step after step, each by its executor."""
-    builder = StateGraph(StepState, context_schema=Context, input_schema=StepInput)
+    builder = StateGraph(WorkerState, context_schema=Context, input_schema=WorkerInput)
     for name, executor in executor_set.executors.items():
         builder.add_node(name, graph_node(executor_node(executor)))
         builder.add_edge(name, "check_step")
@@ -109,11 +109,11 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     )
     builder.add_edge("missing_executor", "check_step")
 
-    async def route_to_step(saved: StepState) -> str:
+    async def route_to_step(saved: WorkerState) -> str:
         return next_node(with_current_names(saved).get("step_run"), executor_set.names)
 
-    async def route_after_next_step(step: StepState) -> str:
-        return next_node(step["step_run"], executor_set.names) if step["step_run"] else END
+    async def route_after_next_step(state: WorkerState) -> str:
+        return next_node(state["step_run"], executor_set.names) if state["step_run"] else END
 
     begin = [*executor_set.names, "missing_executor", "check_step"]
     begin += ["judge_check", "replan_step"]
@@ -131,7 +131,7 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
 def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
 
-    async def do_steps(given: StepInput, runtime: Runtime[Context]) -> dict[str, Any]:
+    async def do_steps(given: WorkerInput, runtime: Runtime[Context]) -> dict[str, Any]:
         return await run_step(given, runtime, worker=worker, flow=flow)
 
     return do_steps
@@ -140,8 +140,8 @@ def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict
 def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of one executor. LangGraph finds and draws the graph in its closure."""
 
-    async def do_step(step: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await execute_step(step, runtime, executor=executor)
+    async def do_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
+        return await execute_step(state, runtime, executor=executor)
 
     return do_step
 

@@ -37,10 +37,10 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 )
 from openmanus_graph.runtime.tool_runtime import deserialised, serialised
 from openmanus_graph.state.database_url import DatabaseUrl
-from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
     ask_elsewhere,
+    decide_unknown_outcome,
     exception_of,
     exception_record,
 )
@@ -244,25 +244,14 @@ class _Execution:
 
     async def _settled_unknown(self, entry: Entry) -> ToolMessage | None:
         """Return what became of a call, as far as it may be known; None: it is to run again."""
-        name = self._first.tool
-        cut_off = f"{name} was cut off while it ran"
-        if self._effect == "workspace":
-            if entry.stage == "done":  # it raised, in this process or another
-                return None
-            return self._message(
-                f"{cut_off}, and may have run in part or in full. Look at what is there before you "
-                "repeat it.",
-                failed=True,
-            )
-        request = unknown_outcome_request(name, entry.args, str(self._request.tool_call["id"]))
-        which = f"unknown outcome {entry.attempts}"
-        decision = await self._questions.decide(self._key, which, request)
-        if decision.type == "approve":
-            return None
-        if decision.type == "respond":
-            return self._message(decision.message)
-        left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
-        return self._message(left.rstrip(), failed=True)
+        if self._effect == "workspace" and entry.stage == "done":
+            return None  # it raised, in this process or another
+        call_id = str(self._request.tool_call["id"])
+        external = self._effect == "external"
+        outcome = await decide_unknown_outcome(
+            self._key, entry, call_id, self._questions, external=external
+        )
+        return None if outcome is None else self._message(outcome.text, failed=outcome.failed)
 
     def _message(self, text: str, *, failed: bool = False) -> ToolMessage:
         call = self._request.tool_call

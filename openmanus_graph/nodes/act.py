@@ -22,8 +22,8 @@ from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chain_permissions import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
+from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
-from openmanus_graph.tool_calls.toolset import resolve_tools
 
 RunCall = Callable[[PendingCall, ToolCallContext], Awaitable[ToolMessage]]
 

@@ -25,10 +25,10 @@ from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import RunEnd, StepRun, StepState
+from openmanus_graph.state.planning import RunEnd, StepRun, WorkerState
 
 
-async def check_step(state: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
+async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Check a step that ran. A failed one is tried again, then planned anew, then blocked."""
     session = await enter_session(runtime)
     wave, step_run = wave_of(session, state), current_step(state)
@@ -77,7 +77,7 @@ def review(step_run: StepRun, problem: str | None, wave: Wave, session: Session)
     return update
 
 
-async def route_after_check(state: StepState) -> str:
+async def route_after_check(state: WorkerState) -> str:
     """Have a disputed check judged, check by a corrected one, or plan anew; else take a step."""
     step_run = current_step(state)
     ended = state.get("run_end") or not is_under_way(step_run)

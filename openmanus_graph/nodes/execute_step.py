@@ -32,24 +32,24 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import passed_on
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import StepState
+from openmanus_graph.state.planning import WorkerState
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tools import web_traits
 
 
 async def execute_step(
-    step: StepState, runtime: Runtime[Context], *, executor: Executor
+    state: WorkerState, runtime: Runtime[Context], *, executor: Executor
 ) -> dict[str, Any]:
     """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    wave, step_run, run = wave_of(session, step), current_step(step), step["message_id"]
+    wave, step_run, run = wave_of(session, state), current_step(state), state["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     executor_run = ExecutorRun(
         executor,
-        step_messages(step),
-        step_limits(step, session.settings),
+        step_messages(state),
+        step_limits(state, session.settings),
         session,
         outer_context=runtime.context,
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
@@ -62,7 +62,7 @@ async def execute_step(
     urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)
-    is_answer = bool(step.get("task")) and outcome.kind == "succeeded"
+    is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
     result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
@@ -80,7 +80,7 @@ async def execute_step(
         "steps": {step_run["id"]: update},
         "usage": outcome.usage,
         "step_count": outcome.steps,
-        "elapsed_s": max(wave.elapsed_s, step["before"]["elapsed_s"] + seconds),
+        "elapsed_s": max(wave.elapsed_s, state["before"]["elapsed_s"] + seconds),
     }
 
 
@@ -93,21 +93,21 @@ def _files_of(
 
 
 async def missing_executor(
-    step: StepState, runtime: Runtime[Context], *, executors: ExecutorSet
+    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
     """Fail a step whose executor was there when the plan was made; trying again would not help."""
-    step_run = current_step(step)
+    step_run = current_step(state)
     there = ", ".join(executors.names)
     why = f"There is no executor {step_run['executor']} any more; there is: {there}."
     failed = {"outcome": "failed", "result": why, "failures": MAX_ATTEMPTS - 1}
     return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}
 
 
-def step_limits(step: StepState, settings: Settings) -> StepLimits:
+def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
     """Return what bounds a step's run: its own limits, or what is left of the plan's."""
     left_s = float("inf")
     if settings.timeout_s is not None:
-        left_s = max(0.1, settings.timeout_s - step["before"]["elapsed_s"])
+        left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
     return StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
@@ -116,16 +116,16 @@ def step_limits(step: StepState, settings: Settings) -> StepLimits:
     )
 
 
-def step_messages(step: StepState) -> list[AnyMessage]:
+def step_messages(state: WorkerState) -> list[AnyMessage]:
     """Return what a step's run is given: its task, or the conversation of its paused run."""
-    step_run = current_step(step)
+    step_run = current_step(state)
     if step_run["paused_run"] is not None:
-        return resumed_messages(step_run["paused_run"], step["message_id"])
-    task = step.get("task", "")
+        return resumed_messages(step_run["paused_run"], state["message_id"])
+    task = state.get("task", "")
     extra: dict[str, Any] = {
-        ORIGIN_KEY: step["origin"],
+        ORIGIN_KEY: state["origin"],
         STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
         HANDOVER_KEY: not task,
-        "images": step["images"],
+        "images": state["images"],
     }
-    return [HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)]
+    return [HumanMessage(state["prompt"], id=state["message_id"], additional_kwargs=extra)]

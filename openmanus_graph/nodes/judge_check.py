@@ -16,10 +16,10 @@ from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import RunEnd, StepState
+from openmanus_graph.state.planning import RunEnd, WorkerState
 
 
-async def judge_check(state: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
+async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Correct the check, so that it runs next, or let the step fail by it."""
     session = await enter_session(runtime)
     wave, step_run = wave_of(session, state), current_step(state)

@@ -9,10 +9,10 @@ from openmanus_graph.nodes.schedule import step_input
 from openmanus_graph.planning.wave import report_of, worker_of
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import StepState
+from openmanus_graph.state.planning import WorkerState
 
 
-async def next_step(state: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
+async def next_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Say what the last step came to, and take the next one that can start."""
     session = await enter_session(runtime)
     wave, worker = wave_of(session, state), worker_of(state)

@@ -24,12 +24,12 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import PlanningState, Replacement, RunEnd, StepRun, StepState
+from openmanus_graph.state.planning import PlanningState, Replacement, RunEnd, StepRun, WorkerState
 from openmanus_graph.tools.planning import drafting_toolset
 
 
 async def replan_step(
-    state: StepState, runtime: Runtime[Context], *, executors: ExecutorSet
+    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
     """Take a turn at what replaces the step that failed for good, and those that depend on it.
 
@@ -66,7 +66,7 @@ async def replan_step(
     return {**spent, "drafts": [], "steps": {failed: None}, "replacements": [replacement]}
 
 
-async def route_after_replan_step(state: StepState) -> Literal["replan_step", "next_step"]:
+async def route_after_replan_step(state: WorkerState) -> Literal["replan_step", "next_step"]:
     """Take another turn until there is a new part, or none."""
     return "replan_step" if state["drafts"] else "next_step"
 

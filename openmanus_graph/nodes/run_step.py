@@ -14,7 +14,7 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import StepInput, StepState
+from openmanus_graph.state.planning import WorkerInput, WorkerState
 from openmanus_graph.state.reducers import no_usage
 
 
@@ -27,7 +27,7 @@ class Flow:
 
 
 async def run_step(
-    given: StepInput, runtime: Runtime[Context], *, worker: AnyGraph, flow: Flow
+    given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, flow: Flow
 ) -> dict[str, Any]:
     """Have a worker do its steps until the wave ends."""
     session = await enter_session(runtime)
@@ -35,7 +35,7 @@ async def run_step(
     if session.find_cached((Wave, name)) is None:  # the process that began the wave is gone
         async with session.cached((asyncio.Lock, name), asyncio.Lock):
             await _restore_wave(name, session, flow)
-    wave, number = wave_of(session, given), worker_of(cast("StepState", given))
+    wave, number = wave_of(session, given), worker_of(cast("WorkerState", given))
     wave.emit = runtime.stream_writer
     await wave.enter(number)
     try:
@@ -55,9 +55,9 @@ async def run_step(
     }
 
 
-def wave_of(session: Session, step: StepInput) -> Wave:
+def wave_of(session: Session, state: WorkerInput) -> Wave:
     """Return the wave that a worker belongs to."""
-    wave = session.find_cached((Wave, step.get("wave", "")))
+    wave = session.find_cached((Wave, state.get("wave", "")))
     if not isinstance(wave, Wave):
         raise RuntimeError("This node runs outside of the wave that it belongs to.")
     return wave

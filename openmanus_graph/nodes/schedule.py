@@ -30,7 +30,7 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
-from openmanus_graph.state.planning import FlowProgress, PlanningState, StepInput, StepRun
+from openmanus_graph.state.planning import FlowProgress, PlanningState, StepRun, WorkerInput
 from openmanus_graph.state.renamed import with_current_names
 
 
@@ -104,10 +104,10 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     return origin_of(last_user_message(state["messages"]), urls, tainted=tainted)
 
 
-def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
+def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
     """Return what a step's run is given."""
     user = last_user_message(state["messages"])
-    return StepInput(
+    return WorkerInput(
         wave=state["wave"],
         worker=step_run["worker"],
         step_run=step_run,

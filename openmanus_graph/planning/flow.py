@@ -17,8 +17,8 @@ from openmanus_graph.state.planning import (
     PausedRun,
     PlanningState,
     StepRun,
-    StepState,
     WorkerReport,
+    WorkerState,
 )
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.settings import Settings
@@ -224,10 +224,10 @@ def is_judged(step_run: StepRun) -> bool:
     return step_run.get("judged_attempt") == step_run["attempt"]
 
 
-def current_step(step: StepState) -> StepRun:
+def current_step(state: WorkerState) -> StepRun:
     """Return the step that a worker has, as it is now."""
-    step_run = cast("StepRun", step["step_run"])  # between steps no node asks
-    return cast("StepRun", {**step_run, **step["steps"].get(step_run["id"], {})})
+    step_run = cast("StepRun", state["step_run"])  # between steps no node asks
+    return cast("StepRun", {**step_run, **state["steps"].get(step_run["id"], {})})
 
 
 def merge_reports(

@@ -29,7 +29,7 @@ from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.planning import PlanningState, StepRun, StepState, WorkerReport
+from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
 from openmanus_graph.state.reducers import no_usage
 
 
@@ -205,9 +205,9 @@ def ignore(event: dict[str, Any]) -> None:
     """Send an event nowhere."""
 
 
-def report_of(step: StepState | Mapping[str, object]) -> WorkerReport:
+def report_of(state: WorkerState | Mapping[str, object]) -> WorkerReport:
     """Return what a worker has done, from its state; nothing from one that has not begun."""
-    worker = cast("StepState", step)
+    worker = cast("WorkerState", state)
     return WorkerReport(
         steps=worker.get("steps") or {},
         replacements=worker.get("replacements") or [],
@@ -215,9 +215,9 @@ def report_of(step: StepState | Mapping[str, object]) -> WorkerReport:
     )
 
 
-def worker_of(step: StepState) -> int:
+def worker_of(state: WorkerState) -> int:
     """Return a worker's number: its own, or in older threads the one of its step."""
-    if "worker" in step:
-        return step["worker"]
-    step_run = step.get("step_run")
+    if "worker" in state:
+        return state["worker"]
+    step_run = state.get("step_run")
     return step_run["worker"] if step_run else 0

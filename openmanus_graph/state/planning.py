@@ -94,7 +94,7 @@ class WorkerReport(TypedDict):
     run_end: RunEnd | None
 
 
-class StepInput(TypedDict):
+class WorkerInput(TypedDict):
     """What one `Send` to `run_step` carries: a worker, and the step that it begins with.
 
     Threads of before there were workers have neither `wave` nor `worker` in it.
@@ -120,7 +120,7 @@ class StepInput(TypedDict):
     before: FlowProgress
 
 
-class StepState(StepInput, StepNames01):
+class WorkerState(WorkerInput, StepNames01):
     """The state of the graph inside `run_step`: of one worker, which does step after step."""
 
     steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]

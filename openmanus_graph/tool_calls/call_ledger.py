@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict, fields
 from typing import Any
 
-from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import canonical_args
@@ -21,6 +21,7 @@ from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Observation, Reconcile
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission, evaluate
+from openmanus_graph.tool_calls.questions import Questions
 
 log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000
@@ -104,25 +105,21 @@ def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
 
 async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Observation | None:
     """Decide on a call that a crash cut off; None means: run it again."""
-    outcome = Observation(
-        f"{execution.name} was cut off while it ran, and may have run in part or in full. "
-        "Look at what is there before you repeat it.",
-        failed=True,
+    traits, key = execution.traits, execution.first_key.digest
+    known = await ask_elsewhere(traits.reconcile, execution.name, entry.args, key)
+    outcome = (
+        Observation(known)
+        if known is not None
+        else await decide_unknown_outcome(
+            execution.key,
+            entry,
+            execution.call["id"],
+            execution.context.questions,
+            external=traits.effect == "external",
+        )
     )
-    reconcile, key = execution.traits.reconcile, execution.first_key.digest
-    if (found := await ask_elsewhere(reconcile, execution.name, entry.args, key)) is not None:
-        outcome = Observation(found)
-    elif execution.traits.effect == "external":
-        request = unknown_outcome_request(execution.name, entry.args, execution.call["id"])
-        name = f"unknown outcome {entry.attempts}"
-        decision = await execution.context.questions.decide(execution.key, name, request)
-        if decision.type == "approve":
-            return None
-        if decision.type == "respond":
-            outcome = Observation(decision.message)
-        else:
-            left = f"{execution.name} was cut off while it ran; a person decided not to repeat it."
-            outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
+    if outcome is None:
+        return None
     execution.announce(entry.args)
     if execution.context.ledger is not None:
         await execution.context.ledger.conclude(execution.key, entry.args, asdict(outcome))
@@ -148,6 +145,40 @@ async def ask_elsewhere(
         log.warning("what became of a call of %s could not be found out", name, exc_info=True)
         return None
     return found if found is None or isinstance(found, str) else json.dumps(found, default=str)
+
+
+async def decide_unknown_outcome(
+    key: EffectKey, entry: Entry, call_id: str, questions: Questions, *, external: bool
+) -> Observation | None:
+    """Return what a call counts as that a crash cut off, if the other side cannot tell.
+
+    The model looks itself at what it did to files; what it did outside, a person has to say.
+
+    Args:
+        key: Of the call.
+        entry: What the ledger has of it.
+        call_id: The model's.
+        questions: Those of the call.
+        external: Whether its effect is outside; else it is on files.
+
+    Returns:
+        None: The person wants it to run again.
+    """
+    cut_off = f"{key.tool} was cut off while it ran"
+    if not external:
+        return Observation(
+            f"{cut_off}, and may have run in part or in full. Look at what is there before you "
+            "repeat it.",
+            failed=True,
+        )
+    request = unknown_outcome_request(key.tool, entry.args, call_id)
+    decision = await questions.decide(key, f"unknown outcome {entry.attempts}", request)
+    if decision.type == "approve":
+        return None
+    if decision.type == "respond":
+        return Observation(decision.message)
+    left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
+    return Observation(left.rstrip(), failed=True)
 
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:

@@ -13,7 +13,8 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.toolset import Toolset, selected_alone
+from openmanus_graph.tool_calls.resolve_tools import selected_alone
+from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import look_tools
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]

@@ -61,6 +61,12 @@ def shared(request: pytest.FixtureRequest, cli: Cli, other: Cli, tmp_path: Path,
     return url
 
 
+S3_FIRST = pytest.mark.parametrize(
+    "shared", ["s3", pytest.param("file", marks=pytest.mark.exhaustive)], indirect=True
+)
+"""A folder differs from a bucket in little, and `test_files_go_with_their_thread` has both."""
+
+
 def bash(command: str) -> Reply:
     return Reply(calls=(Call("bash", {"command": command}),))
 
@@ -183,6 +189,7 @@ def test_files_go_with_their_thread_there_and_back(
     assert (cli.cwd / "workspace" / "t" / "d" / "a").stat().st_mode & 0o777 == 0o700
 
 
+@S3_FIRST
 def test_a_worker_that_is_killed_leaves_its_files_to_the_next(
     cli: Cli, other: Cli, model: OpenAIServer, shared: str
 ) -> None:
@@ -208,6 +215,7 @@ def test_a_worker_that_is_killed_leaves_its_files_to_the_next(
     assert "no such" not in tool["content"].lower()
 
 
+@S3_FIRST
 async def test_a_servers_runs_take_their_files_along(
     cli: Cli, other: Cli, model: OpenAIServer, shared: str, zygote: Zygote
 ) -> None:

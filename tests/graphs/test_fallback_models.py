@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
-from openmanus_graph.backends.models.build import build_model, close_models
+from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.failures import FailureKind, ModelError
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import declared
@@ -102,7 +102,7 @@ async def test_a_model_out_of_service_is_not_asked_in_the_next_step() -> None:
 
 async def test_the_price_is_that_of_the_model_that_answered() -> None:
     with OpenAIServer([Reply(text="done")]) as server:
-        spare = build_model(ModelSettings("openai:gpt-4o", base_url=server.base_url))
+        spare = await prepare_model(ModelSettings("openai:gpt-4o", base_url=server.base_url))
         ran = await run_graph(build_manus_graph(), model=scripted(GONE), fallback=(spare,))
         await close_models()
     assert ran.values["usage"]["cost_usd"] > 0, "a scripted model costs nothing"
@@ -143,7 +143,7 @@ async def test_thoughts_of_another_provider_are_not_sent_on() -> None:
         spare = ModelSettings("openai:m2", base_url=server.base_url)
         first = scripted(reply, GONE)
         ran = await run_graph(
-            build_manus_graph(tools=[add]), model=first, fallback=(build_model(spare),)
+            build_manus_graph(tools=[add]), model=first, fallback=(await prepare_model(spare),)
         )
         await close_models()
         assert ran.values["answer"] == "3"

@@ -1,4 +1,4 @@
-"""A run of 1000 steps whose conversation is compacted many times keeps its task and its facts."""
+"""A long run whose conversation is compacted many times keeps its task and its facts."""
 
 import re
 from collections.abc import Callable
@@ -29,11 +29,11 @@ CLOSING, LAST_WORD = "ends with this reply", "Not all baskets are counted."
 TASK = 'Add up the baskets. Keep «exactly» this: "§7 – ünïcödé"; never touch old.csv!'
 SAID = {
     3: "DECISION 1: amounts are rounded half up.",
-    140: "PATH 2: the list is in out/baskets 2.csv.",
-    471: "OPEN 3: does basket 9 count twice?",
-    860: "DECISION 4: basket 9 counts once after all.",
+    35: "PATH 2: the list is in out/baskets 2.csv.",
+    118: "OPEN 3: does basket 9 count twice?",
+    215: "DECISION 4: basket 9 counts once after all.",
 }
-FOUND = {20: "NUMBER 5: 4711.25", 333: "NUMBER 6: 1000.50", 702: "NUMBER 7: -11.75"}
+FOUND = {20: "NUMBER 5: 4711.25", 83: "NUMBER 6: 1000.50", 176: "NUMBER 7: -11.75"}
 FACT = re.compile(r"(?:DECISION|PATH|OPEN|NUMBER) \d: [^|\n]*[^|\n.?]")
 
 
@@ -92,14 +92,15 @@ def stored_bytes() -> int:
     return sum(path.stat().st_size for path in Path(openmanus_home()).glob("*.db*"))
 
 
-async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
-    model = model_of(1000, notes_from)
+@pytest.mark.parametrize("steps", [250, pytest.param(1000, marks=pytest.mark.exhaustive)])
+async def test_a_run_of_many_steps_ends_with_its_task_and_its_facts(steps: int) -> None:
+    model = model_of(steps, notes_from)
     sizes: list[int] = []
     endings: list[tuple[Any, ...]] = []
     prepare_home(openmanus_home())
     async with open_checkpointer(database_url()) as checkpointer:
         graph = build_manus_graph(tools=[count], checkpointer=checkpointer)
-        for limit in (500, 1001):
+        for limit in (steps // 2, steps + 1):
             ran = await run_graph(
                 graph,
                 model=model,
@@ -110,11 +111,11 @@ async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
             endings.append(tuple(ran.values[k] for k in ("status", "step_count", "answer")))
             sizes.append(stored_bytes())
     total = f"The sum is {4711.25 + 1000.5 - 11.75}"
-    assert endings == [("stopped", 500, LAST_WORD), ("finished", 1001, total)]
+    assert endings == [("stopped", steps // 2, LAST_WORD), ("finished", steps + 1, total)]
     closing_turns = sum(CLOSING in request[-1].text for request in model.requests)
     assert closing_turns == 1
-    compactions = len(model.requests) - 1001 - closing_turns
-    assert 20 < compactions < 200
+    compactions = len(model.requests) - (steps + 1) - closing_turns
+    assert steps // 50 < compactions < steps // 5
     asked = work_requests(model)
     assert all(TASK in request[1].text for request in asked)
     last = "\n".join(message.text for message in asked[-1])
@@ -122,7 +123,7 @@ async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
     for fact in (*SAID.values(), *FOUND.values()):
         assert fact.rstrip(".?") in last
     assert sizes[1] < 2.3 * sizes[0]
-    assert sizes[1] < 20_000_000
+    assert sizes[1] < 8_000_000 + 12_000 * steps
     assert ran.values["usage"]["model_calls"] == len(model.requests)
 
 
@@ -204,7 +205,11 @@ async def test_the_longer_the_window_the_longer_the_notes_may_be(window: int) ->
 
 @pytest.mark.parametrize(
     ("window", "least"),
-    [(8_000, 150), pytest.param(32_000, 280, marks=pytest.mark.exhaustive), (128_000, 300)],
+    [
+        (8_000, 150),
+        pytest.param(32_000, 280, marks=pytest.mark.exhaustive),
+        pytest.param(128_000, 300, marks=pytest.mark.exhaustive),
+    ],
 )
 async def test_facts_survive_a_run_of_300_steps(window: int, least: int) -> None:
     run = LongRun(300, window)

@@ -21,12 +21,13 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service.options import WORKSPACE_URL_VARIABLE
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
-from openmanus_graph.nodes import think
+from openmanus_graph.nodes import think, think_request
+from openmanus_graph.nodes.think_request import AgentStep
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.context import PolicyRule
 from openmanus_graph.state.mcp_server import MCPServer
-from openmanus_graph.tool_calls.toolset import ResolvedTools
+from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -234,12 +235,12 @@ async def test_a_seeded_change_of_a_prompt_is_found_at_the_right_step(
     at = random.randint(1, count)
     await run(*(putting(n) for n in range(1, count)), "done")
 
-    def suffix(turn: think.Turn, tools: ResolvedTools) -> str:
-        said = request_suffix(turn, tools)
-        return f"{said}\n\nHurry, now." if turn.progress.steps + 1 >= at else said
+    def suffix(step: AgentStep, tools: ResolvedTools) -> str:
+        said = request_suffix(step, tools)
+        return f"{said}\n\nHurry, now." if step.progress.steps + 1 >= at else said
 
-    request_suffix = think.request_suffix
-    monkeypatch.setattr(think, "request_suffix", suffix)
+    request_suffix = think_request.request_suffix
+    monkeypatch.setattr(think_request, "request_suffix", suffix)
     result = await replayed()
     assert result.differences[0].position == at
     assert len(result.differences) == count - at + 1

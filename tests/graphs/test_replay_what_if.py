@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 
-from openmanus_graph import Context, build_manus_graph, manus_tool
+from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
@@ -19,21 +19,9 @@ from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
+from tests.support.sending import build_sending_graph, sent
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
-made: list[int] = []
-"""What the tool has done."""
-
-
-@manus_tool(effect="external")
-def send(number: int) -> str:
-    """Send a number."""
-    made.append(number)
-    return f"sent {number}"
-
-
-def build(**arguments: Any) -> Any:
-    return build_manus_graph(tools=[send], **arguments)
 
 
 def sending(number: int, call_id: str = "") -> Any:
@@ -43,14 +31,14 @@ def sending(number: int, call_id: str = "") -> Any:
 @pytest.fixture(autouse=True)
 async def _run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorded run that sends 1 and 2."""
-    monkeypatch.setattr(catalog, "_registered", {"sending": build})
+    monkeypatch.setattr(catalog, "_registered", {"sending": build_sending_graph})
     model = scripted(sending(1), sending(2), "Both are sent.")
     async with open_checkpointer(database_url()) as saver:
-        graph = build(checkpointer=saver)
+        graph = build_sending_graph(checkpointer=saver)
         await run_graph(graph, model=model, task="send both", config=CONFIG, policy="auto")
     Threads(open_database(database_url())).begin("t", "sending", "send both", {}, None)
     close_session("t")
-    made.clear()
+    sent.clear()
 
 
 async def what_if(
@@ -62,7 +50,7 @@ async def what_if(
     model = scripted(*replies)
     context = Context(model=model, workspace="work", policy=policy, prompts=prompts)
     result = await replay_thread(found, context, WhatIf(**tried))
-    assert made == [], "no tool runs"
+    assert sent == [], "no tool runs"
     return result, model
 
 

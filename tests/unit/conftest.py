@@ -56,13 +56,21 @@ async def pages(context: BrowserContext) -> AsyncIterator[list[Page]]:
         await page.close()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def still_pages(pages: list[Page]) -> AsyncIterator[list[Page]]:
+    """Leave no page of a module that moves or changes: it would cost all tests that follow."""
+    yield pages
+    for page in pages:
+        await page.goto("about:blank")
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def tab(context: BrowserContext, pages: list[Page], site: str) -> AsyncIterator[Tab]:
+async def tab(context: BrowserContext, still_pages: list[Page], site: str) -> AsyncIterator[Tab]:
     """Look at a tab as if it were new; one that was closed or shows a dialog is not used again."""
-    opened = Tab(pages.pop() if pages else await context.new_page(), site)
+    opened = Tab(still_pages.pop() if still_pages else await context.new_page(), site)
     yield opened
     if opened.view.frames.dialog_open:
         await opened.page.close()
     opened.view.close()
     if not opened.page.is_closed():
-        pages.append(opened.page)
+        still_pages.append(opened.page)

@@ -30,7 +30,7 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
 from tests.support.static_site import SiteHandler, serving
 
-THREADS = 5
+THREADS = 4
 PER_THREAD_MB = 150
 OTHERS: set[psutil.Process] = set()
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
-from scipy import stats
 
 from openmanus_graph import ToolError
 from openmanus_graph.backends.charts.draw import plotted_columns, render
@@ -172,6 +171,8 @@ def found(table: pd.DataFrame, x: str, y: str) -> dict[str, dict[str, Any]]:
 
 
 def test_insights_are_what_the_figures_are() -> None:
+    from scipy import stats  # only here: every worker of a test run imports this file
+
     random = np.random.default_rng(7)
     noise = random.normal(0, 1, 40)
     line = pd.DataFrame({"n": range(40), "v": 3.5 * np.arange(40) + noise})

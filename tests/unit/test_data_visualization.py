@@ -72,12 +72,7 @@ async def test_a_table_becomes_a_picture_and_a_page_that_needs_no_network(
     assert "Sales grow" in page
     assert "sales (EUR)" in page
     assert 'src="http' not in page
-
-
-async def test_a_trend_is_computed(session: Session) -> None:
-    write(session, "sales.csv", MONTHS)
-    seen = await draw(session, {"csvFilePath": "sales.csv", "chartTitle": "t"})
-    assert "sales rises by 10 per step along month (R² 1)" in seen.text
+    assert "rises by 10 per step along month (R² 1)" in seen.text, "the trend is computed"
 
 
 def test_an_outlier_a_change_and_the_largest_are_found_and_noise_says_nothing() -> None:

@@ -10,7 +10,6 @@ from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import (
-    build_model,
     cache_options,
     close_models,
     model_name,
@@ -38,9 +37,9 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("spec", "variable"),
     [("openai:gpt-5", "OPENAI_API_KEY"), ("deepseek:deepseek-chat", "DEEPSEEK_API_KEY")],
 )
-def test_a_missing_key_is_named_at_once(spec: str, variable: str) -> None:
+async def test_a_missing_key_is_named_at_once(spec: str, variable: str) -> None:
     with pytest.raises(ConfigError, match=f"No key for the model {spec}.*{variable}"):
-        build_model(ModelSettings(spec))
+        await prepare_model(ModelSettings(spec))
 
 
 async def test_the_environments_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +62,7 @@ async def test_a_server_of_ones_own_needs_no_key() -> None:
 async def key_sent(settings: ModelSettings) -> str:
     with OpenAIServer([Reply(text="Hi")]) as server:
         here = ModelSettings(settings.model, base_url=server.base_url, api_key=settings.api_key)
-        await build_model(here).ainvoke("Hello")
+        await (await prepare_model(here)).ainvoke("Hello")
         await close_models()
         return server.requests[0].headers["authorization"]
 
@@ -71,11 +70,11 @@ async def key_sent(settings: ModelSettings) -> str:
 async def test_a_proxy_is_used_and_no_proxy_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     with OpenAIServer([Reply(text="through the proxy"), Reply(text="directly")]) as server:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.port}")
-        model = build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+        model = await prepare_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
         assert (await model.ainvoke("Hello")).content == "through the proxy"
         assert server.requests[0].path == "http://models.test/v1/chat/completions"
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        model = build_model(ModelSettings("openai:m", base_url=server.base_url))
+        model = await prepare_model(ModelSettings("openai:m", base_url=server.base_url))
         assert (await model.ainvoke("Hello")).content == "directly"
         assert server.requests[1].path == "/v1/chat/completions"
         await close_models()
@@ -98,49 +97,48 @@ def test_authorities_of_the_environment_are_trusted(
 async def test_other_proxies_are_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with OpenAIServer([Reply(text="through the proxy")]) as server:
         monkeypatch.setenv(variable, f"http://127.0.0.1:{server.port}")
-        model = build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+        model = await prepare_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
         assert (await model.ainvoke("Hello")).content == "through the proxy"
         await close_models()
 
 
-def test_a_proxy_that_needs_a_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_needs_a_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
     with pytest.raises(ConfigError, match="socksio"):
-        build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+        await prepare_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "htp://x/v1", "http://", "http://x:y/v1"])
-def test_a_base_url_that_is_none_is_reported(address: str) -> None:
+async def test_a_base_url_that_is_none_is_reported(address: str) -> None:
     with pytest.raises(ConfigError, match="no web address"):
-        build_model(ModelSettings("openai:m", base_url=address))
+        await prepare_model(ModelSettings("openai:m", base_url=address))
 
 
 async def test_a_base_url_may_be_copied_whole() -> None:
     with OpenAIServer([Reply(text="Hi")]) as server:
         address = f"{server.base_url}/chat/completions/"
-        await build_model(ModelSettings("openai:m", base_url=address)).ainvoke("Hello")
+        await (await prepare_model(ModelSettings("openai:m", base_url=address))).ainvoke("Hello")
         await close_models()
         assert server.requests[0].path == "/v1/chat/completions"
 
 
-def test_a_key_that_cannot_be_one_is_reported() -> None:
+async def test_a_key_that_cannot_be_one_is_reported() -> None:
     with pytest.raises(ConfigError, match="Copy it again"):
-        build_model(ModelSettings("openai:m", api_key=SecretStr("sk—abc")))
+        await prepare_model(ModelSettings("openai:m", api_key=SecretStr("sk—abc")))
 
 
-def test_a_missing_certificate_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_certificate_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
     with pytest.raises(ConfigError, match="REQUESTS_CA_BUNDLE names '/nowhere/ca.pem'"):
-        build_model(ModelSettings("openai:m", base_url="https://certified.test/v1"))
+        await prepare_model(ModelSettings("openai:m", base_url="https://certified.test/v1"))
 
 
 async def test_the_same_settings_share_a_client() -> None:
     settings = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 1})
     same = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 1})
     other = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 2})
-    assert build_model(settings) is build_model(same)
-    assert build_model(settings) is await prepare_model(settings)
-    assert build_model(settings) is not build_model(other)
+    assert await prepare_model(settings) is await prepare_model(same)
+    assert await prepare_model(settings) is not await prepare_model(other)
 
 
 def test_event_loops_do_not_share_a_client() -> None:
@@ -148,46 +146,46 @@ def test_event_loops_do_not_share_a_client() -> None:
         settings = ModelSettings("openai:m", base_url=server.base_url)
 
         async def ask() -> object:
-            answer = await build_model(settings).ainvoke("Hello")
+            answer = await (await prepare_model(settings)).ainvoke("Hello")
             await close_models()
             return answer.content
 
         assert [asyncio.run(ask()), asyncio.run(ask())] == ["one", "two"]
 
 
-def test_an_instance_is_used_as_it_is() -> None:
+async def test_an_instance_is_used_as_it_is() -> None:
     model = FakeListChatModel(responses=["x"])
-    assert build_model(ModelSettings(model)) is model
+    assert await prepare_model(ModelSettings(model)) is model
     assert model_name(ModelSettings(model)) == "FakeListChatModel"
     assert model_name(ModelSettings("openai:gpt-5")) == "openai:gpt-5"
 
 
-def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langchain_anthropic", None)
     settings = ModelSettings("anthropic:claude-sonnet-4-5", api_key=SecretStr("k"))
     with pytest.raises(ConfigError, match=r'pip install "openmanus-graph\[anthropic\]"'):
-        build_model(settings)
+        await prepare_model(settings)
 
 
-def test_options_that_are_not_accepted_are_named_without_the_key() -> None:
+async def test_options_that_are_not_accepted_are_named_without_the_key() -> None:
     settings = ModelSettings(
         "openai:m", api_key=SecretStr("sk-secret-key"), options={"temperature": "warm"}
     )
     with pytest.raises(ConfigError, match="temperature") as error:
-        build_model(settings)
+        await prepare_model(settings)
     assert "sk-secret-key" not in str(error.value)
 
 
-def test_azure_needs_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_azure_needs_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
     settings = ModelSettings("azure:gpt-4o", api_key=SecretStr("k"))
     with pytest.raises(ConfigError, match="openai.azure.com"):
-        build_model(settings)
+        await prepare_model(settings)
 
 
 async def test_azure_asks_its_deployment() -> None:
     with OpenAIServer([Reply(text="Hi")]) as server:
-        model: Any = build_model(
+        model: Any = await prepare_model(
             ModelSettings(
                 "azure:my-gpt",
                 base_url=f"http://127.0.0.1:{server.port}",
@@ -209,8 +207,8 @@ def openais(**fields: Any) -> ModelSettings:
     return ModelSettings("openai:gpt-5-mini", api_key=SecretStr("k"), **fields)
 
 
-def test_openai_is_sent_one_cache_key_per_thread() -> None:
-    model = build_model(openais())
+async def test_openai_is_sent_one_cache_key_per_thread() -> None:
+    model = await prepare_model(openais())
     (key,) = cache_options(model, "my thread").values()
     assert cache_options(model, "my thread") == {"prompt_cache_key": key}
     assert cache_options(model, "another") != cache_options(model, "my thread")
@@ -224,14 +222,14 @@ def test_openai_is_sent_one_cache_key_per_thread() -> None:
     "address",
     ["http://127.0.0.1:8000/v1", "https://openrouter.ai/api/v1", "https://api.openai.com.evil.org"],
 )
-def test_other_servers_are_sent_no_cache_key(address: str) -> None:
-    assert cache_options(build_model(openais(base_url=address)), "t") == {}
+async def test_other_servers_are_sent_no_cache_key(address: str) -> None:
+    assert cache_options(await prepare_model(openais(base_url=address)), "t") == {}
     assert cache_options(FakeListChatModel(responses=[]), "t") == {}
 
 
 @pytest.mark.filterwarnings("ignore:.*prompt_cache_key")
-def test_a_cache_key_that_the_person_set_stands() -> None:
+async def test_a_cache_key_that_the_person_set_stands() -> None:
     own = openais(options={"model_kwargs": {"prompt_cache_key": "mine"}})
-    assert cache_options(build_model(own), "t") == {}
+    assert cache_options(await prepare_model(own), "t") == {}
     given = openais(options={"prompt_cache_key": "mine"})
-    assert cache_options(build_model(given), "t") == {}
+    assert cache_options(await prepare_model(given), "t") == {}

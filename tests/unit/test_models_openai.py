@@ -18,7 +18,7 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.build import build_model, close_models, prepare_model
+from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
@@ -39,15 +39,16 @@ async def server() -> AsyncIterator[OpenAIServer]:
         await close_models()
 
 
-def model_at(server: OpenAIServer, name: str = "m", **options: Any) -> BaseChatModel:
-    return build_model(ModelSettings(f"openai:{name}", base_url=server.base_url, options=options))
+async def model_at(server: OpenAIServer, name: str = "m", **options: Any) -> BaseChatModel:
+    settings = ModelSettings(f"openai:{name}", base_url=server.base_url, options=options)
+    return await prepare_model(settings)
 
 
 async def ask(
     server: OpenAIServer, reply: Reply, *, stream: bool, model: BaseChatModel | None = None
 ) -> AIMessage:
     server.add(reply)
-    return await ask_again(model or model_at(server), ASKED, stream=stream)
+    return await ask_again(model or await model_at(server), ASKED, stream=stream)
 
 
 async def ask_again(
@@ -83,7 +84,7 @@ async def test_the_messages_on_the_wire_are_the_right_ones(
         HumanMessage([{"type": "text", "text": "Seen?"}, picture]),
     ]
     server.add(Reply(text="Yes."))
-    await ask_again(model_at(server), history, stream=stream)
+    await ask_again(await model_at(server), history, stream=stream)
     assert server.requests[0].messages == [
         {"role": "system", "content": "One.\n\nTwo."},
         {"role": "user", "content": "List."},
@@ -169,7 +170,7 @@ async def test_no_arguments_are_an_empty_object(
 async def test_reasoning_is_kept_and_sent_back_with_tool_calls(
     server: OpenAIServer, field: str, stream: bool
 ) -> None:
-    model = model_at(server, "deepseek-v4")
+    model = await model_at(server, "deepseek-v4")
     thinking = Reply(
         reasoning="I should look first.", reasoning_field=field, calls=(Call("bash", {}),)
     )
@@ -193,7 +194,7 @@ async def test_reasoning_is_not_sent_to_models_that_do_not_want_it(
     first = await ask(server, call, stream=stream)
     server.add(Reply(text="Done."))
     result = ToolMessage("x", tool_call_id=str(first.tool_calls[0]["id"]))
-    await ask_again(model_at(server), [*ASKED, first, result], stream=stream)
+    await ask_again(await model_at(server), [*ASKED, first, result], stream=stream)
     assert "reasoning_content" not in server.requests[1].messages[2]
 
 
@@ -313,8 +314,8 @@ async def test_the_token_limit_has_the_name_the_server_knows(
     server: OpenAIServer, stream: bool
 ) -> None:
     server.add(Reply(text="a"), Reply(text="b"))
-    await ask_again(model_at(server, max_tokens=9), ASKED, stream=stream)
-    await ask_again(model_at(server, "openai/gpt-5", max_tokens=9), ASKED, stream=stream)
+    await ask_again(await model_at(server, max_tokens=9), ASKED, stream=stream)
+    await ask_again(await model_at(server, "openai/gpt-5", max_tokens=9), ASKED, stream=stream)
     first, second = (request.body for request in server.requests)
     assert (first.get("max_tokens"), first.get("max_completion_tokens")) == (9, None)
     assert (second.get("max_tokens"), second.get("max_completion_tokens")) == (None, 9)
@@ -336,7 +337,7 @@ async def test_reasoning_models_get_no_temperature(
     server: OpenAIServer, name: str, sent: bool
 ) -> None:
     server.add(Reply(text="a"))
-    await ask_again(model_at(server, name, temperature=0.2), ASKED, stream=False)
+    await ask_again(await model_at(server, name, temperature=0.2), ASKED, stream=False)
     assert ("temperature" in server.requests[0].body) is sent
 
 
@@ -376,7 +377,7 @@ async def test_connections_are_used_again(server: OpenAIServer) -> None:
 
 
 async def test_breaking_off_a_stream_leaves_the_client_usable(server: OpenAIServer) -> None:
-    model = model_at(server)
+    model = await model_at(server)
     server.add(Reply(text="a long answer " * 20))
     stream = model.astream(ASKED)
     await anext(stream)
@@ -387,7 +388,7 @@ async def test_breaking_off_a_stream_leaves_the_client_usable(server: OpenAIServ
 async def test_structured_output_works(server: OpenAIServer) -> None:
     schema = {"title": "Answer", "type": "object", "properties": {"n": {"type": "integer"}}}
     server.add(Reply(text='{"n": 3}'))
-    structured = model_at(server).with_structured_output(schema, method="json_schema")
+    structured = (await model_at(server)).with_structured_output(schema, method="json_schema")
     assert await structured.ainvoke(ASKED) == {"n": 3}
     assert server.requests[0].body["response_format"]["type"] == "json_schema"
 
@@ -417,7 +418,7 @@ async def test_broken_arguments_and_names_in_the_history_are_made_acceptable(
     )
     server.add(Reply(text="ok"))
     history = [*ASKED, broken, ToolMessage("Not JSON.", tool_call_id="c1")]
-    assert (await ask_again(model_at(server), history, stream=False)).content == "ok"
+    assert (await ask_again(await model_at(server), history, stream=False)).content == "ok"
     function = server.requests[0].messages[2]["tool_calls"][0]["function"]
     assert function == {"name": "run_it_", "arguments": '{"not_a_json_object": "{\\"a\\": "}'}
 
@@ -425,7 +426,7 @@ async def test_broken_arguments_and_names_in_the_history_are_made_acceptable(
 async def test_texts_that_are_no_text_can_be_sent(server: OpenAIServer) -> None:
     server.add(Reply(text="ok"))
     history = [HumanMessage("caf\udce9"), HumanMessage([{"type": "text", "text": "\ud83d"}])]
-    assert (await ask_again(model_at(server), [*history], stream=True)).content == "ok"
+    assert (await ask_again(await model_at(server), [*history], stream=True)).content == "ok"
     assert [m["content"] for m in server.requests[0].messages] == ["caf?", "?"]
 
 
@@ -448,7 +449,7 @@ def test_a_message_is_serialised_once_and_forgotten_with_it() -> None:
 
 
 async def test_providers_fields_are_returned_with_the_calls(server: OpenAIServer) -> None:
-    model = model_at(server, "gemini-3-pro")
+    model = await model_at(server, "gemini-3-pro")
     extra = {"google": {"thought_signature": "sig"}}
     message = AIMessage(
         "",
@@ -470,7 +471,7 @@ def test_the_last_chunk_alone_makes_a_message() -> None:
     assert merged_message([chunk]).content == "hi"
 
 
-def test_the_client_is_langchains() -> None:
-    model = build_model(ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1"))
+async def test_the_client_is_langchains() -> None:
+    model = await prepare_model(ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1"))
     assert isinstance(model, OpenAICompatibleModel)
     assert model.max_retries == 0

@@ -8,7 +8,7 @@ from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from openmanus_graph.backends.models.build import build_model, context_window, sees_images
+from openmanus_graph.backends.models.build import build_unshared_model, context_window, sees_images
 from openmanus_graph.backends.models.prices import (
     CallUsage,
     PriceQuery,
@@ -39,7 +39,7 @@ def test_knows_whose_model_it_is(model: str | BaseChatModel, provider: str) -> N
 
 
 def test_an_instance_is_known_by_its_class() -> None:
-    assert provider_of(ModelSettings(build_model(at("openai:m")))) == "openai"
+    assert provider_of(ModelSettings(build_unshared_model(at("openai:m")))) == "openai"
 
 
 def test_cached_tokens_are_cheaper() -> None:
@@ -171,20 +171,20 @@ def at(spec: str | BaseChatModel, base_url: str = "https://models.test/v1") -> M
     ],
 )
 def test_knows_how_much_a_request_may_hold(spec: str, tokens: int) -> None:
-    window = context_window(build_model(at(spec)), at(spec))
+    window = context_window(build_unshared_model(at(spec)), at(spec))
     assert tokens * 0.9 <= window <= tokens * 1.1
 
 
 def test_an_unknown_local_model_is_taken_for_small() -> None:
     settings = at("openai:nobody-knows", "http://127.0.0.1:9/v1")
-    assert context_window(build_model(settings), settings) == 32_000
+    assert context_window(build_unshared_model(settings), settings) == 32_000
 
 
 def test_the_persons_own_word_goes_first() -> None:
     settings = ModelSettings(
         "openai:gpt-4o", base_url="http://127.0.0.1:9/v1", context_window=5000, vision=False
     )
-    model = build_model(settings)
+    model = build_unshared_model(settings)
     assert context_window(model, settings) == 5000
     assert not sees_images(model, settings)
 
@@ -218,7 +218,7 @@ def test_an_instances_profile_is_believed() -> None:
     ],
 )
 def test_knows_who_sees(spec: str, sees: bool) -> None:
-    assert sees_images(build_model(at(spec)), at(spec)) is sees
+    assert sees_images(build_unshared_model(at(spec)), at(spec)) is sees
 
 
 async def test_finds_the_first_server_with_a_chat_model() -> None:

@@ -12,8 +12,6 @@ import openpyxl
 import pytest
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.figure import Figure
 from PIL import Image
 from pptx import Presentation
 from pptx.util import Inches
@@ -66,6 +64,10 @@ def rendered(path: Path, kind: str, pages: str | None = None, lines: str | None 
 
 
 def make_pdf(path: Path, texts: list[str]) -> Path:
+    # Only here: every worker of a test run imports this file, and few its tests.
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
     with PdfPages(path) as pdf:
         for text in texts:
             figure = Figure()

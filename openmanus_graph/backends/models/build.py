@@ -57,29 +57,13 @@ _CLIENT_OPTIONS: dict[str, Mapping[str, Any]] = {
 
 _Key = tuple[str, str | None, str | None, str | None, str]
 _lock = threading.Lock()
-_models: dict[asyncio.AbstractEventLoop | None, dict[_Key, BaseChatModel]] = {}
-
-
-def build_model(settings: ModelSettings) -> BaseChatModel:
-    """Return the model's client, the same one for the same settings within one event loop.
-
-    Connections belong to the loop that opened them, so loops never share a client. The first
-    call imports the provider's library, which takes about a second: see `prepare_model`.
-
-    Raises:
-        ConfigError: The model's name, its package or its key is wrong or missing.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        loop = None
-    return _cached(settings, loop)
+_models: dict[asyncio.AbstractEventLoop, dict[_Key, BaseChatModel]] = {}
 
 
 def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
     """Build a client that nobody else is given, for trying a model; its caller closes it. Blocks.
 
-    ConfigError as `build_model`.
+    ConfigError as `prepare_model`.
     """
     if not isinstance(settings.model, str):
         return settings.model
@@ -88,7 +72,14 @@ def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
 
 
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
-    """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
+    """Return the model's client, the same one for the same settings within one event loop.
+
+    Connections belong to the loop that opened them, so loops never share a client. The provider's
+    library, certificates and prices, which take about a second, are loaded off the event loop.
+
+    Raises:
+        ConfigError: The model's name, its package or its key is wrong or missing.
+    """
     if stand_in := _stand_in(settings):
         return stand_in
     loop = asyncio.get_running_loop()
@@ -97,8 +88,9 @@ async def prepare_model(settings: ModelSettings) -> BaseChatModel:
         await asyncio.to_thread(load_prices, queries)
     if not isinstance(settings.model, str):
         return settings.model
-    model = _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
-    return model if model is not None else await asyncio.to_thread(_cached, settings, loop)
+    spec = parse_spec(settings.model)
+    model = _models.get(loop, {}).get(_key(spec, settings))
+    return model if model is not None else await asyncio.to_thread(_cached, spec, settings, loop)
 
 
 def _stand_in(settings: ModelSettings) -> BaseChatModel | None:
@@ -162,13 +154,12 @@ def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
     )
 
 
-def _cached(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel:
-    if not isinstance(settings.model, str):
-        return settings.model
-    spec = parse_spec(settings.model)
+def _cached(
+    spec: ModelSpec, settings: ModelSettings, loop: asyncio.AbstractEventLoop
+) -> BaseChatModel:
     key = _key(spec, settings)
     with _lock:  # `prepare_model` comes here in threads
-        for closed in [other for other in _models if other is not None and other.is_closed()]:
+        for closed in [other for other in _models if other.is_closed()]:
             del _models[closed]
         models = _models.setdefault(loop, {})
         if key not in models:

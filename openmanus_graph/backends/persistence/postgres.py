@@ -24,7 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
-from openmanus_graph.backends.persistence.worker import Worker, Write
+from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
 from openmanus_graph.state.database_url import DatabaseUrl
 
 MAX_CONNECTIONS = 8
@@ -68,8 +68,7 @@ class PostgresDatabase:
         self._writer = Worker(f"{url} writer", self._commit)
         self._readers = [Worker(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
-        self._group = threading.local()
-        """`connection` is the one on which this OS thread writes a group."""
+        self._group = GroupConnection[Connection]()
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
         self.tokens: dict[str, int] = {}
@@ -147,9 +146,8 @@ class PostgresDatabase:
         Raises:
             LeaseLostError: Another worker has it.
         """
-        shared: Connection | None = getattr(self._group, "connection", None)
-        if shared is not None:
-            yield shared
+        if self._group.current is not None:
+            yield self._group.current
             return
         with self._transaction([worker_of]) as connection:
             yield connection
@@ -172,17 +170,8 @@ class PostgresDatabase:
 
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction, and return their answers. Blocks."""
-
-        def execute() -> list[Any]:
-            with self._transaction([write.thread for write in writes]) as connection:
-                self._group.connection = connection
-                try:
-                    answers = [write.execute() for write in writes]
-                finally:
-                    self._group.connection = None
-            return [answer() for answer in answers]
-
-        return self.repeated(execute)
+        threads = [write.thread for write in writes]
+        return self.repeated(lambda: self._group.commit(writes, self._transaction(threads)))
 
     def repeated(self, job: Callable[[], T]) -> T:
         """Run a job that takes connections, once more if one was lost. Blocks.

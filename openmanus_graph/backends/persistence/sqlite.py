@@ -13,7 +13,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.persistence.schema import migrate_sqlite
-from openmanus_graph.backends.persistence.worker import Worker, Write
+from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
@@ -165,8 +165,7 @@ class SqliteDatabase:
         # Autocommit: one statement is one transaction, written when the call returns.
         self._connection = Connection(path, isolation_level=None)
         self._worker = Worker(path.name, self._commit)
-        self._group = threading.local()
-        """`connection` is the one on which this OS thread writes a group."""
+        self._group = GroupConnection[sqlite3.Connection]()
         try:
             with self._connection.lock, _schema_errors():
                 migrate(self._connection.get(), str(path))
@@ -190,7 +189,7 @@ class SqliteDatabase:
     ) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
         del worker_of
-        with self.connection() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
+        with self._transaction("BEGIN IMMEDIATE") as connection:
             connection.executemany(statement, rows)
 
     async def arun(
@@ -207,20 +206,25 @@ class SqliteDatabase:
         if len(writes) == 1:  # one statement, which may only read
             return [writes[0].execute()()]
         # Not "IMMEDIATE": some may only read, in a file that nobody may write.
-        with self.connection() as connection, _transaction(connection, "BEGIN"):
-            self._group.connection = connection
+        return self._group.commit(writes, self._transaction("BEGIN"))
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Generator[sqlite3.Connection]:
+        with self.connection() as connection:
+            connection.execute(begin)
             try:
-                answers = [write.execute() for write in writes]
-            finally:
-                self._group.connection = None
-        return [answer() for answer in answers]
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already
+                    connection.execute("ROLLBACK")
+                raise
 
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
         """Take the connection, which waits for other threads' statements; or the group's."""
-        shared: sqlite3.Connection | None = getattr(self._group, "connection", None)
-        if shared is not None:
-            yield shared
+        if self._group.current is not None:
+            yield self._group.current
             return
         self._connection.check_place()
         with self._connection.lock, _schema_errors():
@@ -230,18 +234,6 @@ class SqliteDatabase:
         """Close the file. Blocks."""
         self._worker.close()
         self._connection.close()
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection, begin: str) -> Generator[None]:
-    db.execute(begin)
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already
-            db.execute("ROLLBACK")
-        raise
 
 
 _connections = weakref.WeakSet[Connection]()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from openmanus_graph.backends.persistence.checkpointer import (
 )
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
-from openmanus_graph.backends.persistence.worker import Worker, Write
+from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
 from openmanus_graph.state.database_url import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
@@ -67,8 +66,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
         self.lock = connection.lock
         self._connection = connection
         self._worker = Worker(CHECKPOINTS, self._commit)
-        self._group = threading.local()
-        """`cursor` is the one by which this OS thread writes a group."""
+        self._group = GroupConnection[sqlite3.Cursor]()
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -108,13 +106,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
 
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction, and return their answers. Blocks."""
-        with self.cursor() as cursor:
-            self._group.cursor = cursor
-            try:
-                answers = [write.execute() for write in writes]
-            finally:
-                self._group.cursor = None
-        return [answer() for answer in answers]
+        return self._group.commit(writes, self.cursor())
 
     @override
     def setup(self) -> None:
@@ -127,9 +119,8 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     @override
     def cursor(self, transaction: bool = True) -> Generator[sqlite3.Cursor]:
         """Write all or nothing: LangGraph's commits what was written before a failure."""
-        shared: sqlite3.Cursor | None = getattr(self._group, "cursor", None)
-        if shared is not None:
-            yield shared
+        if self._group.current is not None:
+            yield self._group.current
             return
         if transaction:
             self._connection.check_place()

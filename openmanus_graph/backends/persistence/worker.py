@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from openmanus_graph.backends.persistence.rows import UnavailableError
 
@@ -27,6 +27,7 @@ GROUP = 64
 """Writes of one transaction at most: the first of them waits for the last."""
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C")
 _Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -54,6 +55,30 @@ Commit = Callable[[Sequence[Write]], list[Any]]
 """Executes writes in one transaction, and returns their answers. Blocks."""
 _Job = tuple[Callable[[], Any] | Write, "asyncio.Future[Any]"]
 """What is to be done, and who waits for the answer."""
+
+
+class GroupConnection(threading.local, Generic[C]):
+    """The connection or cursor on which the current OS thread writes a group: one for each."""
+
+    current: C | None = None
+
+    def commit(
+        self, writes: Sequence[Write], transaction: contextlib.AbstractContextManager[C]
+    ) -> list[Any]:
+        """Execute writes in one transaction, and return their answers. Blocks.
+
+        Args:
+            writes: They take `current`, as long as there is one, instead of one of their own.
+            transaction: Gives what they share. It commits when it is left, and undoes all that
+                was executed if an error leaves it.
+        """
+        with transaction as shared:
+            self.current = shared
+            try:
+                answers = [write.execute() for write in writes]
+            finally:
+                self.current = None
+        return [answer() for answer in answers]
 
 
 class Worker:

@@ -13,7 +13,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.tool_calls.toolset import load_client
+from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.server_tools import ServerTools

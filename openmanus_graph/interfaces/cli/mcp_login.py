@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.mcp import named_server
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.tool_calls.toolset import load_client
+from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.state.mcp_server import MCPServer

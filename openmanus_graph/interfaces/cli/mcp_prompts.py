@@ -8,7 +8,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.chat_session import ChatSession
 from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
-from openmanus_graph.tool_calls.toolset import load_client
+from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.prompts import ServerPrompt

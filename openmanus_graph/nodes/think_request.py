@@ -1,0 +1,207 @@
+"""What one agent step of `think` asks the model: the system prompt, the suffix, the live state."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import HumanMessage
+from langgraph.runtime import Runtime
+
+from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
+from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HANDLE
+from openmanus_graph.conversation.history import (
+    HANDOVER_KEY,
+    last_user_message,
+    recently_called,
+)
+from openmanus_graph.model_calls.budget import keeps_closing_reserve
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
+from openmanus_graph.model_calls.closing_turn import is_closed
+from openmanus_graph.model_calls.flight_recorder import (
+    INSTRUCTIONS,
+    SKILLS,
+    awaited_fact,
+    fact_of_run,
+    recorded_fact,
+    without_data,
+)
+from openmanus_graph.model_calls.surroundings import surroundings
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.interjections import InterjectionReader
+from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
+from openmanus_graph.runtime.session import Session, lost_state
+from openmanus_graph.runtime.skills import copy_skills
+from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import ManusState
+from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
+from openmanus_graph.tools.memory import memory, memory_prompt
+
+if TYPE_CHECKING:
+    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
+
+BROWSER, DESKTOP, READ_FILE = "browser_use", "computer_use", "read_file"
+RECENT_MESSAGES = 3
+"""As long as one of these used the browser or the desktop, requests carry its state."""
+
+ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDict can say
+
+
+@dataclass(frozen=True)
+class AgentStep:
+    """One pass of `think`: what its functions share. `begin_step` makes it, nothing changes it."""
+
+    agent: Agent
+    session: Session
+    runtime: Runtime[Context]
+    emit: Emit
+    started: float
+    """On the monotonic clock."""
+    saved: ManusState
+    """As the checkpoint has it."""
+    begun: ManusUpdate
+    """What a new run resets; empty while a run goes on."""
+    state: ManusState
+    """Both together: what this agent step works with."""
+    progress: Progress
+    """How far the run had come before this agent step."""
+    live_handles: frozenset[str]
+    """Identities of the handles that this process has as the step begins."""
+    browser_restorable: bool
+    """Whether the browser has ended, and opens again with its cookies and tabs."""
+    interjections: InterjectionReader
+    read_before: Sequence[str]
+    """Ids of the interjections that earlier requests had."""
+    unread: Sequence[HumanMessage]
+    """The interjections that this request has."""
+
+
+async def build_call(
+    step: AgentStep, tools: ResolvedTools, middleware: "ModelCallHooks | None"
+) -> ModelCall:
+    """Return the model call of this agent step: from the state, with a suffix of its own."""
+    messages = step.state["messages"]
+    return ModelCall(
+        system=await system_prompt(step, tools),
+        history=[*messages, *step.unread] if step.unread else messages,
+        request_suffix=request_suffix(step, tools),
+        tools=tools.toolset.loaded_definitions(step.state.get("loaded_tools", ())),
+        progress=step.progress,
+        step=step.progress.steps + 1,
+        traits=tools.toolset.traits,
+        counts_as_step=True,
+        live_state=live_state(step.session, step.state),
+        sleep=sleep_unless_stopped,
+        middleware=middleware,
+        keeps_reserve=keeps_closing_reserve(step.progress.steps),
+        says_what_is_left=True,
+    )
+
+
+async def system_prompt(step: AgentStep, tools: ResolvedTools) -> str:
+    """Return the agent's system prompt with its surroundings, or the caller's own."""
+    settings = step.session.settings
+    own = settings.prompts.get("system") or step.agent.prompts.get("system")
+    if own is not None:
+        return f"{own}\n\n{render('text_from_outside')}"
+    where = await surroundings(step.session, step.agent.tools, step.state["run_date"])
+    asked = last_user_message(step.state["messages"])
+    hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
+    ending = render("step_ending" if hands_over else step.agent.ending)
+    parts = [render(step.agent.system_prompt, ending=ending), where]
+    if memory.name in tools.toolset.tools:
+        parts.append(await memory_prompt(step.session))
+    instructions = await fact_of_run(step.session, INSTRUCTIONS, lambda: settings.instructions)
+    if instructions:
+        parts.append(render("project_instructions", instructions=instructions))
+    if READ_FILE in step.agent.tools:
+        parts.append(await fact_of_run(step.session, SKILLS, partial(skills_text, step.session)))
+    return "\n\n".join(filter(None, parts))
+
+
+def skills_text(session: Session) -> str:
+    """Put the run's skills where the model reads them, and return what it is told. Blocks."""
+    skills = session.settings.skills
+    if not skills:
+        return ""
+    return render(
+        "skills",
+        folder=str(copy_skills(skills, session.workspace)),
+        skills="\n".join(f"- {skill.name}: {skill.description}" for skill in skills),
+    )
+
+
+def request_suffix(step: AgentStep, tools: ResolvedTools) -> str:
+    """Return what this request says at its end, and no later one."""
+    prompts = step.session.settings.prompts
+    next_step = prompts.get("next_step") or step.agent.prompts.get("next_step", "")
+    known = step.state.get("handle_state", {})
+    if step.browser_restorable:
+        known = {
+            name: one for name, one in known.items() if not name.startswith(f"{BROWSER_HANDLE}:")
+        }
+    lost = lost_state(known, step.live_handles)
+    parts = (
+        next_step,
+        step.state.get("hint", ""),
+        render("resumed") if is_closed(step.state["messages"]) else "",
+        render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
+        render("kept_browser") if step.browser_restorable else "",
+        render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
+    )
+    return "\n\n".join(filter(None, parts))
+
+
+def _listed(items: Iterable[str]) -> str:
+    """List what pages, programs and servers named."""
+    return mark_untrusted("\n".join(f"- {item}" for item in items))
+
+
+def live_state(session: Session, state: ManusState) -> LiveState | None:
+    """Return what the browser or the desktop shows, while one is in use: the one used last."""
+    messages, live = state["messages"], session.identities()
+    for last in range(1, RECENT_MESSAGES + 1):
+        if recently_called(messages, BROWSER, last) and _is_open(BROWSER_HANDLE, live):
+            # Only here: a run that needs no browser loads nothing of it.
+            from openmanus_graph.backends.browser.observation import state_for_request
+
+            read = partial(state_for_request, session, after_observation=last == 1)
+            return LiveState("The browser shows now:", _recorded_state(session, read))
+        if recently_called(messages, DESKTOP, last) and _is_open(DESKTOP_HANDLE, live):
+            from openmanus_graph.backends.desktop.actions import state_for_request
+
+            read = partial(state_for_request, session, after_observation=last == 1)
+            shown = _recorded_state(session, read)
+            return LiveState("The screen shows now:", shown, needs_pictures=True)
+    return None
+
+
+def _is_open(handle: str, live: Collection[str]) -> bool:
+    return any(identity.startswith(f"{handle}:") for identity in live)
+
+
+def _recorded_state(session: Session, read: ReadState) -> ReadState:
+    """Have what a live handle shows written into the flight record."""
+
+    async def recorded(picture: bool) -> tuple[str, str | None]:
+        text, shown = await awaited_fact(
+            session, "live state", partial(read, picture), without_data
+        )
+        return text, shown
+
+    return recorded
+
+
+async def browser_restorable(state: ManusState, session: Session) -> bool:
+    """Say whether the browser has ended, and opens again with the tabs that were kept of it."""
+    states, live = state.get("handle_state", {}), session.identities()
+    if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
+        return False
+    # A thread imports it, and only here: a run that needs no browser loads nothing of it.
+    kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
+    return await recorded_fact(session, "kept browser", partial(kept.has_kept_tabs, session))

@@ -1,0 +1,235 @@
+"""Which tools a run offers; each agent step resolves them.
+
+An agent's own tools stay the same during a run; those of MCP servers may come and go.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from langchain_core.tools import BaseTool
+
+from openmanus_graph.config.mcp import check_servers
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.model_calls.flight_recorder import fact_of_run
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.policy import wrong_arguments
+from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.settings import Settings
+from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.tool_search import ToolSearch
+from openmanus_graph.tool_calls.toolset import Toolset
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.mcp.server_tools import ServerTools
+
+    ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
+
+ADD = "+"
+"""Begins the name of an optional tool that is to be offered as well."""
+
+
+def _run_toolset(
+    agent: Agent,
+    session: Session,
+    absent: Mapping[str, str],
+    server_tools: Sequence[BaseTool] = (),
+) -> Toolset:
+    """Return the toolset of the session's current run; made anew when the servers' tools change."""
+
+    def make() -> Toolset:
+        settings = session.settings
+        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
+        if settings.response_format is not None and agent.structured_tool is not None:
+            answer = agent.structured_tool(settings.response_format)
+            tools[answer.name] = answer
+        tools |= {tool.name: tool for tool in server_tools}
+        tools, selection = _selected(tools, agent.optional, settings.tools)
+        toolset = Toolset(*_searched(tools, selection, settings.search_tools_above))
+        if wrong := wrong_arguments(settings.rules, toolset.schemas):
+            raise ConfigError(wrong)
+        return toolset
+
+    return session.cached((agent, Toolset, tuple(map(id, server_tools))), make)
+
+
+def _selected(
+    tools: dict[str, BaseTool], optional: Sequence[BaseTool], selection: Sequence[str] | None
+) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
+    """Return the tools with the optional ones that are wanted, and which of all are offered.
+
+    Args:
+        tools: The agent's.
+        optional: What may be added.
+        selection: Names; `+NAME` adds one to all others that are selected, or to all.
+    """
+    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
+    plain = selected_alone(selection)
+    known = {tool.name: tool for tool in optional if tool.name in added}
+    if missing := [name for name in added if name not in known and name not in tools]:
+        raise ConfigError(
+            f"There is no tool {', '.join(missing)} to add. There are: "
+            f"{', '.join(tool.name for tool in optional)}."
+        )
+    return tools | known, None if plain is None else [*plain, *added]
+
+
+def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
+    """Return the names that are to be offered instead of all; None if all are.
+
+    Args:
+        selection: Names; those that begin with `+` are offered as well as the others.
+    """
+    if selection is None:
+        return None
+    plain = [name for name in selection if not name.startswith(ADD)]
+    return None if selection and not plain else plain
+
+
+def _searched(
+    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int
+) -> tuple[dict[str, BaseTool], Sequence[str] | None, Collection[str]]:
+    """Return the tools with `search_tools`, if those of servers are too many, and which these are.
+
+    Args:
+        tools: All of them.
+        selection: Names of those that are offered; None: all.
+        most: Tools of servers that are sent to models without it.
+    """
+    names = tools if selection is None else [name for name in selection if name in tools]
+    of_servers = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+    if len(of_servers) <= most:
+        return tools, selection, ()
+    search = ToolSearch.over([tools[name] for name in of_servers])
+    chosen = None if selection is None else [*selection, search.name]
+    return {**tools, search.name: search}, chosen, of_servers
+
+
+@dataclass(frozen=True)
+class ResolvedTools:
+    """The tools of one agent step."""
+
+    toolset: Toolset
+    changes: tuple[str, ...] = ()
+    """What the model should be told about changes of the servers."""
+    fatal_reason: str = ""
+    """Why the run cannot go on without the servers; empty if it can."""
+    acknowledge: Callable[[], None] = lambda: None
+    """To be called when the model has been told the changes."""
+
+
+async def resolve_tools(
+    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
+) -> ResolvedTools:
+    """Return the tools that an agent step offers; within it always the same.
+
+    Args:
+        agent: Whose run it is.
+        session: Of the run.
+        emit: Takes notices about servers.
+        refresh: Look at the servers again, as each agent step does at its start.
+
+    Raises:
+        ConfigError: An agent that needs servers has none, or what they need is not installed.
+    """
+    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
+    if known is not None:
+        return known
+    absent = await absent_tools(agent, session)
+    for name, why in absent.items():
+        text = f"{name} is not offered. {why}"
+        session.cached(text, partial(notice, emit, text))
+    replay = current_replay()  # which starts no servers
+    servers = () if replay is not None else servers_of(agent, session.settings)
+    if replay is not None and (offered := replay.server_tools()) is not None:
+        # Only here and below: a run without servers loads nothing of them.
+        from openmanus_graph.tool_calls.recorded_servers import recorded_server_tools
+
+        resolved = ResolvedTools(
+            toolset=_run_toolset(agent, session, absent, recorded_server_tools(offered, session)),
+            changes=tuple(offered["changes"]),
+        )
+    elif servers:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        found = await resolve_server_tools(
+            servers, session, emit, fresh=refresh, needed=agent.needs_servers
+        )
+        resolved = ResolvedTools(
+            toolset=_run_toolset(agent, session, absent, found.tools),
+            changes=tuple(change.text for change in found.changes),
+            fatal_reason=found.fatal_reason if agent.needs_servers else "",
+            acknowledge=found.acknowledge,
+        )
+        if refresh:
+            from openmanus_graph.tool_calls.recorded_servers import record_server_tools
+
+            await record_server_tools(session, found.tools, resolved.changes)
+    elif agent.needs_servers and replay is None:
+        raise ConfigError(
+            f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
+            "Name one by --server NAME, URL or COMMAND, or in mcp.json."
+        )
+    else:
+        resolved = ResolvedTools(_run_toolset(agent, session, absent))
+    session.resolved[agent] = resolved
+    return resolved
+
+
+async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
+    """Return why some of an agent's tools cannot be offered in the session's run, by name.
+
+    Raises:
+        ConfigError: The agent can do nothing without one of them, or the person has named it.
+    """
+    declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
+    depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
+    settings = session.settings
+    absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
+    if depending and not absent:
+        sees = await pictures_reach_a_model(settings)
+        for name, traits in depending.items():
+            why = _BLIND if traits.needs_pictures and not sees else ""
+            if not why and traits.unavailable is not None:
+                look = partial(traits.unavailable, settings.sandbox)
+                why = await fact_of_run(session, f"why {name} is unavailable", look)
+            absent |= {name: why} if why else {}
+        session.cached((agent, absent_tools), lambda: absent)
+    for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():
+        raise ConfigError(f"The agent {agent.name} cannot have {name}. {absent[name]}")
+    return absent
+
+
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
+
+
+def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
+    """Return the servers of a run: the graph's own, then the configured ones."""
+    configured = settings.mcp_servers if agent.takes_configured else ()
+    servers = (*agent.servers, *configured)
+    check_servers(servers)
+    return tuple(server for server in servers if server.enabled)
+
+
+def load_client() -> "ServerToolsResolver":
+    """Import the MCP client, which takes most of a second. Blocks.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "MCP servers are configured. Install what they need: pip install "
+            "'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
+        ) from error
+    return resolve_server_tools
