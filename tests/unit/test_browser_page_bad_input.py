@@ -101,6 +101,18 @@ async def test_text_of_other_directions_is_read_and_used(tab: Tab) -> None:
     assert "縦" in await tab.do(click, '"縦書き"')
 
 
+@pytest.mark.parametrize("part", [0, 1])
+async def test_what_is_scrolled_to_from_the_right_is_listed_and_used(tab: Tab, part: int) -> None:
+    await tab.open("bad.html?fromRight")
+    assert all(tab.has(f'"Part {part} {number}"') for number in range(40))
+    assert f"Pressed {part} 39" in await tab.do(click, f'"Part {part} 39"')
+
+
+async def test_what_is_drawn_anew_in_each_frame_is_clicked(tab: Tab) -> None:
+    await tab.open("bad.html?ticking")
+    assert "Bought 2" in await tab.do(click, '"Buy 2"')
+
+
 async def test_of_a_page_that_is_all_canvas_it_is_said_how_to_act_on_it(tab: Tab) -> None:
     text = await tab.open("bad.html?canvas")
     assert "only a screenshot shows it. Act on it with click_at and send_keys." in text

@@ -22,7 +22,7 @@ _SCRIPTS = (
     "editors", "forms", "dropdowns",
 )  # fmt: skip
 _CALLABLE = (
-    "collect, mark, quiet, showing, point, under, aim, landing, pointNow, bringTogether, "
+    "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
     "framePlace, scrollPage, scrollToText, numberOfText, field, enter, assign, nativeOptions, "
     "selectOption, paste, copied, noteLists, customOptions, pageList, shownChoice, fileInput, "
     "fileFacts, connected, numberOf, focusedNumber, adopt, storedValues, around, nameAt"

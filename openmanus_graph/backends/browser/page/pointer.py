@@ -134,7 +134,7 @@ async def _press(
         hits.append(landed["hit"])
         if covered:
             return f" What opened over it for the pointer was hit: {hits[-1]}."
-        if landed["anew"]:
+        if landed["anew"] and not landed["met"]:
             return f" It was drawn anew just then, and {hits[-1]} was hit."
         ahead = landed["shift"]
     raise ToolError(

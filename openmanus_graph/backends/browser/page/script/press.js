@@ -13,24 +13,23 @@ const moved = (from, to) => shift(from, to).some((px) => Math.abs(px) > SAME_PLA
 
 // Whether a hit is drawn as an element was that has been replaced since.
 function like(el, hit) {
-  const [kind, text] = [el.localName, contentText(el)];
-  for (let one = hit, i = 0; one && i < 5; one = parentOf(one), i++)
-    if (one.localName === kind && contentText(one) === text) return true;
+  for (let one = hit, i = 0; one && i < 5; one = parentOf(one), i++) if (likeness(one) === likeness(el)) return true;
   return false;
 }
 
 // Watch where the next press lands; returns the point, or another one if the element is no longer
 // there. The page sees nothing of it: no event is stopped, and `landing` takes the listeners away.
 function aim(number, x, y) {
-  const el = held.get(number);
+  const el = heldNow(number);
   landing();
   if (gone(el)) return { gone: true };
   const watched = new AbortController(),
-    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false };
+    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false, anew: redrawn.has(number) };
   press = one;
   const inner = el.getRootNode();
   // Outside a closed root its events seem to come from its host.
-  const within = (hit) => meets(el, hit) || (closedRoots.has(hit) && holds(hit, el));
+  const within = (hit) =>
+    el.isConnected ? meets(el, hit) || (closedRoots.has(hit) && holds(hit, el)) : like(el, hit);
   const listen = (types, note) => {
     const heard = (event) => event.isTrusted && note(event, event.composedPath()[0]);
     for (const root of inner === document ? [window] : [window, inner]) {
@@ -40,9 +39,8 @@ function aim(number, x, y) {
   };
   listen(PRESSES, (event, hit) => {
     if (one.down && one.down.event !== event) return;
-    const anew = !el.isConnected, // by then
-      met = anew ? like(el, hit) : within(hit);
-    one.down = { event, met, anew, what: met || nodeTypeOf(hit) !== 1 ? null : describe(hit), box: boxOf(el) };
+    const met = within(hit);
+    one.down = { event, met, anew: !el.isConnected, what: met || nodeTypeOf(hit) !== 1 ? null : describe(hit), box: boxOf(el) };
   });
   listen(RELEASES, () => (one.up ||= boxOf(el)));
   listen(CLICKS, (_, hit) => (one.clicked ||= within(hit)));
@@ -60,14 +58,14 @@ function landing() {
   one?.watched.abort();
   if (!one?.down) return { seen: false, anew: false, slipped: false, moves: false, shift: [0, 0] };
   const { el, down, up } = one;
-  const slipped = down.met && !one.clicked && el.isConnected && !!up && moved(down.box, up);
+  const left = one.anew || (el.isConnected && !!up && moved(down.box, up));
   return {
     seen: true,
     met: down.met,
     anew: down.anew,
     what: down.what,
-    slipped,
+    slipped: down.met && !one.clicked && left,
     shift: shift(one.box, down.box),
-    moves: moved(one.box, down.box),
+    moves: one.anew || moved(one.box, down.box),
   };
 }
