@@ -2,8 +2,8 @@
 
 Runs in an environment of its own (`bench.applications --beside-browser-use` makes it) and prints
 one line of JSON. The policies know what the agent's model is shown and nothing else: what its last
-action said, and its list of the page. They were mended on these pages; where one way was given up, others
-may not have been tried (bench/README.md says which).
+action said, and its list of the page. They were mended on these pages; where one way was given up,
+others may not have been tried (bench/README.md says which).
 """
 
 # mypy: ignore-errors
