@@ -15,6 +15,7 @@ from openmanus_graph.backends.browser.page import (
     select_dropdown_option,
     view,
 )
+from openmanus_graph.errors import ToolError
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab, Text
 
@@ -43,6 +44,26 @@ async def test_of_very_many_elements_it_is_said_how_many_were_not_looked_at(
 async def test_what_moves_without_end_is_hit(tab: Tab) -> None:
     await tab.open("bad.html?moving")
     assert "Caught" in await tab.do(click, '"Catch me"')
+
+
+@pytest.mark.parametrize("page", ["jumping=1", "jumping=3", "inside=1", "slipping"])
+async def test_what_leaves_before_the_press_is_pressed_where_it_has_gone(
+    tab: Tab, page: str
+) -> None:
+    await tab.open(f"bad.html?{page}")
+    said = await tab.do(click, '"Catch me"')
+    assert re.match(
+        r'Clicked \[\d+\] button "Catch me"\. It moves: before, .+ was hit instead\.', said
+    )
+    assert "Caught" in said
+
+
+async def test_what_no_press_lands_on_is_not_called_clicked(tab: Tab) -> None:
+    await tab.open("bad.html?jumping=99")
+    missed = r'None of 5 presses landed on \[\d+\] button "Catch me", which moves: \S+ .+ was hit'
+    with pytest.raises(ToolError, match=missed):
+        await tab.do(click, '"Catch me"')
+    assert "Caught" not in await tab.see()
 
 
 async def test_a_page_that_grows_as_it_is_scrolled_is_read_part_by_part(tab: Tab) -> None:
@@ -80,6 +101,18 @@ async def test_text_of_other_directions_is_read_and_used(tab: Tab) -> None:
     assert "日本語の文" in text
     assert "שמר" in await tab.do(click, '"שמור"')
     assert "縦" in await tab.do(click, '"縦書き"')
+
+
+@pytest.mark.parametrize("part", [0, 1])
+async def test_what_is_scrolled_to_from_the_right_is_listed_and_used(tab: Tab, part: int) -> None:
+    await tab.open("bad.html?fromRight")
+    assert all(tab.has(f'"Part {part} {number}"') for number in range(40))
+    assert f"Pressed {part} 39" in await tab.do(click, f'"Part {part} 39"')
+
+
+async def test_what_is_drawn_anew_in_each_frame_is_clicked(tab: Tab) -> None:
+    await tab.open("bad.html?ticking")
+    assert "Bought 2" in await tab.do(click, '"Buy 2"')
 
 
 async def test_of_a_page_that_is_all_canvas_it_is_said_how_to_act_on_it(tab: Tab) -> None:

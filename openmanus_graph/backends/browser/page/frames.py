@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 EVENTS = "om" + secrets.token_hex(6)
 """How the names of our events and of our world begin, in this process."""
 _SCRIPTS = (
-    "dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "editors",
-    "forms", "dropdowns",
+    "dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "press",
+    "editors", "forms", "dropdowns",
 )  # fmt: skip
 _CALLABLE = (
-    "collect, mark, quiet, showing, point, under, pointNow, bringTogether, framePlace, scrollPage, "
-    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, paste, copied, "
-    "noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
-    "focusedNumber, adopt, storedValues, around, nameAt"
+    "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
+    "framePlace, scrollPage, scrollToText, numberOfText, field, enter, assign, nativeOptions, "
+    "selectOption, paste, copied, noteLists, customOptions, pageList, shownChoice, fileInput, "
+    "fileFacts, connected, numberOf, focusedNumber, adopt, storedValues, around, nameAt"
 )
 
 

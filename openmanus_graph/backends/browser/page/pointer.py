@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ DRAG_STEPS = 12
 NO_BOX = (0, 0, 0, 0)
 _HOVERS = 3
 """An element may move when a menu closes that the pointer was over before."""
+_PRESSES = 5
+"""How often what moves is pressed again where it has moved to."""
 _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "": ("Clicked", {}),
     "double": ("Double-clicked", {"click_count": 2}),
@@ -54,7 +56,8 @@ async def click_point(view: PageView, point: ElementPoint) -> ActionReport:
         raise ToolError(f"{label} takes files: use upload_file with their paths.")
     point = await _move_pointer(view, point)
     text, options = _CLICKS[point.facts["click"]]
-    said = await _click_at(view, point.x, point.y, f"{text} {point.target.label}.", **options)
+    note = await _press(view, point, partial(view.page.mouse.click, **options))
+    said = f"{text} {label}.{note}{DIALOG_OPENED if view.frames.dialog_open else ''}"
     return ActionReport(said, (point.target.element.index,))
 
 
@@ -62,7 +65,9 @@ async def click_at(view: PageView, x: float, y: float) -> ActionReport:
     """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
-    return ActionReport(await _click_at(view, x, y, f"Clicked at x={x:g} y={y:g}."))
+    await view.act(view.page.mouse.click(x, y))
+    opened = DIALOG_OPENED if view.frames.dialog_open else ""
+    return ActionReport(f"Clicked at x={x:g} y={y:g}.{opened}")
 
 
 async def hover(view: PageView, index: int) -> ActionReport:
@@ -85,6 +90,104 @@ async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
         with contextlib.suppress(ToolError):  # what opened over it opened for the pointer
             point = await view.with_element(point.target.element.index, locate)
     return point
+
+
+async def _press(
+    view: PageView,
+    point: ElementPoint,
+    pointer: Callable[[float, float], Awaitable[object]],
+    *,
+    releases: bool = True,
+) -> str:
+    """Press the pointer on an element, and again where it has gone to if that missed.
+
+    Args:
+        view: The tab's page.
+        point: Where it was last.
+        pointer: Presses the pointer at a point of the window.
+        releases: Whether the release belongs on the element, too.
+
+    Returns:
+        What is to be said of that, after a blank; empty if the first press landed on the element.
+
+    Raises:
+        ToolError: No press landed on it.
+    """
+    hits: list[str] = []
+    ahead = (0.0, 0.0)
+    for attempt in range(_PRESSES):
+        try:
+            point, covered = await _aim(view, point, first=not hits)
+        except DialogOpen:  # the pointer has set something off
+            return ""
+        except ToolError as error:
+            raise ToolError(f"{_missed(point.target, hits)}{error}") from error
+        # What jumps is found where it is, what goes on moving ahead of that.
+        x, y = (point.x + ahead[0], point.y + ahead[1]) if attempt > 1 else (point.x, point.y)
+        await view.act(pointer(x, y))
+        landed = await _landing(point, (x, y))
+        slipped = releases and landed.get("slipped", False)
+        if landed["met"] and not (slipped and landed["moves"]):
+            if slipped:
+                return " It moved away before the release, so that it may not count as a click."
+            return f" It moves: before, {hits[-1]} was hit instead." if hits else ""
+        hits.append(landed["hit"])
+        if covered:
+            return f" What opened over it for the pointer was hit: {hits[-1]}."
+        if landed["anew"] and not landed["met"]:
+            return f" It was drawn anew just then, and {hits[-1]} was hit."
+        ahead = landed["shift"]
+    raise ToolError(
+        f"{_missed(point.target, hits)}Wait until it rests, or use the keys: send_keys with Tab "
+        "and Enter."
+    )
+
+
+async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[ElementPoint, bool]:
+    """Find where an element is now and watch the next press; also say if something covers it."""
+    index = point.target.element.index
+    for _ in range(2):
+        with contextlib.suppress(FrameDetached):
+            x, y = point.facts["x"], point.facts["y"]
+            now = await point.target.call("aim", x, y)
+            if "x" in now:
+                facts = {**point.facts, "x": now["x"], "y": now["y"]}
+                x, y = point.x + now["x"] - x, point.y + now["y"] - y
+                return replace(point, x=x, y=y, facts=facts), False
+            if first and now["covered"]:
+                return point, True
+        point = await (view.with_element(index, locate) if index else locate(point.target))
+    return point, False
+
+
+async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObject:
+    """Return where the press landed, as `landing` in press.js does, with what was `hit` instead.
+
+    A page that has left, or that asks something, took it: nothing more can be known.
+    """
+    target, frames = point.target, point.target.view.frames
+    try:
+        landed: JsonObject = await frames.call(target.world, "landing")
+        if not landed["seen"]:  # another frame had it, or the page kept the event to itself
+            under = await target.call("under", point.facts["x"], point.facts["y"])
+            _, _, cover = await _in_window(target, point.facts["x"], point.facts["y"])
+            landed |= {"met": under["under"] and not cover}
+        if not landed["met"] or landed["slipped"]:
+            top = (await frames.worlds())[0]
+            what = landed.get("what")
+            named = _name_of(target, {**what, "frame": target.world.key}) if what else ""
+            landed["hit"] = named or await frames.call(top, "nameAt", *place)
+    except (FrameDetached, DialogOpen):
+        return {"met": True}
+    return landed
+
+
+def _missed(target: Target, hits: Sequence[str]) -> str:
+    if not hits:
+        return ""
+    presses = f"None of {len(hits)} presses" if len(hits) > 1 else "The press did not"
+    landed = "landed" if len(hits) > 1 else "land"
+    return f"{presses} {landed} on {target.label}, which moves: {hits[-1]} was hit instead. "
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
@@ -110,10 +213,15 @@ async def drag_to_point(view: PageView, source: int, x: float, y: float) -> Acti
 
 
 async def _drag_from(start: ElementPoint, end: tuple[float, float], where: str) -> str:
-    now = await start.target.call("pointNow")
+    view, now = start.target.view, await start.target.call("pointNow")
     x, y, _ = await _in_window(start.target, now["x"], now["y"])
-    await start.target.view.act(_move_pressed(start.target.view, (x, y), end))
-    return f"Dragged {start.target.label} {where}."
+    start = ElementPoint(start.target, x, y, {**start.facts, "x": now["x"], "y": now["y"]})
+
+    async def pull(x: float, y: float) -> None:
+        await _move_pressed(view, (x, y), end)
+
+    note = await _press(view, start, pull, releases=False)
+    return f"Dragged {start.target.label} {where}.{note}"
 
 
 async def locate(target: Target) -> ElementPoint:
@@ -137,11 +245,6 @@ async def locate(target: Target) -> ElementPoint:
     return ElementPoint(target, x, y, facts)
 
 
-async def _click_at(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
-    await view.act(view.page.mouse.click(x, y, **options))
-    return text + (DIALOG_OPENED if view.frames.dialog_open else "")
-
-
 async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, JsonObject | None]:
     """Turn a point of a frame into one of the window; also say what covers the frame there."""
     frames, world = target.view.frames, target.world
@@ -161,20 +264,20 @@ async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, 
 
 
 def _describe_cover(target: Target, cover: JsonObject) -> str:
+    return (
+        f"{target.label} is covered by {_name_of(target, cover)}. Scrolling did not free it. Close "
+        "or use what is in front first, then retry."
+    )
+
+
+def _name_of(target: Target, hit: JsonObject) -> str:
+    """Name what lies at a point: the listed element that it is part of, or what it is itself."""
     elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
-    covering = next(
-        (one for one in elements if one.frame == cover["frame"] and one.number in cover["listed"]),
+    listed = next(
+        (one for one in elements if one.frame == hit["frame"] and one.number in hit["listed"]),
         None,
     )
-    what = (
-        covering.label
-        if covering
-        else cover["what"] + (f' "{cover["text"]}"' if cover["text"] else "")
-    )
-    return (
-        f"{target.label} is covered by {what}. Scrolling did not free it. Close or use what is in "
-        "front first, then retry."
-    )
+    return listed.label if listed else hit["what"] + (f' "{hit["text"]}"' if hit["text"] else "")
 
 
 async def _check_point(view: PageView, x: float, y: float) -> None:

@@ -169,29 +169,37 @@ class PageView:
         return await self.with_element(index, found)
 
     async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
-        """Prepare an action on an element, once more on its successor if it was drawn anew.
+        """Prepare an action on an element, or on its successor if it was drawn anew.
 
         Args:
             index: The element's index.
-            prepare: What to do with it; must have no effects, for it may run twice.
+            prepare: What to do with it; must have no effects, for it may run three times.
         """
         try:
-            for _ in range(2):
+            for attempt in range(3):
                 if self.frames.dialog_open:
                     raise DialogOpen
                 element = self.snapshot.elements.get(index) if self.snapshot else None
                 world = self.frames.known(element.frame) if element else None
-                if element and world:
-                    with contextlib.suppress(FrameDetached):
+                with contextlib.suppress(FrameDetached):
+                    if element and world:
+                        if attempt == 2:  # the page draws it anew all the time
+                            await self.frames.call(world, "follow", element.number)
                         return await prepare(Target(self, world, element))
-                await self.look()
+                    if attempt:
+                        break
+                if attempt < 2:
+                    await self.look()
         except DialogOpen as error:
             raise TrustedToolError(DIALOG_NOTE) from error
+        raise self._not_there(index)
+
+    def _not_there(self, index: int) -> ToolError:
         now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
-        raise ToolError(
-            f"There is no element [{index}] on the page any more. Choose from what is there now:\n"
-            + now
-        )
+        why = f"There is no element [{index}] on the page any more. Choose from what is there now:"
+        if self.snapshot and index in self.snapshot.elements:
+            why = f"[{index}] is drawn anew all the time, and gone before one can act on it. Wait:"
+        return ToolError(f"{why}\n{now}")
 
     async def begin(self, target: Target | None = None) -> None:
         """Begin an action: what the page does from now on is its effect."""

@@ -1,6 +1,35 @@
 // What actions need to know and do inside the page; the pointer and the keys are real ones.
 const gone = (el) => !el || !el.isConnected;
 
+const redrawn = new Set(); // numbers of elements that the page draws anew all the time
+const LIKE = ['aria-label', 'title', 'name', 'type', 'placeholder', 'href'];
+const likeness = (el) =>
+  [el.localName, ...LIKE.map((name) => attr(el, name)), el.textContent.replace(/\s+/g, '')].join('|');
+
+// The only element that is drawn as this one was.
+function twinOf(el) {
+  const twins = [...document.getElementsByTagName(el.localName)].filter((one) => likeness(one) === likeness(el));
+  return twins.length === 1 ? twins[0] : null;
+}
+
+// From now on take the only one that is drawn as an element for it, whenever that is gone.
+function follow(number) {
+  const el = held.get(number);
+  if (!el || !twinOf(el)) return false;
+  redrawn.add(number);
+  return true;
+}
+
+function heldNow(number) {
+  const el = held.get(number),
+    now = el && gone(el) && redrawn.has(number) ? twinOf(el) || el : el;
+  if (now !== el) {
+    numbers.set(now, number);
+    held.set(number, now);
+  }
+  return now;
+}
+
 function describe(el) {
   const listed = [];
   for (let one = el; one; one = parentOf(one)) if (numbers.has(one)) listed.push(numbers.get(one));
@@ -101,7 +130,7 @@ function meets(el, hit) {
 
 // Where to put the pointer on an element, scrolled into view; or what lies over it.
 async function point(number) {
-  const el = held.get(number);
+  let el = heldNow(number);
   if (gone(el)) return { gone: true };
   const facts = {
     disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
@@ -111,6 +140,8 @@ async function point(number) {
     href: hrefOf(el),
   };
   await still(el);
+  el = heldNow(number);
+  if (gone(el)) return { gone: true };
   let over = null; // what lies over it where it is best seen
   for (const block of [null, 'center', 'end', 'start']) {
     if (block) {
@@ -119,6 +150,7 @@ async function point(number) {
         : el;
       shown.scrollIntoView({ block, inline: 'nearest', behavior: 'instant' });
       await frame();
+      el = heldNow(number);
       if (gone(el)) return { gone: true };
     }
     for (const [x, y] of pointsOf(el)) {
@@ -134,13 +166,13 @@ async function point(number) {
 
 // Whether a point still belongs to an element: what the pointer closes may move the others.
 function under(number, x, y) {
-  const el = held.get(number);
+  const el = heldNow(number);
   return gone(el) ? { gone: true } : { under: meets(el, elementAt(x, y)) };
 }
 
 // The same as `point`, for a second place that must stay in view with the first one.
 function pointNow(number) {
-  const el = held.get(number);
+  const el = heldNow(number);
   if (gone(el)) return { gone: true };
   const box = boxOf(el),
     x = box.left + box.width / 2,

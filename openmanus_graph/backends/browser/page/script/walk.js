@@ -66,6 +66,14 @@ const cutAway = (box, clip) =>
   Math.min(box.right, clip.right) - Math.max(box.left, clip.left) < 2 ||
   Math.min(box.bottom, clip.bottom) - Math.max(box.top, clip.top) < 2;
 
+// How far the content of an element reaches to its left that scrolling brings into view: that is
+// where text which runs from the right, or in columns, goes on.
+function scrolledFrom(el, style) {
+  const fromRight = /-rl$/.test(style.writingMode) || (style.direction === 'rtl' && style.writingMode === 'horizontal-tb');
+  const scrolls = fromRight && (el === document.scrollingElement || style.overflowX !== 'visible');
+  return scrolls ? el.scrollLeft + el.scrollWidth - el.clientWidth : el.scrollLeft;
+}
+
 class Walk {
   constructor(limits) {
     this.limits = limits;
@@ -84,7 +92,9 @@ class Walk {
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
-    this.scrolled = [scrollX, scrollY]; // how far what is looked at may stand before the window
+    const page = document.scrollingElement;
+    // How far what is looked at may stand before the window.
+    this.scrolled = [page ? scrolledFrom(page, getComputedStyle(page)) : scrollX, scrollY];
   }
 
   // Everything from the body on, also what is nested deeper than the stack reaches.
@@ -194,7 +204,7 @@ class Walk {
     if (!inner) return;
     if (!box.width || !box.height) box = boxOf(el);
     const [x, y] = this.scrolled;
-    this.scrolled = [x + el.scrollLeft, y + el.scrollTop];
+    this.scrolled = [x + scrolledFrom(el, style), y + el.scrollTop];
     this.visible(el, style, box, inner, around, repeated);
     this.scrolled = [x, y];
   }
