@@ -1,44 +1,58 @@
-"""Requests and tokens per minute, by all agents of the process together."""
+"""Requests and tokens per minute, by all agents of the process, or of many, together."""
 
+import asyncio
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeVar
 
 from langchain_core.messages import AIMessage
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.redis_url import RedisUrl
 
 if TYPE_CHECKING:
     from limits import RateLimitItem
-    from limits.strategies import SlidingWindowCounterRateLimiter
+    from limits.storage import MemoryStorage, RedisStorage
+
+T = TypeVar("T")
 
 LONGEST_PAUSE_S = 5.0
 """After it the limit is asked again: others have moved on meanwhile."""
 LEAST_PAUSE_S = 0.05
+REDIS_TIMEOUT_S = 3
+REDIS_PAUSE_S = 30
+"""For so long a Redis that could not be reached is not asked again."""
 
-_held_until: dict[str, float] = {}
-"""Until when no request is sent, on the monotonic clock: a server has asked to wait."""
 _lock = threading.Lock()
+_asked_again_at: dict[RedisUrl, float] = {}
+"""When a Redis that could not be reached is asked again, on the monotonic clock."""
 
 
 class RateLimit:
     """The limit that one model's requests share with others at the same server."""
 
-    def __init__(self, server: str, limits: "list[tuple[RateLimitItem, bool]]") -> None:
+    def __init__(
+        self,
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+        shared: RedisUrl | None = None,
+    ) -> None:
         """Make a limit.
 
         Args:
             server: Whose requests count together.
             limits: Each with whether it counts tokens; else it counts requests.
+            shared: Where many processes count together; None: this one counts alone.
         """
-        self._server, self._limits = server, limits
+        self._server, self._limits, self._shared = server, limits, shared
 
     @classmethod
-    def of(cls, model: ModelSettings) -> "RateLimit | None":
+    def of(cls, model: ModelSettings, shared: RedisUrl | None = None) -> "RateLimit | None":
         """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
@@ -51,7 +65,7 @@ class RateLimit:
             limits.append((RateLimitItemPerMinute(model.requests_per_minute), False))
         if model.tokens_per_minute is not None:
             limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
-        return cls(server, limits)
+        return cls(server, limits, shared)
 
     async def wait(
         self,
@@ -67,58 +81,141 @@ class RateLimit:
             subject: How the notice of the wait names the model.
             emit: Takes that notice, once.
             sleep: Waits so many seconds; what it raises ends the wait.
+
+        Raises:
+            ConfigError: The counts are to be shared, and the extra for that is missing.
         """
         told = False
-        while (wait_s := self._take(tokens)) > 0:
+        while (wait := await self._with_counts(lambda counts: counts.take(tokens), emit)).seconds:
             if not told:
                 told = True
-                reason = "its server has asked to wait" if self._held_s() > 0 else "its rate limit"
-                notice(emit, f"{subject} is asked in about {wait_s:.0f} s: {reason}.", "info")
-            await sleep(max(LEAST_PAUSE_S, min(wait_s, LONGEST_PAUSE_S)))
+                notice(
+                    emit, f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}.", "info"
+                )
+            await sleep(max(LEAST_PAUSE_S, min(wait.seconds, LONGEST_PAUSE_S)))
 
-    def hold(self, seconds: float) -> None:
+    async def hold(self, seconds: float) -> None:
         """Let no request be sent for so long: the server has asked for it."""
-        with _lock:
-            until = time.monotonic() + seconds
-            _held_until[self._server] = max(until, _held_until.get(self._server, 0))
+        await self._with_counts(lambda counts: counts.hold(seconds))
 
-    def count(self, reply: AIMessage, expected_tokens: int) -> None:
+    async def count(self, reply: AIMessage, expected_tokens: int) -> None:
         """Count what a reply took more than was expected."""
         used = reply.usage_metadata["total_tokens"] if reply.usage_metadata else 0
         excess = used - expected_tokens
-        for item, counts_tokens in self._limits:
-            if counts_tokens and excess > 0:
-                left = _limiter().get_window_stats(item, self._server).remaining
-                _limiter().hit(item, self._server, cost=min(excess, left))
+        if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
+            await self._with_counts(lambda counts: counts.add_tokens(excess))
 
-    def _take(self, tokens: int) -> float:
-        """Count a request and return 0, or return how many seconds to wait for that."""
+    async def _with_counts(self, do: "Callable[[_Counts], T]", emit: Emit | None = None) -> T:
+        """Do something with the shared counts; with those of the process if they are out of reach."""
+        alone = partial(do, _Counts(_own_storage(), self._server, self._limits))
+        shared = self._shared
+        if shared is None or time.monotonic() < _asked_again_at.get(shared, -math.inf):
+            return alone()
+        from limits.errors import StorageError
+
+        try:
+            storage = await asyncio.to_thread(_redis_storage, shared)
+            return await asyncio.to_thread(do, _Counts(storage, self._server, self._limits))
+        except StorageError as error:
+            _asked_again_at[shared] = time.monotonic() + REDIS_PAUSE_S
+            if emit is not None:
+                why = type(error.storage_error).__name__
+                notice(
+                    emit,
+                    f"The rate limit cannot be shared: {shared} ({why}). Until it is reached, "
+                    "each process counts alone. Check that Redis runs there.",
+                )
+            return alone()
+
+
+class _Wait:
+    """How long to wait, and why; 0 seconds where a request may be sent."""
+
+    def __init__(self, seconds: float = 0.0, why: str = "") -> None:
+        self.seconds, self.why = seconds, why
+
+
+class _Counts:
+    """What was sent to one server, in the memory of this process or in Redis. Methods block."""
+
+    def __init__(
+        self,
+        storage: "MemoryStorage | RedisStorage",
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+    ) -> None:
+        from limits.strategies import SlidingWindowCounterRateLimiter
+
+        self._storage, self._server, self._limits = storage, server, limits
+        self._limiter = SlidingWindowCounterRateLimiter(storage)
+        self._held = f"openmanus held {server}"
+
+    def take(self, tokens: int) -> _Wait:
+        """Count a request, or return how long to wait for that."""
         with _lock:
             if (held_s := self._held_s()) > 0:
-                return held_s
+                return _Wait(held_s, "its server has asked to wait")
             costs = [
                 (item, min(tokens, item.amount) if counts_tokens else 1)
                 for item, counts_tokens in self._limits
             ]
             full = [
-                item for item, cost in costs if not _limiter().test(item, self._server, cost=cost)
+                item
+                for item, cost in costs
+                if not self._limiter.test(item, self._server, cost=cost)
             ]
-            for item, cost in () if full else costs:
-                _limiter().hit(item, self._server, cost=cost)
-            return max((self._reset_s(item) for item in full), default=0.0)
+            # Another process may have been faster since the test.
+            full = full or [
+                item for item, cost in costs if not self._limiter.hit(item, self._server, cost=cost)
+            ]
+            return _Wait(max(map(self._reset_s, full), default=0.0), "its rate limit")
+
+    def hold(self, seconds: float) -> None:
+        """Let no request be taken for so long, unless it is longer already."""
+        with _lock:
+            if seconds > self._held_s():
+                self._storage.clear(self._held)
+                self._storage.incr(self._held, math.ceil(seconds))
+
+    def add_tokens(self, tokens: int) -> None:
+        """Count tokens beyond those that were taken."""
+        for item, counts_tokens in self._limits:
+            if counts_tokens:
+                left = self._limiter.get_window_stats(item, self._server).remaining
+                self._limiter.hit(item, self._server, cost=min(tokens, left))
 
     def _held_s(self) -> float:
-        return max(0.0, _held_until.get(self._server, -math.inf) - time.monotonic())
+        if not self._storage.get(self._held):
+            return 0.0
+        return max(LEAST_PAUSE_S, self._storage.get_expiry(self._held) - time.time())
 
     def _reset_s(self, item: "RateLimitItem") -> float:
         """Return after how many seconds some room is free again; never 0."""
-        reset_at = _limiter().get_window_stats(item, self._server).reset_time
+        reset_at = self._limiter.get_window_stats(item, self._server).reset_time
         return max(LEAST_PAUSE_S, reset_at - time.time())
 
 
 @cache
-def _limiter() -> "SlidingWindowCounterRateLimiter":
+def _own_storage() -> "MemoryStorage":
     from limits.storage import MemoryStorage
-    from limits.strategies import SlidingWindowCounterRateLimiter
 
-    return SlidingWindowCounterRateLimiter(MemoryStorage())
+    return MemoryStorage()
+
+
+@cache
+def _redis_storage(url: RedisUrl) -> "RedisStorage":
+    from limits.errors import ConfigurationError
+    from limits.storage import RedisStorage
+
+    try:
+        return RedisStorage(
+            url.secret.get_secret_value(),
+            wrap_exceptions=True,
+            socket_timeout=REDIS_TIMEOUT_S,
+            socket_connect_timeout=REDIS_TIMEOUT_S,
+        )
+    except ConfigurationError as error:
+        raise ConfigError(
+            "[storage] rate_limit_url needs the extra `redis`. Install it with: pip install "
+            '"openmanus-graph[redis]"'
+        ) from error

@@ -1,4 +1,4 @@
-"""Requests and tokens per minute, by all agents of the process together."""
+"""Requests and tokens per minute, by all agents of the process, or of many, together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,11 +8,14 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import rate_limits
 from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
 from openmanus_graph.model_calls.sending import ProviderRequest, Sender
 from openmanus_graph.runtime.limits import RunStopping
 from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.redis_url import RedisUrl
+from tests.support.aegra import redis
 from tests.support.graphs import run_graph, scripted
 from tests.unit.test_models_failures import status_error
 
@@ -27,8 +30,7 @@ def fresh_limits() -> Iterator[None]:
 
 def minute_passes() -> None:
     """Forget what was counted, as the passing of time does."""
-    rate_limits._limiter.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    rate_limits._held_until.clear()  # pyright: ignore[reportPrivateUsage]
+    rate_limits._own_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 class Waits:
@@ -94,7 +96,7 @@ async def test_tokens_count_too_and_what_a_reply_took_more_is_added() -> None:
     assert limit is not None
     await take(waits, 10, tokens_per_minute=100)
     usage: Any = {"input_tokens": 80, "output_tokens": 15, "total_tokens": 95}
-    limit.count(AIMessage("", usage_metadata=usage), 10)
+    await limit.count(AIMessage("", usage_metadata=usage), 10)
     await take(waits, 5, tokens_per_minute=100)
     assert len(waits.pauses) == 1
     await take(waits, 5, tokens_per_minute=100)
@@ -189,4 +191,56 @@ async def run_with(graph: Any, file: str, context: dict[str, Any]) -> dict[str, 
 async def test_plain_runs_know_no_limit() -> None:
     ran = await run_graph(build_manus_graph(), "done")
     assert ran.values["answer"] == "done"
-    assert rate_limits._limiter.cache_info().currsize == 0  # pyright: ignore[reportPrivateUsage]
+    assert rate_limits._own_storage.cache_info().currsize == 0  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with redis(tmp_path_factory.mktemp("redis")) as address:
+        yield address.replace("unix://", "redis+unix://")
+
+
+def process_alike(url: str) -> RateLimit:
+    """Return a limit as another process has it: with a connection of its own."""
+    rate_limits._redis_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    rate_limits._asked_again_at.clear()  # pyright: ignore[reportPrivateUsage]
+    model = ModelSettings("openai:m", base_url="http://a.test", requests_per_minute=2)
+    limit = RateLimit.of(model, RedisUrl.parse(url))
+    assert limit is not None
+    return limit
+
+
+async def test_processes_share_limits_and_what_a_server_asks_through_redis(redis_url: str) -> None:
+    waits = Waits()
+
+    async def stop(seconds: float) -> None:
+        raise RunStopping
+
+    for _ in range(2):
+        await process_alike(redis_url).wait(1, "m", waits.emit, stop)
+    with pytest.raises(RunStopping):
+        await process_alike(redis_url).wait(1, "m", waits.emit, stop)
+    assert waits.notices[0].endswith("s: its rate limit.")
+    await process_alike(redis_url).hold(40)
+    await process_alike(redis_url).hold(3)
+    with pytest.raises(RunStopping):
+        await process_alike(redis_url).wait(1, "m", waits.emit, stop)
+    assert waits.notices[1].endswith("s: its server has asked to wait.")
+
+
+async def test_without_redis_each_process_counts_alone_and_says_so_without_the_password() -> None:
+    waits = Waits()
+    limit = process_alike("redis://me:hunter22@127.0.0.1:9/0")
+    for _ in range(3):
+        await limit.wait(1, "m", waits.emit, waits.pause)
+    assert len(waits.pauses) == 1
+    assert waits.notices[0].startswith("The rate limit cannot be shared: redis://127.0.0.1:9/0 (")
+    assert "hunter22" not in str(waits.notices)
+    assert len([text for text in waits.notices if "shared" in text]) == 1
+
+
+@pytest.mark.parametrize("url", ["http://a.test", "redis://", "hunter22", "redis+unix://"])
+def test_what_is_no_address_of_redis_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match="no address of Redis") as raised:
+        RedisUrl.parse(url)
+    assert "hunter22" not in str(raised.value)
