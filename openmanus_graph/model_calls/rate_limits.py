@@ -106,7 +106,7 @@ class RateLimit:
             await self._with_counts(lambda counts: counts.add_tokens(excess))
 
     async def _with_counts(self, do: "Callable[[_Counts], T]", emit: Emit | None = None) -> T:
-        """Do something with the shared counts; with those of the process if they are out of reach."""
+        """Do something with the shared counts, or the process's own if Redis is out of reach."""
         alone = partial(do, _Counts(_own_storage(), self._server, self._limits))
         shared = self._shared
         if shared is None or time.monotonic() < _asked_again_at.get(shared, -math.inf):
