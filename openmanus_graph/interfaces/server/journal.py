@@ -70,6 +70,8 @@ class Journal:
         self._threads: dict[str, _ThreadEvents] = {}
         self._lock = threading.Lock()
         self._database_thread = Worker("journal")
+        self._saves = asyncio.Lock()
+        """One at a time: what a failed one gives up must not be on its way in another."""
         self._writing: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
         self._closing = asyncio.Event()
@@ -167,6 +169,10 @@ class Journal:
 
         They then stay in memory, and saving is retried until it works or there are too many.
         """
+        async with self._saves:
+            return await self._save()
+
+    async def _save(self) -> bool:
         with self._lock:
             unsaved = {
                 thread: [event for event in buffer.events if event.unsaved]
