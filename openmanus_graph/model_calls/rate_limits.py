@@ -2,11 +2,11 @@
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import AIMessage
 
@@ -18,17 +18,17 @@ from openmanus_graph.state.redis_url import RedisUrl
 if TYPE_CHECKING:
     from limits import RateLimitItem
     from limits.storage import MemoryStorage, RedisStorage
+    from limits.strategies import RateLimiter
 
 T = TypeVar("T")
 
 LONGEST_PAUSE_S = 5.0
 """After it the limit is asked again: others have moved on meanwhile."""
 LEAST_PAUSE_S = 0.05
-REDIS_TIMEOUT_S = 3
+REDIS_TIMEOUT_S = 2
 REDIS_PAUSE_S = 30
 """For so long a Redis that could not be reached is not asked again."""
 
-_lock = threading.Lock()
 _asked_again_at: dict[RedisUrl, float] = {}
 """When a Redis that could not be reached is asked again, on the monotonic clock."""
 
@@ -40,6 +40,7 @@ class RateLimit:
         self,
         server: str,
         limits: "Sequence[tuple[RateLimitItem, bool]]",
+        emit: Emit,
         shared: RedisUrl | None = None,
     ) -> None:
         """Make a limit.
@@ -47,12 +48,15 @@ class RateLimit:
         Args:
             server: Whose requests count together.
             limits: Each with whether it counts tokens; else it counts requests.
+            emit: Takes notices.
             shared: Where many processes count together; None: this one counts alone.
         """
-        self._server, self._limits, self._shared = server, limits, shared
+        self._server, self._limits, self._emit, self._shared = server, limits, emit, shared
 
     @classmethod
-    def of(cls, model: ModelSettings, shared: RedisUrl | None = None) -> "RateLimit | None":
+    def of(
+        cls, model: ModelSettings, emit: Emit, shared: RedisUrl | None = None
+    ) -> "RateLimit | None":
         """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
@@ -65,33 +69,28 @@ class RateLimit:
             limits.append((RateLimitItemPerMinute(model.requests_per_minute), False))
         if model.tokens_per_minute is not None:
             limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
-        return cls(server, limits, shared)
+        return cls(server, limits, emit, shared)
 
     async def wait(
-        self,
-        tokens: int,
-        subject: str,
-        emit: Emit,
-        sleep: Callable[[float], Awaitable[object]],
+        self, tokens: int, subject: str, sleep: Callable[[float], Awaitable[object]]
     ) -> None:
         """Wait until a request may be sent, and count it.
 
         Args:
             tokens: That it will take, with its reply.
             subject: How the notice of the wait names the model.
-            emit: Takes that notice, once.
             sleep: Waits so many seconds; what it raises ends the wait.
 
         Raises:
-            ConfigError: The counts are to be shared, and the extra for that is missing.
+            ConfigError: The counts are to be shared, and Redis's client is missing or refuses
+                the address.
         """
         told = False
-        while (wait := await self._with_counts(lambda counts: counts.take(tokens), emit)).seconds:
+        while (wait := await self._with_counts(lambda counts: counts.take(tokens))).seconds:
             if not told:
                 told = True
-                notice(
-                    emit, f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}.", "info"
-                )
+                text = f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}."
+                notice(self._emit, text, "info")
             await sleep(max(LEAST_PAUSE_S, min(wait.seconds, LONGEST_PAUSE_S)))
 
     async def hold(self, seconds: float) -> None:
@@ -105,34 +104,39 @@ class RateLimit:
         if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
             await self._with_counts(lambda counts: counts.add_tokens(excess))
 
-    async def _with_counts(self, do: "Callable[[_Counts], T]", emit: Emit | None = None) -> T:
+    async def _with_counts(self, do: "Callable[[_Counts], T]") -> T:
         """Do something with the shared counts, or the process's own if Redis is out of reach."""
-        alone = partial(do, _Counts(_own_storage(), self._server, self._limits))
         shared = self._shared
-        if shared is None or time.monotonic() < _asked_again_at.get(shared, -math.inf):
-            return alone()
-        from limits.errors import StorageError
+        if shared is not None and time.monotonic() >= _asked_again_at.get(shared, -math.inf):
+            from limits.errors import StorageError
 
-        try:
-            storage = await asyncio.to_thread(_redis_storage, shared)
-            return await asyncio.to_thread(do, _Counts(storage, self._server, self._limits))
-        except StorageError as error:
-            _asked_again_at[shared] = time.monotonic() + REDIS_PAUSE_S
-            if emit is not None:
-                why = type(error.storage_error).__name__
-                notice(
-                    emit,
-                    f"The rate limit cannot be shared: {shared} ({why}). Until it is reached, "
-                    "each process counts alone. Check that Redis runs there.",
-                )
-            return alone()
+            try:
+                storage = await asyncio.to_thread(_redis_storage, shared)
+                return await asyncio.to_thread(do, _Counts(storage, self._server, self._limits))
+            except StorageError as error:
+                self._count_alone(shared, type(error.storage_error).__name__)
+        return do(_Counts(_own_storage(), self._server, self._limits))
+
+    def _count_alone(self, shared: RedisUrl, why: str) -> None:
+        """Leave Redis alone for a while, and say so once for all agents of the process."""
+        now = time.monotonic()
+        if now >= _asked_again_at.get(shared, -math.inf):
+            _asked_again_at[shared] = now + REDIS_PAUSE_S
+            notice(
+                self._emit,
+                f"The rate limit cannot be shared: {shared} ({why}). Each process counts alone "
+                f"until it is reached; it is tried every {REDIS_PAUSE_S} s. Check the address in "
+                "[storage] rate_limit_url, and that Redis runs there.",
+                "error",
+            )
 
 
+@dataclass(frozen=True)
 class _Wait:
     """How long to wait, and why; 0 seconds where a request may be sent."""
 
-    def __init__(self, seconds: float = 0.0, why: str = "") -> None:
-        self.seconds, self.why = seconds, why
+    seconds: float = 0.0
+    why: str = ""
 
 
 class _Counts:
@@ -144,54 +148,52 @@ class _Counts:
         server: str,
         limits: "Sequence[tuple[RateLimitItem, bool]]",
     ) -> None:
-        from limits.strategies import SlidingWindowCounterRateLimiter
+        from limits.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
 
-        self._storage, self._server, self._limits = storage, server, limits
-        self._limiter = SlidingWindowCounterRateLimiter(storage)
+        # Each request is remembered by itself, which of tokens would be too many.
+        requests = MovingWindowRateLimiter(storage)
+        tokens = SlidingWindowCounterRateLimiter(storage)
+        self._limits = [
+            (tokens if of_tokens else requests, item, of_tokens) for item, of_tokens in limits
+        ]
+        self._storage, self._server = storage, server
         self._held = f"openmanus held {server}"
 
     def take(self, tokens: int) -> _Wait:
         """Count a request, or return how long to wait for that."""
-        with _lock:
-            if (held_s := self._held_s()) > 0:
-                return _Wait(held_s, "its server has asked to wait")
-            costs = [
-                (item, min(tokens, item.amount) if counts_tokens else 1)
-                for item, counts_tokens in self._limits
-            ]
-            full = [
-                item
-                for item, cost in costs
-                if not self._limiter.test(item, self._server, cost=cost)
-            ]
-            # Another process may have been faster since the test.
-            full = full or [
-                item for item, cost in costs if not self._limiter.hit(item, self._server, cost=cost)
-            ]
-            return _Wait(max(map(self._reset_s, full), default=0.0), "its rate limit")
+        if (held_s := self._held_s()) > 0:
+            return _Wait(held_s, "its server has asked to wait")
+        costs = [
+            (limiter, item, min(tokens, item.amount) if counts_tokens else 1)
+            for limiter, item, counts_tokens in self._limits
+        ]
+        full = [one for one in costs if not one[0].test(one[1], self._server, cost=one[2])]
+        # Another agent may have been faster since the test.
+        full = full or [one for one in costs if not one[0].hit(one[1], self._server, cost=one[2])]
+        waits = [self._reset_s(limiter, item) for limiter, item, _ in full]
+        return _Wait(max(waits, default=0.0), "its rate limit")
 
     def hold(self, seconds: float) -> None:
         """Let no request be taken for so long, unless it is longer already."""
-        with _lock:
-            if seconds > self._held_s():
-                self._storage.clear(self._held)
-                self._storage.incr(self._held, math.ceil(seconds))
+        if seconds > self._held_s():
+            self._storage.clear(self._held)
+            self._storage.incr(self._held, math.ceil(seconds))
 
     def add_tokens(self, tokens: int) -> None:
         """Count tokens beyond those that were taken."""
-        for item, counts_tokens in self._limits:
+        for limiter, item, counts_tokens in self._limits:
             if counts_tokens:
-                left = self._limiter.get_window_stats(item, self._server).remaining
-                self._limiter.hit(item, self._server, cost=min(tokens, left))
+                left = limiter.get_window_stats(item, self._server).remaining
+                limiter.hit(item, self._server, cost=min(tokens, left))
 
     def _held_s(self) -> float:
         if not self._storage.get(self._held):
             return 0.0
         return max(LEAST_PAUSE_S, self._storage.get_expiry(self._held) - time.time())
 
-    def _reset_s(self, item: "RateLimitItem") -> float:
+    def _reset_s(self, limiter: "RateLimiter", item: "RateLimitItem") -> float:
         """Return after how many seconds some room is free again; never 0."""
-        reset_at = self._limiter.get_window_stats(item, self._server).reset_time
+        reset_at = limiter.get_window_stats(item, self._server).reset_time
         return max(LEAST_PAUSE_S, reset_at - time.time())
 
 
@@ -204,18 +206,28 @@ def _own_storage() -> "MemoryStorage":
 
 @cache
 def _redis_storage(url: RedisUrl) -> "RedisStorage":
-    from limits.errors import ConfigurationError
-    from limits.storage import RedisStorage
-
+    """Return a client that has not connected yet. ConfigError as `RateLimit.wait`."""
     try:
-        return RedisStorage(
-            url.secret.get_secret_value(),
-            wrap_exceptions=True,
-            socket_timeout=REDIS_TIMEOUT_S,
-            socket_connect_timeout=REDIS_TIMEOUT_S,
-        )
-    except ConfigurationError as error:
+        from limits.storage import RedisStorage
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
         raise ConfigError(
             "[storage] rate_limit_url needs the extra `redis`. Install it with: pip install "
             '"openmanus-graph[redis]"'
         ) from error
+    options: dict[str, Any] = {  # limits passes them on, and declares fewer types than Redis takes
+        "socket_timeout": REDIS_TIMEOUT_S,
+        "socket_connect_timeout": REDIS_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 1),
+    }
+    try:
+        storage = RedisStorage(url.secret.get_secret_value(), wrap_exceptions=True, **options)
+        client: Any = storage.get_connection()  # limits declares a part of Redis's client
+        client.connection_pool.make_connection()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"[storage] rate_limit_url, {url}, has an option that Redis's client does not take. "
+            "Leave away what stands after the question mark."
+        ) from error
+    return storage

@@ -82,11 +82,11 @@ class Sender:
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         chosen, subject = request.chosen, model_name(request.chosen)
-        rate_limit = RateLimit.of(chosen, self.rate_limits_in)
+        rate_limit = RateLimit.of(chosen, self.emit, self.rate_limits_in)
 
         async def attempt() -> AIMessage:
             if rate_limit is not None:
-                await rate_limit.wait(self.expected_tokens, subject, self.emit, self.sleep)
+                await rate_limit.wait(self.expected_tokens, subject, self.sleep)
             if self.attempts:  # voids the tokens of the one before
                 self.emit({"type": "think_start", "step": self.step})
             self.attempts += 1
