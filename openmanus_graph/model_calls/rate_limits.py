@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from limits.storage import MemoryStorage, RedisStorage
     from limits.strategies import RateLimiter
 
-T = TypeVar("T")
-
+MINUTE_S = 61
+"""A second longer, as some requests take longer than others to arrive."""
 LONGEST_PAUSE_S = 5.0
 """After it the limit is asked again: others have moved on meanwhile."""
 LEAST_PAUSE_S = 0.05
@@ -60,13 +60,13 @@ class RateLimit:
         """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
-        from limits import RateLimitItemPerMinute
+        from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
 
         name = model.model if isinstance(model.model, str) else type(model.model).__name__
         server = f"{name.partition(':')[0]} {model.base_url or ''}"
         limits: list[tuple[RateLimitItem, bool]] = []
         if model.requests_per_minute is not None:
-            limits.append((RateLimitItemPerMinute(model.requests_per_minute), False))
+            limits.append((RateLimitItemPerSecond(model.requests_per_minute, MINUTE_S), False))
         if model.tokens_per_minute is not None:
             limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
         return cls(server, limits, emit, shared)
@@ -86,7 +86,7 @@ class RateLimit:
                 the address.
         """
         told = False
-        while (wait := await self._with_counts(lambda counts: counts.take(tokens))).seconds:
+        while wait := await self._with_counts(lambda counts: counts.take(tokens)):
             if not told:
                 told = True
                 text = f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}."
@@ -104,18 +104,22 @@ class RateLimit:
         if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
             await self._with_counts(lambda counts: counts.add_tokens(excess))
 
-    async def _with_counts(self, do: "Callable[[_Counts], T]") -> T:
-        """Do something with the shared counts, or the process's own if Redis is out of reach."""
-        shared = self._shared
+    async def _with_counts(self, count: "Callable[[_Counts], _Wait | None]") -> "_Wait | None":
+        """Count in Redis, or for this process alone if it is out of reach."""
+        shared, own = self._shared, _Counts(_own_storage(), self._server, self._limits)
         if shared is not None and time.monotonic() >= _asked_again_at.get(shared, -math.inf):
             from limits.errors import StorageError
 
             try:
                 storage = await asyncio.to_thread(_redis_storage, shared)
-                return await asyncio.to_thread(do, _Counts(storage, self._server, self._limits))
+                counts = _Counts(storage, self._server, self._limits)
+                if (wait := await asyncio.to_thread(count, counts)) is not None:
+                    return wait
+                count(own)  # which goes on from there when Redis goes away
+                return None
             except StorageError as error:
                 self._count_alone(shared, type(error.storage_error).__name__)
-        return do(_Counts(_own_storage(), self._server, self._limits))
+        return count(own)
 
     def _count_alone(self, shared: RedisUrl, why: str) -> None:
         """Leave Redis alone for a while, and say so once for all agents of the process."""
@@ -133,10 +137,10 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class _Wait:
-    """How long to wait, and why; 0 seconds where a request may be sent."""
+    """How long to wait, and why."""
 
-    seconds: float = 0.0
-    why: str = ""
+    seconds: float
+    why: str
 
 
 class _Counts:
@@ -159,8 +163,8 @@ class _Counts:
         self._storage, self._server = storage, server
         self._held = f"openmanus held {server}"
 
-    def take(self, tokens: int) -> _Wait:
-        """Count a request, or return how long to wait for that."""
+    def take(self, tokens: int) -> _Wait | None:
+        """Count a request and return None, or return how long to wait for that."""
         if (held_s := self._held_s()) > 0:
             return _Wait(held_s, "its server has asked to wait")
         costs = [
@@ -171,7 +175,7 @@ class _Counts:
         # Another agent may have been faster since the test.
         full = full or [one for one in costs if not one[0].hit(one[1], self._server, cost=one[2])]
         waits = [self._reset_s(limiter, item) for limiter, item, _ in full]
-        return _Wait(max(waits, default=0.0), "its rate limit")
+        return _Wait(max(waits), "its rate limit") if waits else None
 
     def hold(self, seconds: float) -> None:
         """Let no request be taken for so long, unless it is longer already."""
