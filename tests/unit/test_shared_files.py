@@ -241,7 +241,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = machines
-    monkeypatch.setattr(shared_files, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(shared_files, "FIRST_PROGRESS_S", 0.01)
     noticed, texts = threading.Event(), list[str]()
     reads, writes = RemoteObjects.read, RemoteObjects._write  # pyright: ignore[reportPrivateUsage]
 

@@ -46,8 +46,8 @@ _STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
 """What of the private folder stays on its machine: installed packages, logins, and our notes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
-PROGRESS_S = 15.0
-"""How often the person is told how far a long transfer is."""
+FIRST_PROGRESS_S, LONGEST_PAUSE_S = 5.0, 60.0
+"""When it is shown how far a long transfer is; after it each pause is twice the one before."""
 _taken_up: dict[str, "ThreadFiles"] = {}
 """The files of the threads that this process works on."""
 
@@ -98,9 +98,10 @@ async def _progress_shown(files: "ThreadFiles", emit: Emit) -> AsyncGenerator[No
     """Emit notices of how far a transfer is, if it takes long."""
 
     async def show() -> None:
-        shown = ""
+        shown, pause_s = "", FIRST_PROGRESS_S
         while True:
-            await asyncio.sleep(PROGRESS_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if (text := files.progress()) != shown:
                 shown = text
                 notice(emit, text, "info")
