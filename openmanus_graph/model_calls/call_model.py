@@ -203,7 +203,13 @@ class _Requests:
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
         record = partial(recorded, session=session, call=call)
         self._sender = Sender(
-            session.key, call.step, emit, call.sleep, record, has_alternative=has_alternative
+            session.key,
+            call.step,
+            emit,
+            call.sleep,
+            record,
+            session.settings.storage.rate_limit_url,
+            has_alternative=has_alternative,
         )
         self.spent = no_usage()
 

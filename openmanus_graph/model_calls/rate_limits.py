@@ -1,124 +1,237 @@
-"""Requests and tokens per minute, by all agents of the process together."""
+"""Requests and tokens per minute, by all agents of the process, or of many, together."""
 
+import asyncio
 import math
-import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.redis_url import RedisUrl
 
 if TYPE_CHECKING:
     from limits import RateLimitItem
-    from limits.strategies import SlidingWindowCounterRateLimiter
+    from limits.storage import MemoryStorage, RedisStorage
+    from limits.strategies import RateLimiter
 
+MINUTE_S = 61
+"""A second longer, as some requests take longer than others to arrive."""
 LONGEST_PAUSE_S = 5.0
 """After it the limit is asked again: others have moved on meanwhile."""
 LEAST_PAUSE_S = 0.05
+REDIS_TIMEOUT_S = 2
+REDIS_PAUSE_S = 30
+"""For so long a Redis that could not be reached is not asked again."""
 
-_held_until: dict[str, float] = {}
-"""Until when no request is sent, on the monotonic clock: a server has asked to wait."""
-_lock = threading.Lock()
+_asked_again_at: dict[RedisUrl, float] = {}
+"""When a Redis that could not be reached is asked again, on the monotonic clock."""
 
 
 class RateLimit:
     """The limit that one model's requests share with others at the same server."""
 
-    def __init__(self, server: str, limits: "list[tuple[RateLimitItem, bool]]") -> None:
+    def __init__(
+        self,
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+        emit: Emit,
+        shared: RedisUrl | None = None,
+    ) -> None:
         """Make a limit.
 
         Args:
             server: Whose requests count together.
             limits: Each with whether it counts tokens; else it counts requests.
+            emit: Takes notices.
+            shared: Where many processes count together; None: this one counts alone.
         """
-        self._server, self._limits = server, limits
+        self._server, self._limits, self._emit, self._shared = server, limits, emit, shared
 
     @classmethod
-    def of(cls, model: ModelSettings) -> "RateLimit | None":
+    def of(
+        cls, model: ModelSettings, emit: Emit, shared: RedisUrl | None = None
+    ) -> "RateLimit | None":
         """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
-        from limits import RateLimitItemPerMinute
+        from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
 
         name = model.model if isinstance(model.model, str) else type(model.model).__name__
         server = f"{name.partition(':')[0]} {model.base_url or ''}"
         limits: list[tuple[RateLimitItem, bool]] = []
         if model.requests_per_minute is not None:
-            limits.append((RateLimitItemPerMinute(model.requests_per_minute), False))
+            limits.append((RateLimitItemPerSecond(model.requests_per_minute, MINUTE_S), False))
         if model.tokens_per_minute is not None:
             limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
-        return cls(server, limits)
+        return cls(server, limits, emit, shared)
 
     async def wait(
-        self,
-        tokens: int,
-        subject: str,
-        emit: Emit,
-        sleep: Callable[[float], Awaitable[object]],
+        self, tokens: int, subject: str, sleep: Callable[[float], Awaitable[object]]
     ) -> None:
         """Wait until a request may be sent, and count it.
 
         Args:
             tokens: That it will take, with its reply.
             subject: How the notice of the wait names the model.
-            emit: Takes that notice, once.
             sleep: Waits so many seconds; what it raises ends the wait.
+
+        Raises:
+            ConfigError: The counts are to be shared, and Redis's client is missing or refuses
+                the address.
         """
         told = False
-        while (wait_s := self._take(tokens)) > 0:
+        while wait := await self._with_counts(lambda counts: counts.take(tokens)):
             if not told:
                 told = True
-                reason = "its server has asked to wait" if self._held_s() > 0 else "its rate limit"
-                notice(emit, f"{subject} is asked in about {wait_s:.0f} s: {reason}.", "info")
-            await sleep(max(LEAST_PAUSE_S, min(wait_s, LONGEST_PAUSE_S)))
+                text = f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}."
+                notice(self._emit, text, "info")
+            await sleep(max(LEAST_PAUSE_S, min(wait.seconds, LONGEST_PAUSE_S)))
 
-    def hold(self, seconds: float) -> None:
+    async def hold(self, seconds: float) -> None:
         """Let no request be sent for so long: the server has asked for it."""
-        with _lock:
-            until = time.monotonic() + seconds
-            _held_until[self._server] = max(until, _held_until.get(self._server, 0))
+        await self._with_counts(lambda counts: counts.hold(seconds))
 
-    def count(self, reply: AIMessage, expected_tokens: int) -> None:
+    async def count(self, reply: AIMessage, expected_tokens: int) -> None:
         """Count what a reply took more than was expected."""
         used = reply.usage_metadata["total_tokens"] if reply.usage_metadata else 0
         excess = used - expected_tokens
-        for item, counts_tokens in self._limits:
-            if counts_tokens and excess > 0:
-                left = _limiter().get_window_stats(item, self._server).remaining
-                _limiter().hit(item, self._server, cost=min(excess, left))
+        if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
+            await self._with_counts(lambda counts: counts.add_tokens(excess))
 
-    def _take(self, tokens: int) -> float:
-        """Count a request and return 0, or return how many seconds to wait for that."""
-        with _lock:
-            if (held_s := self._held_s()) > 0:
-                return held_s
-            costs = [
-                (item, min(tokens, item.amount) if counts_tokens else 1)
-                for item, counts_tokens in self._limits
-            ]
-            full = [
-                item for item, cost in costs if not _limiter().test(item, self._server, cost=cost)
-            ]
-            for item, cost in () if full else costs:
-                _limiter().hit(item, self._server, cost=cost)
-            return max((self._reset_s(item) for item in full), default=0.0)
+    async def _with_counts(self, count: "Callable[[_Counts], _Wait | None]") -> "_Wait | None":
+        """Count in Redis, or for this process alone if it is out of reach."""
+        shared, own = self._shared, _Counts(_own_storage(), self._server, self._limits)
+        if shared is not None and time.monotonic() >= _asked_again_at.get(shared, -math.inf):
+            from limits.errors import StorageError
+
+            try:
+                storage = await asyncio.to_thread(_redis_storage, shared)
+                counts = _Counts(storage, self._server, self._limits)
+                if (wait := await asyncio.to_thread(count, counts)) is not None:
+                    return wait
+                count(own)  # which goes on from there when Redis goes away
+                return None
+            except StorageError as error:
+                self._count_alone(shared, type(error.storage_error).__name__)
+        return count(own)
+
+    def _count_alone(self, shared: RedisUrl, why: str) -> None:
+        """Leave Redis alone for a while, and say so once for all agents of the process."""
+        now = time.monotonic()
+        if now >= _asked_again_at.get(shared, -math.inf):
+            _asked_again_at[shared] = now + REDIS_PAUSE_S
+            notice(
+                self._emit,
+                f"The rate limit cannot be shared: {shared} ({why}). Each process counts alone "
+                f"until it is reached; it is tried every {REDIS_PAUSE_S} s. Check the address in "
+                "[storage] rate_limit_url, and that Redis runs there.",
+                "error",
+            )
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """How long to wait, and why."""
+
+    seconds: float
+    why: str
+
+
+class _Counts:
+    """What was sent to one server, in the memory of this process or in Redis. Methods block."""
+
+    def __init__(
+        self,
+        storage: "MemoryStorage | RedisStorage",
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+    ) -> None:
+        from limits.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
+
+        # Each request is remembered by itself, which of tokens would be too many.
+        requests = MovingWindowRateLimiter(storage)
+        tokens = SlidingWindowCounterRateLimiter(storage)
+        self._limits = [
+            (tokens if of_tokens else requests, item, of_tokens) for item, of_tokens in limits
+        ]
+        self._storage, self._server = storage, server
+        self._held = f"openmanus held {server}"
+
+    def take(self, tokens: int) -> _Wait | None:
+        """Count a request and return None, or return how long to wait for that."""
+        if (held_s := self._held_s()) > 0:
+            return _Wait(held_s, "its server has asked to wait")
+        costs = [
+            (limiter, item, min(tokens, item.amount) if counts_tokens else 1)
+            for limiter, item, counts_tokens in self._limits
+        ]
+        full = [one for one in costs if not one[0].test(one[1], self._server, cost=one[2])]
+        # Another agent may have been faster since the test.
+        full = full or [one for one in costs if not one[0].hit(one[1], self._server, cost=one[2])]
+        waits = [self._reset_s(limiter, item) for limiter, item, _ in full]
+        return _Wait(max(waits), "its rate limit") if waits else None
+
+    def hold(self, seconds: float) -> None:
+        """Let no request be taken for so long, unless it is longer already."""
+        if seconds > self._held_s():
+            self._storage.clear(self._held)
+            self._storage.incr(self._held, math.ceil(seconds))
+
+    def add_tokens(self, tokens: int) -> None:
+        """Count tokens beyond those that were taken."""
+        for limiter, item, counts_tokens in self._limits:
+            if counts_tokens:
+                left = limiter.get_window_stats(item, self._server).remaining
+                limiter.hit(item, self._server, cost=min(tokens, left))
 
     def _held_s(self) -> float:
-        return max(0.0, _held_until.get(self._server, -math.inf) - time.monotonic())
+        if not self._storage.get(self._held):
+            return 0.0
+        return max(LEAST_PAUSE_S, self._storage.get_expiry(self._held) - time.time())
 
-    def _reset_s(self, item: "RateLimitItem") -> float:
+    def _reset_s(self, limiter: "RateLimiter", item: "RateLimitItem") -> float:
         """Return after how many seconds some room is free again; never 0."""
-        reset_at = _limiter().get_window_stats(item, self._server).reset_time
+        reset_at = limiter.get_window_stats(item, self._server).reset_time
         return max(LEAST_PAUSE_S, reset_at - time.time())
 
 
 @cache
-def _limiter() -> "SlidingWindowCounterRateLimiter":
+def _own_storage() -> "MemoryStorage":
     from limits.storage import MemoryStorage
-    from limits.strategies import SlidingWindowCounterRateLimiter
 
-    return SlidingWindowCounterRateLimiter(MemoryStorage())
+    return MemoryStorage()
+
+
+@cache
+def _redis_storage(url: RedisUrl) -> "RedisStorage":
+    """Return a client that has not connected yet. ConfigError as `RateLimit.wait`."""
+    try:
+        from limits.storage import RedisStorage
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise ConfigError(
+            "[storage] rate_limit_url needs the extra `redis`. Install it with: pip install "
+            '"openmanus-graph[redis]"'
+        ) from error
+    options: dict[str, Any] = {  # limits passes them on, and declares fewer types than Redis takes
+        "socket_timeout": REDIS_TIMEOUT_S,
+        "socket_connect_timeout": REDIS_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 1),
+    }
+    try:
+        storage = RedisStorage(url.secret.get_secret_value(), wrap_exceptions=True, **options)
+        client: Any = storage.get_connection()  # limits declares a part of Redis's client
+        client.connection_pool.make_connection()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"[storage] rate_limit_url, {url}, has an option that Redis's client does not take. "
+            "Leave away what stands after the question mark."
+        ) from error
+    return storage

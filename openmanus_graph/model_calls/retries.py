@@ -59,7 +59,7 @@ async def with_retries(
     notice: Callable[[str], None],
     subject: str = "The model",
     limits: RetryLimits = USUAL_LIMITS,
-    asked_to_wait: Callable[[float], None] | None = None,
+    asked_to_wait: Callable[[float], Awaitable[None]] | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,
 ) -> T:
@@ -85,7 +85,7 @@ async def with_retries(
             if failure is None:
                 raise
             if asked_to_wait is not None and failure.retry_after_s is not None:
-                asked_to_wait(failure.retry_after_s)
+                await asked_to_wait(failure.retry_after_s)
             retries = limits.max_retries
             if failure.kind != "retry":
                 retries = min(retries, RETRIES.get(failure.kind, 0))

@@ -21,6 +21,7 @@ from openmanus_graph.model_calls.text_protocol import (
 )
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.redis_url import RedisUrl
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Sender:
         [ProviderRequest, Callable[[ProviderRequest], Awaitable[AIMessage]]], Awaitable[AIMessage]
     ]
     """Has a request sent by a function, and keeps the reply on record."""
+    rate_limits_in: RedisUrl | None = None
+    """Where other processes count requests and tokens per minute, too."""
     expected_tokens: int = 0
     """Of a request and its reply, for the rate limit."""
     has_alternative: bool = False
@@ -79,17 +82,17 @@ class Sender:
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         chosen, subject = request.chosen, model_name(request.chosen)
-        rate_limit = RateLimit.of(chosen)
+        rate_limit = RateLimit.of(chosen, self.emit, self.rate_limits_in)
 
         async def attempt() -> AIMessage:
             if rate_limit is not None:
-                await rate_limit.wait(self.expected_tokens, subject, self.emit, self.sleep)
+                await rate_limit.wait(self.expected_tokens, subject, self.sleep)
             if self.attempts:  # voids the tokens of the one before
                 self.emit({"type": "think_start", "step": self.step})
             self.attempts += 1
             reply = await _stream(self._bound(request), request.messages, self.emit)
             if rate_limit is not None:
-                rate_limit.count(reply, self.expected_tokens)
+                await rate_limit.count(reply, self.expected_tokens)
             return reply
 
         return await with_retries(

@@ -9,9 +9,9 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 
-Preparation = Callable[[Session, Sequence[Session]], Awaitable[Sequence[str]]]
-"""Is given the session of a run (`Session.lineage` says where it begins) and those of its workers,
-and returns notices for the person."""
+Preparation = Callable[[Session, Sequence[Session], Emit], Awaitable[Sequence[str]]]
+"""Is given the session of a run (`Session.lineage` says where it begins), those of its workers, and
+what takes events meanwhile; returns notices for the person."""
 _preparations: list[Preparation] = []
 
 
@@ -23,7 +23,7 @@ def prepare_runs_with(prepare: Preparation) -> None:
 async def prepare_run(session: Session, workers: Sequence[Session], emit: Emit) -> None:
     """Call what was registered, and emit its notices."""
     for prepare in _preparations:
-        for text in await prepare(session, workers):
+        for text in await prepare(session, workers, emit):
             notice(emit, text)
 
 

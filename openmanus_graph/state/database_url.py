@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 from pydantic import SecretStr
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.server_url import is_readable
 
 DATABASE = "openmanus.db"
 """The file of a home folder where no database is named."""
@@ -83,20 +84,12 @@ class DatabaseUrl:
 
 def _check_server(text: str) -> None:
     """Raise ConfigError where a part of the password could be taken for something else."""
-    parts = urlsplit(text)
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    ports = [host.rpartition(":")[2] for host in hosts if ":" in host.rpartition("]")[2]]
-    if (
-        text.count("@") > 1
-        or ("@" in text and "@" not in parts.netloc)
-        or parts.fragment
-        or not all(port.isdigit() for port in ports)
-    ):
+    if not is_readable(text):
         raise ConfigError(
             "[storage] database_url cannot be read. Write postgresql://USER:PASSWORD@HOST:5432/"
             "DATABASE, and special characters of the password as %XX: @ is %40, / is %2F, # is %23."
         )
-    if not unquote(parts.path).strip("/"):
+    if not unquote(urlsplit(text).path).strip("/"):
         raise ConfigError(
             "[storage] database_url names no database. Write its name at the end: "
             "postgresql://USER:PASSWORD@HOST:5432/DATABASE."

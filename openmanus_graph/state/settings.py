@@ -17,6 +17,7 @@ from openmanus_graph.state.context import ModelRole, Policy, PolicyRule, Sandbox
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.redis_url import RedisUrl
 from openmanus_graph.state.search_engines import (
     ENGINES,
     GOOGLE_ID_VARIABLE,
@@ -270,6 +271,18 @@ class StorageSettings:
         ),
     ] = None
     """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    rate_limit_url: Annotated[
+        RedisUrl | None,
+        Setting(
+            written=SecretStr | None,
+            env=("OPENMANUS_RATE_LIMIT_URL",),
+            shown="each process counts alone",
+            trust=ALWAYS,
+            parse=RedisUrl.parse,
+        ),
+    ] = None
+    """`redis://USER:PASSWORD@HOST:6379/0` (extra `redis`): where all processes count
+    `requests_per_minute` and `tokens_per_minute` together."""
     lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
     """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
     less than the longest pause of a machine means that workers lose threads."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.terminal import Terminal
 from tests.support.cli import Cli, Process, no_input, until
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
@@ -123,6 +125,28 @@ def test_a_batch_that_is_done_does_nothing_more(cli: Cli, model: OpenAIServer) -
     before, asked = (cli.cwd / OUT).read_bytes(), len(model.requests)
     assert cli.run(*COMMAND).code == 0
     assert ((cli.cwd / OUT).read_bytes(), len(model.requests)) == (before, asked)
+
+
+def test_a_terminal_shows_one_bar_with_rate_cost_and_time_also_after_ctrl_c(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    write_tasks(cli, *numbered(3))
+    gate = Gate({"1"})
+    play(model, gate)
+    with Terminal(cli, *COMMAND, "--jobs", "1", columns=80) as terminal:
+        until(lambda: gate.waiting == {"1"})
+        terminal.see(" left")
+        bars = [line for line in terminal.screen.splitlines() if "━" in line]
+        assert len(bars) == 1
+        assert re.search(r"━ +1/3 [\d.]+ a minute, \$0, \d+:\d\d:\d\d left$", bars[0].rstrip())
+        terminal.type("\x03")
+        terminal.see("once more stops them at once.")
+        gate.open.set()
+        assert terminal.finish() == 130
+        shown = terminal.screen
+    assert shown.count("━ ") == 1
+    assert "^C" not in shown
+    assert shown.rstrip().endswith("The same command goes on.")
 
 
 def test_a_killed_batch_goes_on_and_does_nothing_twice(cli: Cli, model: OpenAIServer) -> None:

@@ -1,9 +1,11 @@
 """A thread's files go from machine to machine; here a machine is a home folder and a workspace."""
 
 import dataclasses
+import re
 import shutil
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -17,10 +19,15 @@ from openmanus_graph.backends.persistence.rows import (
     StorageError,
 )
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
+from openmanus_graph.backends.snapshots import remote_objects, shared_files, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
-from openmanus_graph.backends.snapshots.shared_files import ThreadFiles, home_id
+from openmanus_graph.backends.snapshots.shared_files import (
+    ThreadFiles,
+    home_id,
+    put_files_back,
+    take_up_files,
+)
 from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import private_folder
@@ -32,6 +39,7 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.workspace_url import WorkspaceUrl
+from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
 
 
@@ -227,6 +235,46 @@ def test_what_vanishes_from_the_store_while_it_is_fetched_is_named(
         patched.setattr(RemoteObjects, "read", vanishing)
         assert any("Not restored: b" in text for text in second.take_up())
     assert second.has() == {"a": "1"}
+
+
+async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
+    machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    monkeypatch.setattr(shared_files, "FIRST_PROGRESS_S", 0.01)
+    noticed, texts = threading.Event(), list[str]()
+    reads, writes = RemoteObjects.read, RemoteObjects._write  # pyright: ignore[reportPrivateUsage]
+
+    def emit(event: dict[str, Any]) -> None:
+        texts.append(event["text"])
+        noticed.set()
+
+    def slow_read(store: RemoteObjects, digest: str) -> bytes:
+        data = reads(store, digest)
+        assert noticed.wait(BACKSTOP_S), "nothing was shown"
+        return data
+
+    def slow_write(store: RemoteObjects, objects: Mapping[str, bytes]) -> None:
+        writes(store, objects)
+        assert noticed.wait(BACKSTOP_S), "nothing was shown"
+
+    sessions = [Session("t", one.settings) for one in machines]
+    for session in sessions:
+        session.checkpointed = True
+    first.write(large="x" * (3 << 20))
+    monkeypatch.setattr(RemoteObjects, "_write", slow_write)
+    await take_up_files(sessions[0], emit)
+    await put_files_back(sessions[0], emit)
+    place = f"file://{tmp_path}/shared"
+    assert re.fullmatch(
+        rf"The thread's files go to {place}: [1-3] MB in \d objects so far\.", texts[0]
+    )
+    monkeypatch.setattr(RemoteObjects, "read", slow_read)
+    noticed.clear()
+    texts.clear()
+    await take_up_files(sessions[1], emit)
+    assert texts[0].startswith(f"The thread's files come from {place}: 0 of at most ")
+    assert second.has() == first.has()
 
 
 def test_a_worker_that_lost_the_thread_changes_no_shared_file(

@@ -27,25 +27,27 @@ RENEWALS = 3
 log = logging.getLogger(__name__)
 
 _TAKE = """
+    WITH ended AS MATERIALIZED (
+        SELECT pg_terminate_backend(pid) AS done FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE relation = 'leases'::regclass AND mode = 'RowShareLock' AND wait_event = 'ClientRead'
+        AND clock_timestamp() - xact_start > make_interval(secs => ?)
+    )
     INSERT INTO leases (thread, token, holder, expires)
-    VALUES (?, nextval('lease_tokens'), ?, clock_timestamp() + make_interval(secs => ?))
+    SELECT ?, nextval('lease_tokens'), ?, clock_timestamp() + make_interval(secs => ?)
+    FROM (SELECT count(done) FROM ended) AS first
     ON CONFLICT (thread) DO UPDATE
     SET token = excluded.token, holder = excluded.holder, expires = excluded.expires
     WHERE leases.expires < clock_timestamp() OR leases.holder IN ('', ?) RETURNING token
 """
+"""Takes a lease, if it is over or its holder dead, and returns its number.
+
+First it ends the transactions of workers that were paused, or cut off, in the middle of a fenced
+write: such a one would keep the rows that it wrote, and its lease's, from everybody. It is younger
+than half a lease's time as long as its worker lives.
+"""
 _RENEW = """
     UPDATE leases SET expires = clock_timestamp() + make_interval(secs => ?)
     WHERE thread = ? AND token = ? RETURNING 1
-"""
-_END_PAUSED = """
-    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
-    WHERE relation = 'leases'::regclass AND mode = 'RowShareLock' AND wait_event = 'ClientRead'
-    AND clock_timestamp() - xact_start > make_interval(secs => ?)
-"""
-"""Ends the transactions of workers that were paused, or cut off, in the middle of a fenced write.
-
-It would keep the rows that it wrote, and its lease's, from everybody. It is younger than half a
-lease's time as long as its worker lives.
 """
 _GIVE_BACK = """
     UPDATE leases SET holder = '', expires = clock_timestamp() WHERE thread = ? AND token = ?
@@ -185,16 +187,13 @@ def holder_of(database: PostgresDatabase, thread: str) -> Holder | None:
 
 
 def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
-    while True:
+    dead = ""
+    while not (taken := database.run(_TAKE, (lease_s / 2, thread, own_name(), lease_s, dead))):
         rows = database.run(_HOLDER, (thread,))
-        known = Holder(rows[0][0], rows[0][1]) if rows else None
-        dead = known.name if known is not None and known.is_dead else ""
-        database.run(_END_PAUSED, (lease_s / 2,))
-        taken = database.run(_TAKE, (thread, own_name(), lease_s, dead))
-        if taken:
-            break
-        if (holder := holder_of(database, thread)) is not None:
+        holder = Holder(*rows[0]) if rows else None
+        if holder is not None and not holder.is_dead:
             raise ThreadInUseError(thread, holder)
+        dead = holder.name if holder is not None else ""
     lease = _Lease(database, thread, taken[0][0], lease_s)
     database.tokens[thread] = lease.token
     threading.Thread(target=_renew, args=(lease,), name=f"lease of {thread}", daemon=True).start()

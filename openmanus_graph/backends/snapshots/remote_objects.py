@@ -53,6 +53,8 @@ class RemoteObjects(ObjectStore):
         """Of those, what one round of requests brought: bytes, or the error."""
         self._files: Any = None
         self._process = 0
+        self.moved_objects = self.moved_bytes = 0
+        """Read and written so far."""
 
     @override
     @contextmanager
@@ -93,6 +95,7 @@ class RemoteObjects(ObjectStore):
             [self._path(one) for one in several], None, None, batch_size=AT_ONCE
         )
         self._fetched.update(zip(several, read, strict=True))
+        self._count(one for one in read if isinstance(one, bytes))
         for one in several:
             self._coming.pop(one, None)
         for unwanted in list(self._fetched)[: -2 * AT_ONCE]:  # of earlier rounds
@@ -121,9 +124,16 @@ class RemoteObjects(ObjectStore):
                     part = f"{path}.{secrets.token_hex(8)}"
                     self._file_system.pipe_file(part, data)
                     self._file_system.mv(part, path)
+                    self._count([data])
             elif by_path:
                 self._file_system.pipe(by_path, batch_size=AT_ONCE)
+                self._count(by_path.values())
             self._known.update(new)
+
+    def _count(self, moved: Iterable[bytes]) -> None:
+        for data in moved:
+            self.moved_objects += 1
+            self.moved_bytes += len(data)
 
     def _is_there(self, digest: str) -> bool:
         if digest in self._known:

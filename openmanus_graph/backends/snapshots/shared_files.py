@@ -10,8 +10,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,17 +46,19 @@ _STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
 """What of the private folder stays on its machine: installed packages, logins, and our notes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
+FIRST_PROGRESS_S, LONGEST_PAUSE_S = 5.0, 60.0
+"""When it is shown how far a long transfer is; after it each pause is twice the one before."""
 _taken_up: dict[str, "ThreadFiles"] = {}
 """The files of the threads that this process works on."""
 
 
-async def prepare_files(session: Session, workers: Sequence[Session]) -> Sequence[str]:
+async def prepare_files(session: Session, workers: Sequence[Session], emit: Emit) -> Sequence[str]:
     """Fetch the files that were used elsewhere, then restore those of where the run begins."""
-    fetched = await take_up_files(session)
+    fetched = await take_up_files(session, emit)
     return [*fetched, *await asyncio.to_thread(bring_back, session, workers)]
 
 
-async def take_up_files(session: Session) -> Sequence[str]:
+async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     """Have a thread's files here before its run begins, and return notices.
 
     Raises:
@@ -69,7 +71,8 @@ async def take_up_files(session: Session) -> Sequence[str]:
     if settings.storage.workspace_url is not None:
         await hold_run_lease(session, session.key)
     files = ThreadFiles(session.key, settings)
-    notices = await asyncio.to_thread(files.take_up)
+    async with _progress_shown(files, emit):
+        notices = await asyncio.to_thread(files.take_up)
     _taken_up[session.key] = files
     session.closers_of_run[_CLOSER] = partial(_leave, session.key)
     return notices
@@ -81,12 +84,33 @@ async def put_files_back(session: Session, emit: Emit) -> None:
     if files is None:
         return
     try:
-        notices = await asyncio.to_thread(files.put_back)
+        async with _progress_shown(files, emit):
+            notices = await asyncio.to_thread(files.put_back)
     except StorageError:
         files.failed = True
         raise
     for text in notices:
         notice(emit, text)
+
+
+@asynccontextmanager
+async def _progress_shown(files: "ThreadFiles", emit: Emit) -> AsyncGenerator[None]:
+    """Emit notices of how far a transfer is, if it takes long."""
+
+    async def show() -> None:
+        shown, pause_s = "", FIRST_PROGRESS_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if (text := files.progress()) != shown:
+                shown = text
+                notice(emit, text, "info")
+
+    showing = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        showing.cancel()
 
 
 def require_files(thread: str, settings: Settings) -> None:
@@ -143,6 +167,10 @@ class ThreadFiles:
         self._recorded: Place | None = None
         self._told = set[str]()
         self._lock = threading.Lock()
+        self._moved_before = (0, 0)
+        """Objects and bytes of earlier transfers."""
+        self._coming_bytes: int | None = None
+        """Of the files that are fetched, those included that are here already; None for a put."""
         self.failed = False
         """Whether the database or the store failed: nobody waits for them at the run's end."""
 
@@ -170,6 +198,25 @@ class ThreadFiles:
             return self.put_back()
         return self._fetch(place, self._store) + self.put_back()
 
+    def progress(self) -> str:
+        """Say how far the transfer under way is; "" before it has moved anything."""
+        if self._store is None:
+            return ""
+        objects = self._store.moved_objects - self._moved_before[0]
+        megabytes = self._store.moved_bytes - self._moved_before[1] >> 20
+        if not objects:
+            return ""
+        if self._coming_bytes is None:
+            way, most = "go to", ""
+        else:
+            way, most = "come from", f" of at most {self._coming_bytes >> 20:,}"
+        moved = f"{megabytes:,}{most} MB in {objects:,} objects so far"
+        return f"The thread's files {way} {self._store.url}: {moved}."
+
+    def _begin_transfer(self, store: RemoteObjects, coming_bytes: int | None) -> None:
+        self._moved_before = store.moved_objects, store.moved_bytes
+        self._coming_bytes = coming_bytes
+
     def put_back(self) -> list[str]:
         """Put what changed into the store, if there is one, and record where the files are.
 
@@ -186,6 +233,7 @@ class ThreadFiles:
                 if not is_empty(self._workspace.root):
                     self._record(here)
                 return []
+            self._begin_transfer(self._store, None)
             try:
                 for part in (self._files, self._private):
                     part.index = take_snapshot(
@@ -238,6 +286,7 @@ class ThreadFiles:
         return bool(place.files) and place.files == self._files.index.snapshot
 
     def _fetch(self, place: Place, store: RemoteObjects) -> list[str]:
+        self._begin_transfer(store, 0)
         notices = self._fetch_part(self._files, place.files, store)
         self._fetch_part(self._private, place.private, store)
         self._workspace.add_former_outputs(Path(place.outputs))
@@ -248,12 +297,14 @@ class ThreadFiles:
         aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
         try:
             entries = store.files_in(digest)
-            fetched = {path: one.content for path, one in entries if one.kind != "left out"}
+            coming = {path: one for path, one in entries if one.kind != "left out"}
         except MissingObjectError as error:
             raise StorageError(
                 f"The files of thread {self._thread} are gone from {store.url}, or damaged. Resume "
                 "it on the machine where it was used last, which puts them there again."
             ) from error
+        self._coming_bytes = (self._coming_bytes or 0) + sum(one.size for one in coming.values())
+        fetched = {path: one.content for path, one in coming.items()}
         known = part.index
         # Saved first: what is left of a fetch that was cut off is known to be none of the person's.
         stamps = {**dict.fromkeys(fetched), **known.stamps}

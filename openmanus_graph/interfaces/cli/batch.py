@@ -3,26 +3,29 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
+from rich.table import Column
+from rich.text import Text
+from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
+from openmanus_graph.interfaces.cli.silent_keys import silent_keys
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.batch import Budget, Worker
     from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
+
+BAR_WIDTH = 24
+"""Columns, so that the figures have room beside it in a terminal of 80."""
 
 
 def do_batch(
@@ -54,14 +57,15 @@ def do_batch(
     place = str(database_url()) if remote is None else remote.rstrip("/")
     with log_file(output.log), open_results(out_path, tasks, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
+        view = BatchProgress(len(tasks), results, budget, quiet=output.quiet)
         worker: Worker
         if remote is None:
-            worker = LocalWorker(options, agent, budget)
+            worker = LocalWorker(options, agent, budget, view.notice)
         else:
             from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
 
-            worker = RemoteWorker(remote, options, agent, budget)
-        with BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
+            worker = RemoteWorker(remote, options, agent, budget, view.notice)
+        with view:
             code = asyncio.run(
                 closing_models(Batch(tasks, results, worker, budget, view, jobs).run())
             )
@@ -87,7 +91,7 @@ class BatchProgress:
         tasks: How many there are.
         results: Of them.
         budget: What they cost.
-        quiet: Whether nothing is shown.
+        quiet: Whether nothing is shown but notices.
         word: Says how a task ended; default its status.
     """
 
@@ -101,39 +105,82 @@ class BatchProgress:
         word: "Callable[[BatchResult], str] | None" = None,
     ) -> None:
         console = SafeConsole(stderr=True, highlight=False)
-        self._tasks, self._results, self._budget, self._word = tasks, results, budget, word
-        self._writes_lines = not quiet and not console.is_terminal
+        self._tasks, self._results, self._word = tasks, results, word
+        draws = console.is_terminal and not console.is_dumb_terminal
+        self._writes_lines = not quiet and not draws
+        self._figures = _Figures(budget)
         self._progress = Progress(
-            BarColumn(),
+            BarColumn(BAR_WIDTH),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
+            self._figures,
             console=console,
-            disable=quiet or not console.is_terminal,
+            disable=quiet or not draws,
         )
-        done = len(results.statuses)
-        self._bar = self._progress.add_task("", total=tasks, completed=done, figures="")
+        self._bar = self._progress.add_task("", total=tasks, completed=len(results.statuses))
+        self._noticed = set[str]()
+        self._closing = ExitStack()
 
     def __enter__(self) -> "BatchProgress":
-        self._progress.start()
+        if not self._progress.disable:
+            self._closing.enter_context(silent_keys())
+        self._closing.enter_context(self._progress)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        self._closing.close()
 
     def ended(self, result: "BatchResult") -> None:
         """Show that a task has a result."""
-        bar = self._progress.tasks[0]
-        rate = "" if bar.speed is None else f"{60 * bar.speed:.3g} a minute, "
-        self._progress.update(self._bar, advance=1, figures=f"{rate}${self._budget.spent_usd:.4g}")
+        self._progress.update(self._bar, advance=1)
+        self._figures.measure(self._progress.tasks[0])
         if self._writes_lines:
             done = f"{len(self._results.statuses)}/{self._tasks}"
             word = self._word(result) if self._word else result.status
             say(f"{done} {result.id}: {word}, ${result.cost_usd:.4g}")
 
     def notice(self, text: str) -> None:
-        """Show a sentence, above the bar."""
-        self._progress.console.print(text, style="yellow", markup=False)
+        """Show a sentence, once, above the bar."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            console = self._progress.console
+            soft_wrap = not console.is_terminal
+            console.print(text, style="yellow", markup=False, soft_wrap=soft_wrap)
+
+
+class _Figures(ProgressColumn):
+    """How many tasks end in a minute, what all have cost, and how long the others will take.
+
+    Of the whole time since the start: rich's own speed is that between the latest results, of
+    which those of tasks side by side come at once.
+    """
+
+    max_refresh = 0.5
+
+    def __init__(self, budget: "Budget") -> None:
+        super().__init__(Column(no_wrap=True, justify="right"))
+        self._budget = budget
+        self._ended = 0
+        self._per_s = 0.0
+        self._ends_at_s = 0.0
+
+    def measure(self, task: Task) -> None:
+        """Take the times anew: a task has ended."""
+        self._ended += 1
+        if task.elapsed:
+            self._per_s = self._ended / task.elapsed
+            self._ends_at_s = task.elapsed + (task.remaining or 0) / self._per_s
+
+    @override
+    def render(self, task: Task) -> Text:
+        """Write them in a line."""
+        cost = f"${self._budget.spent_usd:.4g}"
+        if not self._per_s:
+            return Text(cost)
+        rate = f"{60 * self._per_s:.3g} a minute"
+        if task.finished:
+            return Text(f"{rate}, {cost}")
+        left_s = max(0, round(self._ends_at_s - (task.elapsed or 0)))
+        return Text(f"{rate}, {cost}, {timedelta(seconds=left_s)} left")
 
 
 def _summary(tasks: int, results: "Results", budget: "Budget", path: Path) -> str:

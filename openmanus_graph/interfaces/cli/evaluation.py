@@ -99,13 +99,13 @@ def _do(suite: "Suite", plan: Plan, options: RunOptions, out: Path, *, quiet: bo
     with open_results(out / RESULTS, attempts, str(database_url())) as results:
         store_about(out, about)  # now that the results are known to be of this suite
         budget = Budget(plan.budget_usd, results.cost_usd)
-        worker = LocalWorker(options, plan.agent, budget)
         grader = Grader(suite, options, out)
 
         def word(result: "BatchResult") -> str:
             return grader.verdicts[result.id].where or "passed"
 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
+            worker = LocalWorker(options, plan.agent, budget, view.notice)
             batch = Batch(attempts, results, worker, budget, view, plan.jobs, judge=grader)
             return asyncio.run(closing_models(batch.run()))
 

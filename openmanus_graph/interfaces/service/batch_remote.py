@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -41,19 +41,27 @@ class RemoteWorker:
         options: Of all tasks; a task's own limits go before them.
         agent: Who does the tasks that name nobody.
         budget: What they may cost together.
+        notice: Shows a sentence that concerns all tasks.
 
     Raises:
         ConfigError: An option names something of this machine.
     """
 
-    def __init__(self, url: str, options: RunOptions, agent: str | None, budget: Budget) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: RunOptions,
+        agent: str | None,
+        budget: Budget,
+        notice: Callable[[str], None],
+    ) -> None:
         if options.config or options.secret:
             raise ConfigError(
                 "--config and --secret are of this machine. Leave them away with --remote; the "
                 "server has its own."
             )
         self._url, self._options, self._budget = url.rstrip("/"), options, budget
-        self._agent = agent or DEFAULT_AGENT
+        self._agent, self._notice = agent or DEFAULT_AGENT, notice
         token = os.environ.get(TOKEN_VARIABLE)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A run may be silent for long: only the connection has a time limit.
@@ -143,7 +151,11 @@ class RemoteWorker:
         try:
             async for part in self._client.runs.join_stream(thread, run, stream_mode="custom"):
                 event = cast("dict[str, Any]", part.data)
-                if part.event.startswith("custom") and event.get("type") == "think_end":
+                if not part.event.startswith("custom"):
+                    continue
+                if event.get("type") == "notice" and event["level"] == "error":
+                    self._notice(event["text"])
+                elif event.get("type") == "think_end":
                     self._budget.add(thread, event["usage"]["cost_usd"])
                     if self._budget.is_spent:
                         self.request_drain("budget")

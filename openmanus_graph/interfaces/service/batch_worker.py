@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -37,10 +37,18 @@ class LocalWorker:
         options: Of all tasks; a task's own limits go before them.
         agent: Who does the tasks that name nobody.
         budget: What they may cost together.
+        notice: Shows a sentence that concerns all tasks.
     """
 
-    def __init__(self, options: RunOptions, agent: str | None, budget: Budget) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        agent: str | None,
+        budget: Budget,
+        notice: Callable[[str], None],
+    ) -> None:
         self._options, self._agent, self._budget = options, agent or DEFAULT_AGENT, budget
+        self.notice = notice
         self._own_usd = resolve_settings(to_context(options), "batch").max_cost_usd
         self._stops = set[Stop]()
         self._draining = False
@@ -119,7 +127,7 @@ class LocalWorker:
 
 
 class _CostView(RemoteView):
-    """Remembers how a run ended, and reports what its steps cost."""
+    """Remembers how a run ended, and reports what its steps cost and what fails for all."""
 
     def __init__(self, worker: LocalWorker, thread: str) -> None:
         super().__init__(self._take)
@@ -130,6 +138,8 @@ class _CostView(RemoteView):
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "think_end":
             self._worker.spend(self._thread, event["usage"]["cost_usd"])
+        elif event["type"] == "notice" and event["level"] == "error":
+            self._worker.notice(event["text"])
         elif event["type"] == "limit":
             self.limit = event.get("setting")
 
