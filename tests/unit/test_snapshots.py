@@ -360,6 +360,7 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
     for number in range(5):
         folder.put(f"f{number}", "two")
     folder.take()
+    folder.put("mine")
     replace, left = os.replace, iter(range(2))
 
     def replacing(*args: Any, **kwargs: Any) -> None:
@@ -368,9 +369,10 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
         replace(*args, **kwargs)
 
     monkeypatch.setattr(os, "replace", replacing)
-    with pytest.raises(ConfigError, match=r"No space left on device.*nothing is lost"):
+    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*lies in .*aside now"):
         folder.restore(first)
     monkeypatch.undo()
+    assert (folder.home / "aside" / "mine").exists()
     assert {path.read_text() for path in folder.root.iterdir()} == {"one", "two"}
     folder.restore(first)
     assert {path.read_text() for path in folder.root.iterdir()} == {"one"}

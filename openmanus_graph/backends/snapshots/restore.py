@@ -92,6 +92,7 @@ def restore_snapshot(
         raise ConfigError(
             f"The files in {workspace.root} cannot all be restored: {error.strerror}. Make room, "
             "and do the same again: it goes on where it stopped, and nothing is lost."
+            + (f" What no snapshot held lies in {aside} now." if restoring.done.put_aside else "")
         ) from error
     restoring.done.left_alone += restoring.found.ignored
     return restoring.done
