@@ -182,7 +182,8 @@ def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) 
 
 def test_going_back_to_a_step_takes_back_what_came_after_it(at: Desk, tab: Tab) -> None:
     at.model.add(
-        Reply(calls=(Call("bash", {"command": "echo first"}),)),
+        Reply(calls=(Call("bash", {"command": "echo first > note"}),)),
+        Reply(calls=(Call("bash", {"command": "echo second > note; echo > more"}),)),
         Reply(text="The wrong end."),
         Reply(text="The right end."),
     )
@@ -197,6 +198,9 @@ def test_going_back_to_a_step_takes_back_what_came_after_it(at: Desk, tab: Tab) 
     tab.until("Finished")
     expect(tab.page.locator(".row.dropped", has_text="The wrong end.")).to_be_visible()
     expect(tab.page.locator(".row-call:not(.dropped)", has_text="echo first")).to_be_visible()
+    tab.sees("Files were turned back: 1 written, 1 removed.")
+    files = at.served.folder / "workspace" / tab.thread
+    assert [(one.name, one.read_text()) for one in files.iterdir()] == [("note", "first\n")]
     said = [one["content"] for one in at.model.requests[-1].body["messages"]]
     assert not any("wrong" in str(one) for one in said)
     assert any("Say it rightly." in str(one) for one in said)

@@ -191,6 +191,9 @@ def test_a_bundle_of_a_later_version_is_refused(
 
 def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.zip"
+    with pytest.raises(ConfigError, match="There is no file"):
+        load_bundle(other)
+    other.write_text("text")
     with pytest.raises(ConfigError, match="is no bundle"):
         load_bundle(other)
     with zipfile.ZipFile(other, "w") as archive:

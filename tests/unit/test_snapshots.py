@@ -82,7 +82,7 @@ def test_everything_comes_back_as_it_was(folder: Folder) -> None:
     folder.put(NOT_UTF8 + "/ünï ✓\n", "two").chmod(0o640)
     folder.put("run.sh").chmod(0o755)
     (folder.root / "empty" / "deep").mkdir(parents=True)
-    (folder.root / "empty").chmod(0o750)
+    (folder.root / "empty").chmod(0o3750)
     (folder.root / "link").symlink_to("../outside")
     (folder.root / "to_folder").symlink_to("empty")
     (folder.root / "large").write_bytes(os.urandom(2 * PIECE + 17))
@@ -98,6 +98,7 @@ def test_everything_comes_back_as_it_was(folder: Folder) -> None:
         file.seek(PIECE)
         file.write(b"x")
     (folder.root / "empty" / "deep").rmdir()
+    (folder.root / "empty").chmod(0o750)
     (folder.root / NOT_UTF8 / "ünï ✓\n").unlink()
     (folder.root / NOT_UTF8).rmdir()
     after = folder.take()
@@ -286,19 +287,31 @@ def test_the_largest_files_are_left_out_and_named(folder: Folder) -> None:
     assert done.missing == {"sparse": "no snapshot holds it (too large)"}
 
 
-def test_a_sparse_file_comes_back_sparse(folder: Folder) -> None:
-    path = folder.root / "sparse"
+def test_a_sparse_file_comes_back_sparse_and_its_holes_are_not_read(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, StorageSettings(snapshot_max_mb=300))
+    path, size = folder.root / "sparse", 200 * PIECE + 5
     with path.open("wb") as file:
-        file.truncate(100 * PIECE)
-        file.seek(50 * PIECE)
-        file.write(b"middle")
-    first, size = folder.take(), path.stat().st_size
+        for start in (3 * PIECE - 2, 50 * PIECE, 51 * PIECE + 7):
+            file.seek(start)
+            file.write(b"data")
+        file.truncate(size)
+    content, before = path.read_bytes(), bytes_read()
+    first = folder.take()
+    assert bytes_read() - before < 20 * PIECE
     assert (folder.home / "snapshots.db").stat().st_size < 10 * PIECE
     path.unlink()
     folder.take()
+    before = bytes_read()
     folder.restore(first)
+    assert bytes_read() - before < 40 * PIECE
     assert (path.stat().st_size, path.stat().st_blocks * 512 < 10 * PIECE) == (size, True)
+    assert path.read_bytes() == content
     assert folder.index.snapshot == first
+
+
+def bytes_read() -> int:
+    """Return how much this process has read from files, holes included."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_a_file_that_changes_while_it_is_read_is_named(
@@ -347,6 +360,7 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
     for number in range(5):
         folder.put(f"f{number}", "two")
     folder.take()
+    folder.put("mine")
     replace, left = os.replace, iter(range(2))
 
     def replacing(*args: Any, **kwargs: Any) -> None:
@@ -355,9 +369,10 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
         replace(*args, **kwargs)
 
     monkeypatch.setattr(os, "replace", replacing)
-    with pytest.raises(ConfigError, match=r"No space left on device.*nothing is lost"):
+    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*lies in .*aside now"):
         folder.restore(first)
     monkeypatch.undo()
+    assert (folder.home / "aside" / "mine").exists()
     assert {path.read_text() for path in folder.root.iterdir()} == {"one", "two"}
     folder.restore(first)
     assert {path.read_text() for path in folder.root.iterdir()} == {"one"}

@@ -81,6 +81,8 @@ def load_bundle(path: Path) -> FlightRecord:
                 name: _read_lines(path, archive, name, digests)
                 for name, digests in about["lines"].items()
             }
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no file {path}.") from error
     except (OSError, *_FAULTS) as error:
         raise ConfigError(
             f"{path} is no bundle, or was cut off: {error}. Write it again: openmanus export "

@@ -28,7 +28,10 @@ SNAPSHOTS = "snapshots.db"
 """Beside the threads' database: it may grow large, and can be deleted without harm to them."""
 PIECE = 1 << 20
 """Bytes of a file that are one object: of a log that grows, only its end is stored anew."""
+HOLE = bytes(PIECE)
+"""The piece that a hole in a sparse file is read as."""
 DIGEST_CHARS = 40
+_DIGEST_OF_HOLE = hashlib.sha256(HOLE).hexdigest()[:DIGEST_CHARS]
 SPARE_BYTES = 1 << 20
 """That must stay free on the disk."""
 
@@ -319,7 +322,7 @@ class NewObjects:
 
 def digest_of(data: bytes) -> str:
     """Return the name of an object."""
-    return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
+    return _DIGEST_OF_HOLE if data is HOLE else hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
 
 
 def list_of(items: Sequence[Any]) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openmanus_graph.backends.snapshots.objects import (
+    HOLE,
     PIECE,
     Entry,
     MissingObjectError,
@@ -17,14 +18,20 @@ from openmanus_graph.backends.snapshots.objects import (
     digest_of,
     list_of,
 )
-from openmanus_graph.backends.snapshots.scan import Extent, Scan, kind_of, scan, stamp_of
-from openmanus_graph.backends.snapshots.take import Index
+from openmanus_graph.backends.snapshots.scan import (
+    Extent,
+    Scan,
+    kind_of,
+    permissions,
+    scan,
+    stamp_of,
+)
+from openmanus_graph.backends.snapshots.take import Index, pieces_in
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name, status
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-_HOLE = bytes(PIECE)
 
 
 @dataclass
@@ -85,6 +92,7 @@ def restore_snapshot(
         raise ConfigError(
             f"The files in {workspace.root} cannot all be restored: {error.strerror}. Make room, "
             "and do the same again: it goes on where it stopped, and nothing is lost."
+            + (f" What no snapshot held lies in {aside} now." if restoring.done.put_aside else "")
         ) from error
     restoring.done.left_alone += restoring.found.ignored
     return restoring.done
@@ -194,7 +202,7 @@ class _Restoring:
             return False
         if wanted.kind == "folder":
             return True  # permissions are set at the end
-        same_mode = wanted.kind == "link" or stat.S_IMODE(stamp[0]) & 0o777 == wanted.mode
+        same_mode = wanted.kind == "link" or permissions(stamp[0]) == wanted.mode
         known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
         return same_mode and known == wanted.content
 
@@ -231,11 +239,10 @@ class _Restoring:
             self._store.read_ahead(pieces)
         with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
-                data = self._store.read(digest)
-                if data == _HOLE:
+                if digest == digest_of(HOLE):
                     file.seek(PIECE, os.SEEK_CUR)
                 else:
-                    file.write(data)
+                    file.write(self._store.read(digest))
             file.truncate()
             os.fchmod(file.fileno(), wanted.mode)
 
@@ -247,10 +254,8 @@ class _Restoring:
         if self._newest.stamps.get(path) == stamp_of(found) and path in self._newest.contents:
             return self._newest.contents[path]
         with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
-            pieces = [digest_of(data) for data in iter(lambda: file.read(PIECE), b"")]
-        if len(pieces) < 2:
-            return pieces[0] if pieces else digest_of(b"")
-        return digest_of(list_of(pieces))
+            pieces = [digest_of(data) for data in pieces_in(file, found.st_size)]
+        return pieces[0] if found.st_size <= PIECE else digest_of(list_of(pieces))
 
     def _is_held(self, folder: int, name: str, path: str) -> bool:
         """Say whether the newest snapshot holds an entry as it is."""
@@ -299,7 +304,7 @@ class _Restoring:
 def _set_mode(folder: int, name: str, mode: int) -> None:
     """Set an entry's permissions if they differ: those of others' files cannot be set at all."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if stat.S_IMODE(found.st_mode) & 0o777 != mode:
+    if permissions(found.st_mode) != mode:
         os.chmod(name, mode, dir_fd=folder)
 
 

@@ -156,6 +156,15 @@ def kind_of(mode: int) -> Kind | None:
     return "link" if stat.S_ISLNK(mode) else None
 
 
+def permissions(mode: int) -> int:
+    """Return which bits of an entry's mode are held.
+
+    A folder's setgid and sticky bits are, so that folders of a group stay that; of a file neither
+    setuid nor setgid, as its owner is not held.
+    """
+    return stat.S_IMODE(mode) & (0o3777 if stat.S_ISDIR(mode) else 0o777)
+
+
 def join(folder: str, name: str) -> str:
     """Return the path of an entry of a folder."""
     return f"{folder}/{name}" if folder else name

@@ -1,16 +1,18 @@
 """Takes a snapshot of a workspace: reads what changed since the one before, and stores that."""
 
+import errno
 import json
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from openmanus_graph.backends.snapshots.objects import (
+    HOLE,
     PIECE,
     Entry,
     NewObjects,
@@ -26,6 +28,7 @@ from openmanus_graph.backends.snapshots.scan import (
     Stamp,
     join,
     kind_of,
+    permissions,
     scan,
     stamp_of,
     too_large,
@@ -44,6 +47,8 @@ CLOCK_TICK_NS = 50_000_000
 """A file may be written again without a new time of change within a tick of its file system."""
 READ_ATTEMPTS = 3
 """For a file that changes while it is read."""
+_BLOCK = 512
+"""Bytes of what the system counts as a file's blocks."""
 
 
 @dataclass(frozen=True)
@@ -220,25 +225,46 @@ class _Taking:
     def _entry(self, path: str) -> Entry | None:
         """Return what the tree says of a path; None if it is gone."""
         mode, size, *_ = self._found.stamps[path]
-        permissions = stat.S_IMODE(mode) & 0o777
         if (why := self.left_out.get(path)) is not None:
             return Entry("left out", 0, 0, why)
         kind = kind_of(mode)
         if kind == "folder":
-            return Entry("folder", permissions, 0, self.trees[path])
+            return Entry("folder", permissions(mode), 0, self.trees[path])
         content = self.contents.get(path)
         if kind is None or content is None:
             return None
         if kind == "link":
             return Entry("link", 0, 0, content)
-        return Entry("file", permissions, size, content)
+        return Entry("file", permissions(mode), size, content)
 
 
 def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
     """Store a file's first bytes, in pieces, and return the digest that an `Entry` has of it."""
-    if size <= PIECE:
-        return new.add(file.read(size))
-    pieces: list[str] = []
-    for start in range(0, size, PIECE):
-        pieces.append(new.add(file.read(min(PIECE, size - start))))
-    return new.add_list(pieces)
+    digests = [new.add(piece) for piece in pieces_in(file, size)]
+    return digests[0] if size <= PIECE else new.add_list(digests)
+
+
+def pieces_in(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield a file's first bytes in pieces, at least one; its holes are not read."""
+    has_holes = os.fstat(file.fileno()).st_blocks * _BLOCK < size
+    data_at = 0
+    for start in range(0, size or 1, PIECE):
+        if has_holes and data_at <= start:
+            data_at = _next_data(file, start, size)
+        if data_at >= start + PIECE <= size:
+            yield HOLE
+            continue
+        file.seek(start)
+        yield file.read(min(PIECE, size - start))
+
+
+def _next_data(file: BinaryIO, start: int, size: int) -> int:
+    """Return where a file's next data begins, from a place on; its size if there is none."""
+    descriptor = file.fileno()
+    before = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        return os.lseek(descriptor, start, os.SEEK_DATA)
+    except OSError as error:
+        return size if error.errno == errno.ENXIO else start
+    finally:
+        os.lseek(descriptor, before, os.SEEK_SET)  # where the buffer takes it to be
