@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,8 @@ def pytest_configure() -> None:
     # Hundreds of processes are started, and each would compile what it imports anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup; what is closed here must end
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_report_header() -> str:

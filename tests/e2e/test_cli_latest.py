@@ -82,7 +82,7 @@ def test_the_list_of_threads_fits_a_terminal(cli: Cli, model: OpenAIServer) -> N
     with Terminal(cli, "threads", columns=80) as terminal:
         assert terminal.finish() == 0
         head, *rows = terminal.screen.splitlines()
-    assert head.split() == ["thread", "status", "agent", "updated", "task"]
+    assert head.split() == ["thread", "status", "agent", "updated", "title"]
     assert [row.split()[:3] for row in rows][0] == ["named", "finished", "data_analysis"]
     short = rows[1].split()[0]
     assert len(rows) == 2
