@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
@@ -39,14 +41,23 @@ BEGUN = pytest.StashKey[float]()
 """When the tests were collected."""
 
 
+_HANDLERS: Mapping[signal.Signals, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
+"""How signals are met by whoever has been started in a terminal, as the tested processes are."""
+
+
 def pytest_configure() -> None:
     """Prepare the environment that other processes, those that run tests too, inherit."""
     os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6)))
     # Hundreds of processes are started, and each would compile what it imports anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup; what is closed here must end
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number, handler in _HANDLERS.items():
+        if signal.getsignal(number) is signal.SIG_IGN:  # by nohup, or in a script's background
+            signal.signal(number, handler)
 
 
 def pytest_report_header() -> str:
