@@ -75,7 +75,9 @@ def plan_document(plan: Plan) -> str:
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
     for index, step in enumerate(steps):
-        facts = [step["status"].replace("_", " "), *_time_and_cost(step), _terms(step)]
+        facts = filter(
+            None, [step["status"].replace("_", " "), *_time_and_cost(step), _terms(step)]
+        )
         text = _one_line(step["text"])
         lines.append(f"- {_BOXES[step['status']]} {index}. {text} ({'; '.join(facts)})")
         if step["notes"]:
