@@ -90,7 +90,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell how many `exhaustive` tests were run."""
     tried, left = (
         sum(
-            "exhaustive" in report.keywords
+            "exhaustive" in getattr(report, "keywords", ())  # a file that cannot be read has none
             for kind in kinds
             for report in terminalreporter.getreports(kind)
         )

@@ -29,6 +29,7 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.models.build import model_name
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.flight_record import PLACES
 from openmanus_graph.backends.persistence.model_call_records import (
     ModelCallRecords,
     NewCall,
@@ -38,7 +39,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
 from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.model_calls.sending import ProviderRequest
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
+from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
@@ -48,8 +49,6 @@ from openmanus_graph.state.model_settings import ModelSettings
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-PLACES = "places"
-"""Name of the fact that says which folders the run had."""
 LIMITS = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s")
 """Settings that a thread's later runs often have otherwise: it is resumed with higher ones."""
 INSTRUCTIONS, SKILLS = "instructions", "skills"
@@ -132,6 +131,7 @@ async def recorded(
         "step": call.step,
         "elapsed_s": round(call.progress.elapsed_s, 3),
         "place": place_of_run(),
+        "checkpoint": outermost_checkpoint(get_config()),
         "handles": sorted(session.identities()),
         "interjections": _new_interjections(call),
     }
@@ -277,7 +277,8 @@ async def _recorder(session: Session) -> FlightRecorder | None:
         newest.clear()  # the thread was deleted, and begins anew
     recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
     if not session.is_nested:
-        await recorder.record_fact(PLACES, _places(session))
+        at = {"checkpoint": outermost_checkpoint(get_config())}
+        await recorder.record_fact(PLACES, _places(session) | at)
     return recorder
 
 

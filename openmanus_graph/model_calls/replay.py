@@ -14,12 +14,11 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.flight_record import PLACES, FlightRecord
 from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
 from openmanus_graph.model_calls.flight_recorder import (
     MACHINE_FACTS,
-    PLACES,
     place_of_run,
     recorded_answer,
 )

@@ -72,6 +72,14 @@ def outer_namespace(config: RunnableConfig) -> str:
     return str(config.get("configurable", {})["checkpoint_ns"]).rpartition("|")[0]
 
 
+def outermost_checkpoint(config: RunnableConfig) -> str:
+    """Return the id of the outermost graph's checkpoint that a node runs at.
+
+    Its forks are those of all graphs inside.
+    """
+    return str(config.get("configurable", {}).get(MAP_KEY, {}).get("", ""))
+
+
 @dataclass(frozen=True)
 class Lineage:
     """Where in its thread's history a run begins."""
@@ -117,8 +125,7 @@ async def _begin(
 ) -> tuple[Lineage, CheckpointTuple | None]:
     """Return a run's lineage without snapshot, and the checkpoint whose files it begins with."""
     configurable = config.get("configurable", {})
-    # The outermost graph's checkpoint: its forks are those of all graphs inside.
-    place = configurable.get(MAP_KEY, {}).get("", "")
+    place = outermost_checkpoint(config)
     addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
     saved_each_step = configurable.get(DURABILITY_KEY) != "exit"
     newest = await history.at()

@@ -6,11 +6,17 @@ from typing import Annotated, Any, Self, cast
 from langchain_core.messages import AnyMessage, BaseMessage
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import PendingWrite
+from langgraph.checkpoint.serde.types import (
+    _DeltaSnapshot,  # pyright: ignore[reportPrivateUsage]
+)
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]
 from typing_extensions import TypedDict, override
 
-__all__ = ["DeltaChannel", "merge_messages"]  # beta or private in LangGraph: imported here only
+# Beta or private in LangGraph: imported here only.
+__all__ = ["DeltaChannel", "DeltaSnapshot", "merge_messages"]
 
+DeltaSnapshot: type[Any] = _DeltaSnapshot
+"""What an incremental channel stores now and then: its whole value."""
 merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise than the channel asks
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph.backends.models.build import MissingModel
+from openmanus_graph.backends.persistence.beginnings import put_beginning
 from openmanus_graph.backends.persistence.bundles import load_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.model_calls.replay import Difference, RecordReplay
@@ -123,6 +124,7 @@ async def _run_all(
         "configurable": {"thread_id": record.thread},
         "recursion_limit": RECURSION_LIMIT,
     }
+    await put_beginning(graph.checkpointer, record.thread, record.beginning)
     with replaying(run):
         for given in record.inputs:
             run_context = dataclasses.replace(context, **run.limits_changed())

@@ -146,3 +146,30 @@ def test_nothing_goes_on_without_a_change(cli: Cli, given: tuple[str, ...]) -> N
     refused = cli.run("replay", "t", "--go-on", *given)
     assert refused.code == 2
     assert "--go-on goes on where what is tried makes a difference" in refused.stderr
+
+
+def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
+    cli: Cli, model: OpenAIServer, tmp_path: Path
+) -> None:
+    record(cli, model)
+    at = next(json.loads(line) for line in cli.run("fork", "t", "--json").stdout.splitlines()[2:])
+    assert cli.run("fork", "t", "--at", at["checkpoint"], "--thread", "f").code == 0
+    model.add(bash("echo four >> log"), Reply("Four lines."))
+    assert cli.run("resume", "f").stdout == "Four lines.\n"
+    same = cli.run("replay", "f")
+    assert (same.code, same.stderr) == (0, "All 2 requests are as they were recorded.\n")
+    bundle, page = str(tmp_path / "run.zip"), tmp_path / "run.html"
+    assert cli.run("export", "f", "--bundle", bundle).code == 0
+    elsewhere = Cli(tmp_path / "elsewhere", dict(cli.env), zygote=cli.zygote)
+    elsewhere.use(model.base_url, "openai:here")
+    assert elsewhere.run("replay", bundle).code == 0
+    assert elsewhere.run("export", bundle, "--html", str(page)).code == 0
+    text = page.read_text()
+    assert text.index("echo one") < text.index("echo four") < text.rindex("Four lines.")
+    model.add(Reply("Other lines."))
+    refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
+    assert refused.code == 2
+    assert "the run went on from an earlier point" in refused.stderr
+    model.add(Reply("Other lines."))
+    went = cli.run("replay", "f", "--model", "openai:other", "--go-on")
+    assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr

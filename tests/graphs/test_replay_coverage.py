@@ -113,19 +113,19 @@ async def fork_after(thread: str, what: str, new: str) -> None:
         await fork(saver, thread, found[-1].checkpoint, new)
 
 
-async def test_a_fork_and_a_fork_of_it_are_refused_in_favour_of_their_origin() -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_forks_are_replayed_from_where_they_began(*, elsewhere: bool) -> None:
     await run("the task", model=scripted(putting(1), putting(2), "done"))
     await fork_after("t", "put gave", "f")
     await run(None, model=scripted(putting(3), "other"), thread="f")
-    with pytest.raises(ConfigError, match="began as a copy .* openmanus replay t$"):
-        await replayed("f")
     await fork_after("f", "other", "g")
-    await run("next", model=scripted("more"), thread="g")
+    await run("next", model=scripted(putting(4), "more"), thread="g")
     async with open_checkpointer(database_url()) as saver:
         await saver.adelete_thread("f")
-    with pytest.raises(ConfigError, match="began as a copy of thread f,"):
-        await replayed("g")
-    assert_equal(await replayed("t"))
+    for thread, count, answers in (("t", 3, ["done"]), ("g", 2, ["more"])):
+        result = await replayed(thread, elsewhere=elsewhere)
+        assert_equal(result)
+        assert (result.model_calls, result.answers) == (count, answers)
 
 
 async def test_a_fork_of_nothing_but_the_task_is_replayed() -> None:
@@ -135,25 +135,63 @@ async def test_a_fork_of_nothing_but_the_task_is_replayed() -> None:
     assert_equal(await replayed("f"))
 
 
-async def test_a_copied_thread_is_refused() -> None:
+async def test_a_copied_thread_is_replayed_from_its_copy_on() -> None:
     await run("the task", model=scripted("done"))
     async with open_checkpointer(database_url()) as saver:
         await saver.acopy_thread("t", "f")
     await run("next", model=scripted("other"), thread="f")
-    with pytest.raises(ConfigError, match="began as a copy"):
-        await replayed("f")
+    assert_equal(await replayed("f"))
 
 
 @pytest.mark.parametrize("task", ["another task", None])
-async def test_a_thread_that_went_back_is_refused(task: str | None) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_thread_that_went_back_is_replayed_from_there(
+    task: str | None, *, elsewhere: bool
+) -> None:
     await run("the task", model=scripted(putting(1), putting(2), "done"))
     async with open_checkpointer(database_url()) as saver:
+        graph = build(checkpointer=saver)
         point = next(one for one in await points_of(saver, "t") if "put gave" in one.what)
         at = config_of("t", checkpoint_id=point.checkpoint)
-        await run_graph(build(checkpointer=saver), "again", task=task, config=at)
+        await run_graph(graph, putting(5), "again", task=task, config=at)
+        await run_graph(graph, "that, too", task="next", config=config_of("t"))
     close_session("t")
-    with pytest.raises(ConfigError, match="went back to an earlier point"):
+    result = await replayed(elsewhere=elsewhere)
+    assert_equal(result)
+    assert (result.model_calls, result.answers) == (3, ["again", "that, too"])
+
+
+async def test_a_question_that_was_answered_again_is_refused() -> None:
+    rules = (PolicyRule(tool="put", decision="ask"),)
+    await run("the task", model=scripted(putting(1)), policy_rules=rules)
+    async with open_checkpointer(database_url()) as saver:
+        graph = build(checkpointer=saver)
+        asked = await graph.aget_state(config_of("t"))
+        for decision, said in (("approve", "one"), ("reject", "asked again"), ("reject", "none")):
+            decisions = [{"type": decision, "message": "no"}]
+            answer: Command[Any] = Command(resume={"decisions": decisions})
+            at = config_of("t", checkpoint_id=asked.config["configurable"]["checkpoint_id"])
+            await run_graph(graph, said, task=answer, config=at, policy_rules=rules)
+    close_session("t")
+    with pytest.raises(ConfigError, match="answered an earlier question again"):
         await replayed()
+
+
+async def test_a_plan_that_went_back_is_replayed_from_there() -> None:
+    second = {"id": "b", "text": "second", "depends_on": ["a"]}
+    brain = PlanBrain([plan_call({"id": "a", "text": "first"}, second)])
+    await run("the task", model=brain.model(), agent=catalog.FLOW)
+    async with open_checkpointer(database_url()) as saver:
+        graph = catalog.build_agent(catalog.FLOW, checkpointer=saver)
+        found = [one for one in await points_of(saver, "t") if "step a: completed" in one.what]
+        at = config_of("t", checkpoint_id=found[0].checkpoint)
+        again = brain.model()
+        ran = await run_graph(graph, model=again, task=None, config=at)
+    assert ran.values["status"] == "finished"
+    close_session("t")
+    result = await replayed(elsewhere=True)
+    assert_equal(result)
+    assert 0 < result.model_calls == len(again.requests)
 
 
 DECISIONS: list[dict[str, Any]] = [

@@ -135,9 +135,8 @@ def test_a_notebook_is_stored_without_outputs_and_ends_with_one_thing_to_try(nam
 
 NOT_WHOLE = {
     "02_watching_and_steering": "0 differ: The record ends before this call did: bash",
-    "06_resume_and_going_back": "refused: Thread numbers was edited or went back",
 }
-"""The first has a run that is cancelled within a call, the second one that goes another way."""
+"""It has a run that is cancelled within a call."""
 
 
 @pytest.mark.exhaustive

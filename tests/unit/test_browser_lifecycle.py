@@ -50,10 +50,10 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
 
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
-    """Let each test begin and end without a browser, but for one that the page tests have open."""
+    """Let each test begin and end without a browser, but for those that page tests have open."""
     browser_loop.call(shared.browsers().close, BACKSTOP_S)
     OTHERS.clear()
-    OTHERS.update(chromiums())
+    OTHERS.update(chromiums(), drivers())
     yield
     browser_loop.call(shared.browsers().close, BACKSTOP_S)
 

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, RemoveMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.types import Overwrite, Send
 
 from openmanus_graph.backends.persistence.bundles import (
     FORMAT,
@@ -20,6 +24,7 @@ from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.reducers import DeltaSnapshot
 
 KEY = "sk-this-is-a-key-of-someone"
 MODEL = {"role": "model", "name": "scripted"}
@@ -57,6 +62,32 @@ def test_what_is_read_is_what_was_written(bundle: Path) -> None:
     assert read.options == {"max_steps": 5}, "folders and servers stay where they are"
     for name in ("thread", "agent", "task", "inputs", "calls", "facts", "outcomes"):
         assert getattr(read, name) == getattr(written, name)
+
+
+def test_what_a_record_goes_on_from_is_in_it_without_keys_and_approvals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", KEY)
+    said = [HumanMessage(f"It is {KEY}.", id="a"), RemoveMessage(id="b")]
+    values: dict[str, Any] = {
+        "messages": DeltaSnapshot(said),
+        "plans": {"p": [{"message": None}]},
+        "__pregel_tasks": [Send("act", {"call": 1})],
+    }
+    approved = {"standing_approvals": ["bash"], "approved_values": ["rm"]}
+    checkpoint: Any = {"id": "2", "channel_values": {**values, **approved}}
+    before: RunnableConfig = {"configurable": {"checkpoint_id": "1"}}
+    writes = [("task", "messages", Overwrite(said)), ("task", "approved_values", ["rm"])]
+    place = CheckpointTuple({"configurable": {}}, checkpoint, {"step": 3}, before, writes)
+    save_bundle(replace(record_of("a"), beginning=[place]), tmp_path / "run.zip")
+    (read,) = load_bundle(tmp_path / "run.zip").beginning
+    removed = [HumanMessage(f"It is {REMOVED}.", id="a"), RemoveMessage(id="b")]
+    assert read.checkpoint["channel_values"] == {**values, "messages": DeltaSnapshot(removed)}
+    assert read.pending_writes == [("task", "messages", Overwrite(removed))]
+    assert (read.parent_config, read.metadata) == (before, {"step": 3})
+    checkpoint["channel_values"]["plans"] = {"p": object()}
+    with pytest.raises(ConfigError, match=r"what no bundle can hold \(object\)"):
+        save_bundle(replace(record_of("a"), beginning=[place]), tmp_path / "run.zip")
 
 
 def test_no_key_of_the_environment_is_in_it(
@@ -185,7 +216,7 @@ def test_a_bundle_of_a_later_version_is_refused(
     monkeypatch.setattr("openmanus_graph.backends.persistence.bundles.FORMAT", FORMAT + 1)
     save_bundle(record_of("a"), bundle)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"format 2.*reads up to format 1.*pip install -U"):
+    with pytest.raises(ConfigError, match=r"format 3.*reads up to format 2.*pip install -U"):
         load_bundle(bundle)
 
 

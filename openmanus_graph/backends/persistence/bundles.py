@@ -17,18 +17,23 @@ from typing import Any
 from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence.beginnings import (
+    checkpoint_from_json,
+    checkpoint_to_json,
+)
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 """Of the bundles that this code writes; it reads this one and those before."""
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """Raised for zips that are cut or altered: the latter two as of an unknown or encrypted kind."""
-_MANIFEST, _CALLS, _FACTS, _OUTCOMES = (
+_MANIFEST, _BEGINNING, _CALLS, _FACTS, _OUTCOMES = (
     "manifest.json",
+    "beginning.jsonl",
     "model_calls.jsonl",
     "facts.jsonl",
     "tool_calls.jsonl",
@@ -36,12 +41,15 @@ _MANIFEST, _CALLS, _FACTS, _OUTCOMES = (
 _MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox", "replaced_tools")
 """Options that mean something on the machine of the run alone. They do not count where they stand
 in a bundle all the same: whoever wrote it must not choose where keys are sent and what is run."""
+_APPROVALS = frozenset({"standing_approvals", "approved_values"})
+"""Of the state: what a person approved there, which nobody has approved here."""
 
 
 def save_bundle(record: FlightRecord, path: Path) -> None:
     """Write a bundle. Blocks. Secret values that this machine knows are removed.
 
     Raises:
+        ConfigError: Its beginning holds what cannot be written.
         OSError: The file cannot be written.
     """
     secrets = known_secrets(record.options.get("config"))
@@ -97,11 +105,13 @@ def load_bundle(path: Path) -> FlightRecord:
         calls=list(_calls(found[_CALLS])),
         facts=[(name, value) for name, value in found[_FACTS]],
         outcomes={digest: Entry(**entry) for digest, entry in found[_OUTCOMES]},
+        beginning=[checkpoint_from_json(one, _APPROVALS) for one in found.get(_BEGINNING, [])],
     )
 
 
 def _lines(record: FlightRecord) -> dict[str, list[str]]:
     made: dict[str, list[Any]] = {
+        _BEGINNING: list(map(checkpoint_to_json, record.beginning)),
         _CALLS: list(_new_parts(record)),
         _FACTS: list(record.facts),
         _OUTCOMES: [(digest, asdict(entry)) for digest, entry in record.outcomes.items()],
@@ -183,14 +193,18 @@ def _digest(line: str) -> str:
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _input_to_json(given: Any) -> dict[str, Any]:
+def _input_to_json(given: Any) -> dict[str, Any] | None:
+    if given is None:
+        return None
     if isinstance(given, Command):
         return {"goto": given.goto}
     messages = convert_to_messages(given["messages"])
     return {**given, "messages": [message_to_dict(one) for one in messages]}
 
 
-def _input_from_json(given: Mapping[str, Any]) -> Any:
+def _input_from_json(given: Mapping[str, Any] | None) -> Any:
+    if given is None:
+        return None
     if "goto" in given:
         return Command(goto=given["goto"])
     return {**given, "messages": messages_from_dict(given["messages"])}

@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.constants import START
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence.beginnings import beginning_at, id_of
 from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.ledger import Entry, open_ledger
@@ -22,6 +23,8 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.database_url import DatabaseUrl
 
+PLACES = "places"
+"""Name of the fact that each run begins with: the folders it had, and the checkpoint it was at."""
 _BRANCH = "branch:to:"
 """Begins the names of LangGraph's channels by which a node is started."""
 _OF_CALLER = "00000000-0000-0000-0000-000000000000"
@@ -40,13 +43,16 @@ class FlightRecord:
     options: Mapping[str, Any]
     """Of its runs, as given; never keys."""
     inputs: Sequence[Any]
-    """What its runs were given, in order; a `Command` where one that had ended went on."""
+    """What its runs were given, in order; a `Command` where one that had ended went on, None where
+    one goes on from the beginning."""
     calls: Sequence[RecordedCall]
     """Of models, in order."""
     facts: Sequence[tuple[str, Any]]
     """What its runs had found out about their surroundings, by name and in order."""
     outcomes: Mapping[str, Entry]
     """Of the tool calls, by the digests of their keys in the ledger."""
+    beginning: Sequence[CheckpointTuple] = ()
+    """The checkpoints that the record goes on from, oldest first; empty: it begins with nothing."""
 
     @property
     def model(self) -> str:
@@ -54,11 +60,22 @@ class FlightRecord:
         return str(self.calls[0].request[0]["name"])
 
 
+@dataclass(frozen=True)
+class _Course:
+    """The way that a thread went straight on, to where it is now."""
+
+    beginning: Sequence[CheckpointTuple]
+    """As of a `FlightRecord`."""
+    inputs: Sequence[Any]
+    edited_at: str
+    """The first checkpoint of it, where the thread itself went another way before; else empty."""
+
+
 async def read_flight_record(url: DatabaseUrl, known: Thread) -> FlightRecord:
-    """Gather the record of a thread.
+    """Gather the record of a thread: of one that went back, since it did so the last time.
 
     Raises:
-        ConfigError: It has none, or goes several ways.
+        ConfigError: It has none.
         sqlite3.Error: The database is damaged or cannot be used.
     """
     records = await asyncio.to_thread(open_model_call_records, url)
@@ -69,47 +86,103 @@ async def read_flight_record(url: DatabaseUrl, known: Thread) -> FlightRecord:
             "or has asked no model yet."
         )
     ledger = await asyncio.to_thread(open_ledger, url)
+    facts = await asyncio.to_thread(records.facts_of, known.id)
+    course = await _course(url, known.id)
+    if course.edited_at:
+        calls, facts = _since(course.edited_at, known.id, calls, facts)
     return FlightRecord(
         thread=known.id,
         agent=known.agent,
         task=known.task,
         options=known.options,
-        inputs=await _inputs(url, known.id),
+        inputs=course.inputs,
         calls=calls,
-        facts=await asyncio.to_thread(records.facts_of, known.id),
+        facts=facts,
         outcomes=await asyncio.to_thread(ledger.outcomes_of, known.id),
+        beginning=course.beginning,
     )
 
 
-async def _inputs(url: DatabaseUrl, thread: str) -> list[Any]:
-    """Read from a thread's checkpoints what its runs were given.
+def _since(
+    place: str, thread: str, calls: Sequence[RecordedCall], facts: Sequence[tuple[str, Any]]
+) -> tuple[list[RecordedCall], list[tuple[str, Any]]]:
+    """Leave out what was recorded on lines that a thread has left. Their checkpoints are older.
 
-    ConfigError if it began as a copy, or goes several ways.
+    ConfigError if nothing is left.
     """
-    inputs: list[Any] = []
-    seen, before = set[str](), None
+    newer = [call for call in calls if call.facts.get("checkpoint", "") >= place]
+    first = next(
+        (
+            number
+            for number, (name, value) in enumerate(facts)
+            if name == PLACES and value.get("checkpoint", "") >= place
+        ),
+        len(facts),
+    )
+    if not newer:
+        raise ConfigError(
+            f"Thread {thread} was edited or went back to an earlier point, and there is no record "
+            "of model calls since then: it has asked no model, or ran with an earlier version."
+        )
+    return newer, list(facts[first:])
+
+
+async def _course(url: DatabaseUrl, thread: str) -> _Course:
+    """Read from a thread's checkpoints how it came to where it is.
+
+    ConfigError if it answered an earlier question again.
+    """
     async with open_checkpointer(url) as saver:
         given: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-        history = [one async for one in saver.alist(given)]
-    for one in reversed(history):
+        history = [one async for one in saver.alist(given)][::-1]
+    start = max((at for at in range(len(history)) if _is_start(history, at)), default=None)
+    if start is None:
+        return _Course((), _inputs(history, ()), "")
+    place = history[start]
+    if place.metadata.get("source") == "loop" and COPIED_FROM not in place.metadata:
+        raise ConfigError(
+            f"Thread {thread} answered an earlier question again, so its record holds several "
+            f"ways. Only what goes straight on can be replayed. Try again from a point: openmanus "
+            f"fork {shlex.quote(thread)}"
+        )
+    until = history[: start + 1]
+    inputs = _inputs(history[start + 1 :], until[-1:])
+    if inputs and START in place.checkpoint["channel_values"]:
+        values = {**place.checkpoint["channel_values"], START: inputs[0]}
+        until[-1] = place._replace(checkpoint={**place.checkpoint, "channel_values": values})
+        inputs[0] = None
+    is_copy = COPIED_FROM in place.metadata
+    edited_at = "" if is_copy else place.checkpoint["id"]
+    return _Course(beginning_at(until[-1], until), inputs, edited_at)
+
+
+def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
+    """Say whether a checkpoint is the last copied one, or no node made it of the newest."""
+    one, before = history[at], history[at - 1].checkpoint["id"] if at else ""
+    if COPIED_FROM in one.metadata:
+        return bool(one.checkpoint["channel_values"].get("run_message"))
+    return one.metadata.get("source") in ("fork", "update") or (
+        at > 0 and one.parent_config is not None and id_of(one.parent_config) != before
+    )
+
+
+def _inputs(history: Sequence[CheckpointTuple], place: Sequence[CheckpointTuple]) -> list[Any]:
+    """Return what the runs were given that made these checkpoints.
+
+    Args:
+        history: The checkpoints, oldest first.
+        place: The checkpoint that they go on from, if there is one.
+    """
+    inputs: list[Any] = []
+    seen = {one.checkpoint["channel_values"].get("run_message") for one in place}
+    for one in (*place, *history):
         values, source = one.checkpoint["channel_values"], one.metadata.get("source")
-        if values.get("run_message") and (origin := one.metadata.get(COPIED_FROM)):
-            raise ConfigError(
-                f"Thread {thread} began as a copy of thread {origin}, whose model calls stand in "
-                "that thread's record and not in its own, so it cannot be replayed. Replay that "
-                f"one: openmanus replay {shlex.quote(str(origin))}"
-            )
-        parent = (one.parent_config or {}).get("configurable", {}).get("checkpoint_id", before)
-        if source in ("fork", "update") or parent != before:
-            raise ConfigError(
-                f"Thread {thread} was edited or went back to an earlier point, so its record holds "
-                "several ways. Only threads that went straight on can be replayed."
-            )
-        before = one.checkpoint["id"]
         if source == "input" and START in values:
             inputs.append(values[START])
         if restart := _restart_after(one):
             inputs.append(restart)
+        if not inputs and one not in place:
+            inputs.append(None)
         run = values.get("run_message")
         if inputs and run is not None and run not in seen:
             seen.add(run)
@@ -132,7 +205,7 @@ def _with_id(given: Any, message_id: str) -> Any:
 
     By it the ledger knows the calls of the run.
     """
-    if isinstance(given, Command):
+    if given is None or isinstance(given, Command):
         return cast("Any", given)
     *others, last = convert_to_messages(given["messages"])
     return {**given, "messages": [*others, last.model_copy(update={"id": message_id})]}

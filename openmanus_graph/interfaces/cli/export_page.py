@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from langgraph.types import Command
+
+from openmanus_graph.backends.persistence.beginnings import put_beginning
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
@@ -112,6 +115,7 @@ async def _played(
     """Replay a record, and return the events that its runs send."""
     graph = replay_graph(record.agent)
     seen = _Seen(record, graph)
+    seen.events += await _before(record)
     context = to_context(RunOptions().over(dict(record.options)))
     with observing_runs(seen):
         if isinstance(source, Thread):
@@ -121,6 +125,14 @@ async def _played(
     if found.ended:
         seen.events.append({"type": "notice", "level": "warning", "text": found.ended})
     return seen.events, found
+
+
+async def _before(record: FlightRecord) -> list[Event]:
+    """Return the events of the conversation that a record goes on from."""
+    graph = replay_graph(record.agent)
+    await put_beginning(graph.checkpointer, record.thread, record.beginning)
+    state = await graph.aget_state({"configurable": {"thread_id": record.thread}})
+    return [*events_from_messages(record, state.values.get("messages", []))]
 
 
 class _Seen:
@@ -133,9 +145,11 @@ class _Seen:
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
         """Add the event that a run begins."""
         del settings, context
-        given = run.given["messages"][-1]
-        shared = {"type": "run_start", "kind": "start", "run": run.id, "workspace": ""}
-        named = {"agent": self._record.agent, "model": self._record.model, "task": given.text}
+        kind, task = "resume", self._record.task
+        if run.given is not None and not isinstance(run.given, Command):
+            kind, task = "start", run.given["messages"][-1].text
+        shared = {"type": "run_start", "kind": kind, "run": run.id, "workspace": ""}
+        named = {"agent": self._record.agent, "model": self._record.model, "task": task}
         self.events.append({**shared, **named})
 
     def on_event(self, run: str, thread: str, plan_step: str, event: Event) -> None:

@@ -97,6 +97,11 @@ def _begin(departure: Departure, new: str) -> str:
         found = begin_fork(departure.source, point, new, FilesChoice(), departure.options)
         state = "as they were then" if found.state == "restored" else "as they are now"
         return " ".join([f"Its files, {state}, lie in {found.folder}.", *found.notices])
+    if departure.source.beginning:
+        raise ConfigError(
+            "It cannot go on from a bundle: the run went on from an earlier point, whose files a "
+            "bundle does not hold. Replay the thread where it ran."
+        )
     if changing := _file_calls(departure):
         raise ConfigError(
             f"It cannot go on from a bundle: the run had changed files by then (by {changing}), "

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.journal import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_interjection
@@ -54,7 +55,7 @@ async def replay_events(store: Store, thread: str, until: str | None = None) -> 
 
 
 def events_from_messages(
-    thread: Thread, messages: Iterable[AnyMessage]
+    thread: Thread | FlightRecord, messages: Iterable[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of a conversation."""
     step = 0
