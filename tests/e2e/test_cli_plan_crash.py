@@ -117,8 +117,9 @@ def require_all_done_once(ordeal: PlanOrdeal, steps: list[dict[str, Any]], at_on
         sent = ordeal.requests_of(number + 1)
         asked = {step_in(ordeal.server.requests[n].body) for n in sent}
         require_equal("finished steps that ran again", asked & completed(life.events), set[str]())
-    plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
-    assert 2 <= len(plans) <= 2 + replies_cut_off(ordeal), "the plan and the summary"
+    plans = [json.dumps(r.body) for r in ordeal.server.requests if step_in(r.body) is None]
+    assert len(set(plans)) == 2, "the plan and the summary"
+    assert len(plans) <= 2 + replies_cut_off(ordeal), "asked for again where a kill cut it off"
     counted = ordeal.lives[-1].final["usage"]["model_calls"]
     kills = sum(life.killed for life in ordeal.lives)
     lost = at_once * kills  # each kill may take along a reply of each step that runs
@@ -130,6 +131,21 @@ def replies_cut_off(ordeal: PlanOrdeal) -> int:
     requests = ordeal.server.requests
     sent = [ordeal.requests_of(n) for n, life in enumerate(ordeal.lives) if life.killed]
     return sum(step_in(requests[max(one)].body) is None for one in map(list, sent) if one)
+
+
+def summary_is_written(event: Event) -> bool:
+    """Say whether a part of the summary has come."""
+    return event["type"] == "token" and not event.get("plan_step")
+
+
+def test_a_summary_that_a_kill_cut_off_is_asked_for_again_and_nothing_else(
+    tmp_path: Path, zygote: Zygote
+) -> None:
+    ordeal = PlanOrdeal(tmp_path / "killed", zygote, model=careful)
+    ordeal.see_through(Kill(summary_is_written))
+    assert len(ordeal.requests_of(1)) == 1
+    require_all_done_once(ordeal, STEPS, 3)
+    assert len([r for r in ordeal.server.requests if step_in(r.body) is None]) == 3
 
 
 WRONG, RIGHT = "command: test $(wc -l < a.csv) -eq 1", "command: test $(wc -l < a.csv) -eq 2"

@@ -137,21 +137,21 @@ async def _course(url: DatabaseUrl, thread: str) -> _Course:
         history = [one async for one in saver.alist(given)][::-1]
     start = max((at for at in range(len(history)) if _is_start(history, at)), default=None)
     if start is None:
-        return _Course((), _inputs(history, ()), "")
+        return _Course((), _inputs(history), "")
     place = history[start]
-    if place.metadata.get("source") == "loop" and COPIED_FROM not in place.metadata:
+    is_copy = COPIED_FROM in place.metadata
+    if place.metadata.get("source") == "loop" and not is_copy:
         raise ConfigError(
             f"Thread {thread} answered an earlier question again, so its record holds several "
             f"ways. Only what goes straight on can be replayed. Try again from a point: openmanus "
             f"fork {shlex.quote(thread)}"
         )
     until = history[: start + 1]
-    inputs = _inputs(history[start + 1 :], until[-1:])
+    inputs = _inputs(history[start + 1 :], place)
     if inputs and START in place.checkpoint["channel_values"]:
         values = {**place.checkpoint["channel_values"], START: inputs[0]}
         until[-1] = place._replace(checkpoint={**place.checkpoint, "channel_values": values})
         inputs[0] = None
-    is_copy = COPIED_FROM in place.metadata
     edited_at = "" if is_copy else place.checkpoint["id"]
     return _Course(beginning_at(until[-1], until), inputs, edited_at)
 
@@ -166,7 +166,7 @@ def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
     )
 
 
-def _inputs(history: Sequence[CheckpointTuple], place: Sequence[CheckpointTuple]) -> list[Any]:
+def _inputs(history: Sequence[CheckpointTuple], place: CheckpointTuple | None = None) -> list[Any]:
     """Return what the runs were given that made these checkpoints.
 
     Args:
@@ -174,14 +174,15 @@ def _inputs(history: Sequence[CheckpointTuple], place: Sequence[CheckpointTuple]
         place: The checkpoint that they go on from, if there is one.
     """
     inputs: list[Any] = []
-    seen = {one.checkpoint["channel_values"].get("run_message") for one in place}
-    for one in (*place, *history):
+    before = [] if place is None else [place]
+    seen = {one.checkpoint["channel_values"].get("run_message") for one in before}
+    for one in (*before, *history):
         values, source = one.checkpoint["channel_values"], one.metadata.get("source")
         if source == "input" and START in values:
             inputs.append(values[START])
         if restart := _restart_after(one):
             inputs.append(restart)
-        if not inputs and one not in place:
+        if not inputs and one is not place:
             inputs.append(None)
         run = values.get("run_message")
         if inputs and run is not None and run not in seen:

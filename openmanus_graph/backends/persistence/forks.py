@@ -12,6 +12,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.constants import START
 from langgraph.types import Overwrite
 
+from openmanus_graph.backends.persistence.beginnings import id_of
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 
 SHOWN_CHARS = 100
@@ -35,18 +36,17 @@ class Point:
 async def points_of(saver: Checkpointer, thread: str) -> list[Point]:
     """Return the points of a thread's current branch, oldest first."""
     config: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-    found = {_checkpoint_id(one.config): one async for one in saver.alist(config)}  # newest first
+    found = {id_of(one.config): one async for one in saver.alist(config)}  # newest first
     line: list[CheckpointTuple] = []
-    name = next(iter(found), None)
+    name = next(iter(found), "")
     while name in found:
         line.append(found[name])
-        parent = found[name].parent_config
-        name = None if parent is None else _checkpoint_id(parent)
+        name = id_of(found[name].parent_config)
     line.reverse()
     return [
         Point(
             number=int(one.metadata.get("step", 0)),
-            checkpoint=_checkpoint_id(one.config),
+            checkpoint=id_of(one.config),
             ts=one.checkpoint["ts"],
             what="; ".join(_written_after(before)),
             ended=_has_ended(one),
@@ -62,10 +62,6 @@ async def fork(saver: Checkpointer, old: str, checkpoint: str, new: str) -> None
     Its calls have the new thread's keys in the ledger, so none counts as done.
     """
     await saver.acopy_line(old, checkpoint, new)
-
-
-def _checkpoint_id(config: RunnableConfig) -> str:
-    return str(config.get("configurable", {})["checkpoint_id"])
 
 
 def _has_ended(point: CheckpointTuple) -> bool:
