@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,7 +303,9 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
     assert "every file of this account" in choice.warning
 
 
-def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def killed_while_it_started(root: Path) -> Generator[psutil.Process]:
+    """Yield what bubblewrap leaves behind where it is killed half way."""
     (told, its_told), (blocked, its_blocked) = os.pipe(), os.pipe()
     command = [
         "bwrap",
@@ -316,7 +318,7 @@ def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_
     ]
     held = ["--info-fd", str(its_told), "--userns-block-fd", str(blocked)]
     starting = subprocess.Popen(
-        [*command, *held, "--chdir", str(tmp_path), "true"], pass_fds=[its_told, blocked]
+        [*command, *held, "--chdir", str(root), "true"], pass_fds=[its_told, blocked]
     )
     os.close(its_told)
     with os.fdopen(told) as info:
@@ -324,10 +326,29 @@ def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_
     starting.kill()
     starting.wait()
     assert inside.status() != psutil.STATUS_ZOMBIE, "bubblewrap leaves it behind"
-    Sandbox(Workspace(tmp_path, tmp_path / "private"), BWRAP).close()
-    until(lambda: not lives(inside))
-    os.close(blocked)
-    os.close(its_blocked)
+    try:
+        yield inside
+    finally:
+        os.close(blocked)
+        os.close(its_blocked)
+        if lives(inside):
+            inside.kill()
+
+
+def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    with killed_while_it_started(tmp_path) as inside:
+        sandbox = Sandbox(Workspace(tmp_path, tmp_path / "private"), BWRAP)
+        until(lambda: not lives(inside))
+        sandbox.close()
+
+
+def test_what_was_killed_while_its_sandbox_started_is_ended_with_the_sandbox(
+    tmp_path: Path,
+) -> None:
+    sandbox = Sandbox(Workspace(tmp_path, tmp_path / "private"), BWRAP)
+    with killed_while_it_started(tmp_path) as inside:
+        sandbox.close()
+        until(lambda: not lives(inside))
 
 
 def test_folders_of_killed_processes_are_swept(

@@ -71,7 +71,13 @@ class Bwrap(OnThisMachine):
     ) -> Launch:
         """Make the command. The environment is the caller's to pass: see `environment.py`."""
         session = () if terminal else ("--new-session",)
-        return Launch((*bwrap_argv(self._layout, self._settings), *session, "--", *program))
+        argv = (*bwrap_argv(self._layout, self._settings), *session, "--", *program)
+        # Until bubblewrap binds its own life to ours, its launcher has.
+        return Launch(argv, {"die_with": os.getpid()})
+
+    def close(self) -> None:
+        """End what was killed while it started: that ends with nobody."""
+        _end_orphans(self._layout.workspace.root)
 
 
 def _end_orphans(root: Path) -> None:
