@@ -45,6 +45,11 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
     return str(configurable["thread_id"])
 
 
+def id_of(config: RunnableConfig | None) -> str:
+    """Return the id of the checkpoint that a config names; empty if it names none."""
+    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
+
+
 def has_answers(config: RunnableConfig) -> bool:
     """Say whether an `interrupt()` of a node's task may return, rather than pause the run."""
     pad: Any = config.get("configurable", {}).get(SCRATCHPAD_KEY)
@@ -231,7 +236,7 @@ class _History:
         later = [one async for one in listed if _id(one) > _id(place)]
         line = {_id(place)}
         for one in reversed(later):  # the oldest first
-            if one.parent_config is None or _id_in(one.parent_config) not in line:
+            if id_of(one.parent_config) not in line:
                 continue
             line.add(_id(one))
             if written := _snapshot_written_after(one):
@@ -262,9 +267,7 @@ class _History:
         versions = one.checkpoint["channel_versions"]
         before = self._config({"checkpoint_id": _id(one)})
         async for other in self._saver.alist(self._config({}), before=before):
-            is_sibling = other.parent_config is not None and _id_in(other.parent_config) == _id(
-                parent
-            )
+            is_sibling = id_of(other.parent_config) == _id(parent)
             if is_sibling and other.checkpoint["channel_versions"] == versions:
                 return other
         return parent
@@ -286,8 +289,4 @@ def _snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
 
 
 def _id(checkpoint: CheckpointTuple) -> str:
-    return _id_in(checkpoint.config)
-
-
-def _id_in(config: RunnableConfig) -> str:
-    return str(config.get("configurable", {})["checkpoint_id"])
+    return id_of(checkpoint.config)

@@ -113,7 +113,8 @@ def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ())
     Args:
         name: As the model wrote it.
         known: The tools that there are.
-        shown: Those that the sentence lists; all of them if it is empty.
+        shown: Those that the sentence lists, of those that `search_tools` does not find; all of
+            them if it is empty.
     """
     plain = name.casefold().replace("-", "_")
     usual = next((tool for tool, names in TOOLS.items() if plain in names), None)
@@ -122,7 +123,9 @@ def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ())
         meant = f" Did you mean {close}?" if close else ""
     else:
         meant = f" Use {usual}." if usual in known else ""
-    return f"There is no tool {name!r}.{meant} There are: {', '.join(shown or known)}."
+    hidden = len(known) - len(shown or known)
+    others = f", and {hidden} more that search_tools finds" if hidden else ""
+    return f"There is no tool {name!r}.{meant} There are: {', '.join(shown or known)}{others}."
 
 
 def _closest(name: str, known: Collection[str]) -> str:

@@ -14,13 +14,14 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.snapshots import scan, take, thread_snapshots
+from openmanus_graph.backends.snapshots import progress, scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.database_url import DatabaseUrl
+from tests.support.cli import until
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import use
 
@@ -456,6 +457,25 @@ async def test_the_handles_of_the_old_line_are_closed_and_the_model_is_told() ->
         again = await run_graph(graph, "done", config=thought, task=None)
     assert "Python: variables x" in again.model.requests[0][-1].text
     assert "Shell: variables A" in again.model.requests[0][-1].text
+
+
+async def test_a_long_snapshot_is_shown_while_it_is_taken(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_PROGRESS_S", 0.01)
+    said = "A snapshot of the files is taken, to go back to: 3 MB so far."
+    (WORK / "large").write_text(os.urandom(3 << 19).hex())
+    names = SnapshotStore.name_snapshot
+
+    def slowly(*args: Any) -> None:
+        names(*args)
+        until(lambda: said in writer.notices())
+
+    monkeypatch.setattr(SnapshotStore, "name_snapshot", slowly)
+    writer.replies = [use("write", path="1", text="a"), "done"]
+    await writer.run("a")
+    assert {*writer.notices()[:-1]} <= {said.replace("3", "1"), said.replace("3", "2")}
+    assert writer.notices()[-1] == said
 
 
 async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(

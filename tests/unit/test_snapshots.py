@@ -254,6 +254,26 @@ def test_histories_caches_sockets_and_protected_files_are_left_alone(folder: Fol
     server.close()
 
 
+def test_a_history_that_is_gone_is_missed(folder: Folder) -> None:
+    folder.put("code/.git/HEAD", "main")
+    folder.put("code/file")
+    first = folder.take()
+    assert folder.take() == first
+    shutil.rmtree(folder.root / "code")
+    assert folder.take() != first
+    gone = unified_diff(
+        folder.store, changes_between(folder.store, first, folder.index.snapshot)[1]
+    )
+    assert gone == "removed code/.git: a history of its own -> nothing\n"
+    done = folder.restore(first)
+    assert done.missing == {"code/.git": "no snapshot holds it (a history of its own)"}
+    assert done.written == ["code", "code/file"]
+    folder.put("code/.git/HEAD", "new")
+    folder.take()
+    done = folder.restore(first)
+    assert (done.missing, done.left_alone) == ({}, ["code/.git"])
+
+
 def test_a_folder_in_whose_place_a_file_was_keeps_its_git(folder: Folder) -> None:
     folder.put("code")
     first = folder.take()

@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.types import Overwrite, Send
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.checkpoint_lineage import id_of
 from openmanus_graph.state.reducers import DeltaSnapshot
 
 _OWN_CHANNELS = "__"
@@ -94,11 +95,6 @@ def _versions_of(saver: BaseCheckpointSaver[Any]) -> Callable[[Any], Any]:
         return saver.get_next_version(cast("Any", number - 1 or None), None)
 
     return lambda known: numbered(int(str(known).partition(".")[0]))
-
-
-def id_of(config: RunnableConfig | None) -> str:
-    """Return the id of the checkpoint that a config names; empty if it names none."""
-    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
 
 
 def checkpoint_to_json(one: CheckpointTuple) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.constants import START
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.beginnings import beginning_at, id_of
+from openmanus_graph.backends.persistence.beginnings import beginning_at
 from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.ledger import Entry, open_ledger
@@ -21,6 +21,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
 )
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.checkpoint_lineage import id_of
 from openmanus_graph.state.database_url import DatabaseUrl
 
 PLACES = "places"

@@ -12,8 +12,8 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.constants import START
 from langgraph.types import Overwrite
 
-from openmanus_graph.backends.persistence.beginnings import id_of
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.runtime.checkpoint_lineage import id_of
 
 SHOWN_CHARS = 100
 

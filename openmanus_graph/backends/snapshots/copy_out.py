@@ -47,7 +47,7 @@ def copy_snapshot(
 
 
 def _left_alone(source: Workspace, extent: Extent, done: Restored) -> list[str]:
-    return [*scan(source, extent.ignored).ignored, *done.missing]
+    return list(dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing]))
 
 
 def _copy_left_alone(source: Path, root: Path, paths: Iterable[str], done: Restored) -> None:

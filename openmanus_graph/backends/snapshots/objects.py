@@ -77,6 +77,9 @@ class MissingObjectError(Exception):
 class ObjectStore(ABC):
     """A store of objects, in which folders can be written and read. Methods block."""
 
+    moved_objects = moved_bytes = 0
+    """Read and written so far."""
+
     @abstractmethod
     def read(self, digest: str) -> bytes:
         """Return an object. MissingObjectError if it is gone or damaged."""
@@ -116,6 +119,11 @@ class ObjectStore(ABC):
                 if entry.kind == "folder":
                     waiting.append((path, entry.content))
 
+    def _count(self, moved: Iterable[bytes]) -> None:
+        for data in moved:
+            self.moved_objects += 1
+            self.moved_bytes += len(data)
+
     def pieces(self, entry: Entry) -> list[str]:
         """Return the digests of the pieces of a file."""
         if entry.size <= PIECE:
@@ -147,6 +155,7 @@ class SnapshotStore(ObjectStore):
         self._database.run(
             f"INSERT OR IGNORE INTO objects VALUES {marks}", list(itertools.chain(*rows))
         )
+        self._count(objects.values())
 
     @override
     def require_room(self, sizes: Iterable[int]) -> None:

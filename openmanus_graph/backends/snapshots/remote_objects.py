@@ -53,8 +53,6 @@ class RemoteObjects(ObjectStore):
         """Of those, what one round of requests brought: bytes, or the error."""
         self._files: Any = None
         self._process = 0
-        self.moved_objects = self.moved_bytes = 0
-        """Read and written so far."""
 
     @override
     @contextmanager
@@ -129,11 +127,6 @@ class RemoteObjects(ObjectStore):
                 self._file_system.pipe(by_path, batch_size=AT_ONCE)
                 self._count(by_path.values())
             self._known.update(new)
-
-    def _count(self, moved: Iterable[bytes]) -> None:
-        for data in moved:
-            self.moved_objects += 1
-            self.moved_bytes += len(data)
 
     def _is_there(self, digest: str) -> bool:
         if digest in self._known:

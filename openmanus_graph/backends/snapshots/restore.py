@@ -185,7 +185,7 @@ class _Restoring:
     def _note_left_out(self, path: str, wanted: Entry) -> None:
         if path in self.found.stamps:
             self.done.left_alone.append(path)
-        else:
+        elif path not in self.found.ignored:
             self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def _lies_in_left_out(self, path: str) -> bool:

@@ -14,18 +14,14 @@ from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.settings import StorageSettings
 
 CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints")
-IGNORED = (
-    ".git",
-    ".hg",
-    ".svn",
-    ".jj",
-    *CACHES,
-)
-"""Names that snapshots leave alone, wherever they are: a history of their own, and caches."""
+HISTORIES = (".git", ".hg", ".svn", ".jj")
+IGNORED = (*HISTORIES, *CACHES)
+"""Names that snapshots leave alone, wherever they are."""
 MAX_ENTRIES = 250_000
 """Of a workspace, ignored ones not counted."""
 TOO_LARGE = "too large"
 UNREADABLE = "unreadable"
+OWN_HISTORY = "a history of its own"
 
 Stamp = tuple[int, int, int, int, int]
 """Mode, size in bytes, times of modification and change in ns, inode: equal for an equal file."""
@@ -62,6 +58,11 @@ class Scan:
     """Folders that cannot be listed."""
     ignored: list[str] = field(default_factory=list[str])
     """What snapshots leave alone: ignored names, sockets, pipes and devices."""
+
+    @property
+    def histories(self) -> list[str]:
+        """Of what is left alone, what has a history of its own."""
+        return [path for path in self.ignored if path.rpartition("/")[2] in HISTORIES]
 
 
 def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:

@@ -10,8 +10,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from openmanus_graph.backends.persistence.places import Place, PlacesTable
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.run_lease import hold_run_lease
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
+from openmanus_graph.backends.snapshots.progress import progress_shown
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.scan import CACHES, TOO_LARGE, Extent, TooManyFilesError
@@ -46,8 +47,6 @@ _STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
 """What of the private folder stays on its machine: installed packages, logins, and our notes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
-FIRST_PROGRESS_S, LONGEST_PAUSE_S = 5.0, 60.0
-"""When it is shown how far a long transfer is; after it each pause is twice the one before."""
 _taken_up: dict[str, "ThreadFiles"] = {}
 """The files of the threads that this process works on."""
 
@@ -71,7 +70,7 @@ async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     if settings.storage.workspace_url is not None:
         await hold_run_lease(session, session.key)
     files = ThreadFiles(session.key, settings)
-    async with _progress_shown(files, emit):
+    async with progress_shown(files.progress, emit):
         notices = await asyncio.to_thread(files.take_up)
     _taken_up[session.key] = files
     session.closers_of_run[_CLOSER] = partial(_leave, session.key)
@@ -84,33 +83,13 @@ async def put_files_back(session: Session, emit: Emit) -> None:
     if files is None:
         return
     try:
-        async with _progress_shown(files, emit):
+        async with progress_shown(files.progress, emit):
             notices = await asyncio.to_thread(files.put_back)
     except StorageError:
         files.failed = True
         raise
     for text in notices:
         notice(emit, text)
-
-
-@asynccontextmanager
-async def _progress_shown(files: "ThreadFiles", emit: Emit) -> AsyncGenerator[None]:
-    """Emit notices of how far a transfer is, if it takes long."""
-
-    async def show() -> None:
-        shown, pause_s = "", FIRST_PROGRESS_S
-        while True:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            if (text := files.progress()) != shown:
-                shown = text
-                notice(emit, text, "info")
-
-    showing = asyncio.create_task(show())
-    try:
-        yield
-    finally:
-        showing.cancel()
 
 
 def require_files(thread: str, settings: Settings) -> None:

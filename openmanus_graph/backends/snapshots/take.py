@@ -21,6 +21,7 @@ from openmanus_graph.backends.snapshots.objects import (
     list_of,
 )
 from openmanus_graph.backends.snapshots.scan import (
+    OWN_HISTORY,
     TOO_LARGE,
     UNREADABLE,
     Extent,
@@ -120,11 +121,15 @@ def take_snapshot(
     found = scan(workspace, extent.ignored)
     left_out = dict.fromkeys(too_large(found, extent.max_bytes), TOO_LARGE)
     left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
+    left_out |= dict.fromkeys(found.histories, OWN_HISTORY)
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)
         return before
     changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
     store.require_room(found.stamps[path][1] for path in changed if path not in left_out)
+    for path in found.histories:  # named, so that going back misses one that is gone
+        folder, _, name = path.rpartition("/")
+        found.folders[folder].append(name)
     with store.adding() as new:
         taking = _Taking(workspace, found, before, new, began - CLOCK_TICK_NS)
         taking.left_out |= left_out
@@ -162,7 +167,7 @@ class _Taking:
 
     def add_folder(self, folder: str) -> None:
         """Store what is new in a folder, whose own folders are stored already."""
-        names, entries = self._found.folders[folder], list[list[Any]]()
+        names, entries = sorted(self._found.folders[folder]), list[list[Any]]()
         changed = [name for name in names if self._must_read(join(folder, name))]
         if changed:
             self._read_changed(folder, changed)
@@ -178,8 +183,7 @@ class _Taking:
             self._new.add(tree)
 
     def _must_read(self, path: str) -> bool:
-        stamp = self._found.stamps[path]
-        if stat.S_ISDIR(stamp[0]) or path in self.left_out:
+        if path in self.left_out or stat.S_ISDIR((stamp := self._found.stamps[path])[0]):
             return False
         if self._before.stamps.get(path) == stamp and path in self._before.contents:
             self.contents[path] = self._before.contents[path]
@@ -224,9 +228,9 @@ class _Taking:
 
     def _entry(self, path: str) -> Entry | None:
         """Return what the tree says of a path; None if it is gone."""
-        mode, size, *_ = self._found.stamps[path]
         if (why := self.left_out.get(path)) is not None:
             return Entry("left out", 0, 0, why)
+        mode, size, *_ = self._found.stamps[path]
         kind = kind_of(mode)
         if kind == "folder":
             return Entry("folder", permissions(mode), 0, self.trees[path])

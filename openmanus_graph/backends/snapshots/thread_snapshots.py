@@ -15,8 +15,14 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
+from openmanus_graph.backends.snapshots.progress import progress_shown
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
-from openmanus_graph.backends.snapshots.scan import TOO_LARGE, Extent, TooManyFilesError
+from openmanus_graph.backends.snapshots.scan import (
+    TOO_LARGE,
+    UNREADABLE,
+    Extent,
+    TooManyFilesError,
+)
 from openmanus_graph.backends.snapshots.take import (
     Index,
     read_index,
@@ -70,7 +76,8 @@ async def snapshot_files(
     session.files_may_differ = False  # first: what changes while it is taken is looked at again
     try:
         snapshots = await session.cached_off_loop(ThreadSnapshots, lambda: snapshots_of(session))
-        snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
+        async with progress_shown(snapshots.progress, emit):
+            snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
     except TooManyFilesError as error:
         return note_gap(str(error), state, emit)
     except (OSError, sqlite3.Error) as error:
@@ -97,10 +104,12 @@ class ThreadSnapshots:
         self._thread, self._home = thread, home
         self._index = Index(Path())
         self._told = set[tuple[str, str]]()
+        self._stored_before = 0
+        """Bytes that earlier snapshots stored."""
 
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
         """Take a snapshot and return its id. ConfigError, OSError, sqlite3.Error: it failed."""
-        before = self._known(workspace)
+        before, self._stored_before = self._known(workspace), self.store.moved_bytes
         self._index = take_snapshot(
             self.store, self._thread, workspace, Extent.of_snapshots(limits), before
         )
@@ -108,6 +117,13 @@ class ThreadSnapshots:
             with suppress(OSError):  # the next process reads all files again
                 write_index(workspace, self._index)
         return self._index.snapshot
+
+    def progress(self) -> str:
+        """Say how far the snapshot under way is; "" before it has stored much."""
+        megabytes = self.store.moved_bytes - self._stored_before >> 20
+        if not megabytes:
+            return ""
+        return f"A snapshot of the files is taken, to go back to: {megabytes:,} MB so far."
 
     def restore(self, snapshot: str, workspace: Workspace, limits: StorageSettings) -> list[str]:
         """Restore a snapshot and return notices. ConfigError: it cannot be, and what to do."""
@@ -156,7 +172,7 @@ class ThreadSnapshots:
                 f"Snapshots leave out {named_paths(large)}: more than [storage] snapshot_max_mb. "
                 "Going back does not restore that."
             )
-        if unreadable := [path for path, why in new if why not in (TOO_LARGE, "torn")]:
+        if unreadable := [path for path, why in new if why == UNREADABLE]:
             yield (
                 f"Snapshots leave out {named_paths(unreadable)}, which cannot be read. Going back "
                 "does not restore that."

@@ -96,8 +96,8 @@ const BLOCKS = {
     return list;
   },
   table: (one, c) =>
-    h("div.table", { tabIndex: 0, role: "group", aria: { label: t("Table") } },
-      h("table", { dir: "auto" },
+    h("div.table", { tabIndex: 0, role: "group", dir: "auto", aria: { label: t("Table") } },
+      h("table", {},
         h("thead", {}, h("tr", {}, one.header.map((cell) => tableCell("th", cell, c)))),
         h("tbody", {}, one.rows.map((row) => h("tr", {}, row.map((cell) => tableCell("td", cell, c))))))),
 };
