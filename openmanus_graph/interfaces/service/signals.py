@@ -64,13 +64,17 @@ class Signals:
             elif task is not None:
                 task.cancel()
 
-        # Not the loop's own handlers: to remove one is to let the next signal kill the process.
+        # Any handler of the loop's own makes signals wake it: one that comes just before it waits,
+        # or in another thread, interrupts nothing. This one is never called for.
+        loop.add_signal_handler(signal.SIGURG, bool)
+        # Not such ones for these: to remove one is to let the next signal kill the process.
         before = {number: signal.signal(number, receive) for number in _handled_signals()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler if self.exit_code is None else self._exit)
+            loop.remove_signal_handler(signal.SIGURG)
             if self.exit_code is not None:
                 atexit.register(_ignore, before)
 
