@@ -47,7 +47,8 @@ _MOUSE = re.compile(r"x:(\d+) y:(\d+)")
 # Ended by the hang-up, too, that tells a shell's jobs to end: to an X server it means: begin anew.
 _SERVER = (
     "{{ trap 'kill -KILL $!' HUP TERM; Xvfb :{number} -screen 0 {size}x24 -fbdir {folder} "
-    "-auth {folder}/authority -nolisten tcp -nolisten local -noreset -extension MIT-SHM & wait; }} "
+    "-auth {folder}/authority -nolisten tcp -nolisten local -noreset -extension MIT-SHM & "
+    "echo $! >{folder}/server.pid; wait; }} "
     ">{folder}/server.log 2>&1 & server=$!"
 )
 
@@ -103,7 +104,11 @@ class Desktop:
 
     def alive(self) -> bool:
         """Say whether shell and X server still run. Blocks; call it on `pool`."""
-        return self._shell.alive and not self._run("kill -0 $server").code
+        if not self._shell.alive:
+            return False
+        # `kill -0` finds a process that has ended, too, until somebody collects it.
+        status = f"/proc/$(cat {self._inside}/server.pid)/status"
+        return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
 
     def picture(self) -> "Image":
         """Return what the screen shows now. Any thread may call it, while the desktop is open."""
@@ -247,8 +252,11 @@ class Desktop:
         return self._shell.run(command, limit_s)
 
     def _failure(self, result: CommandResult) -> ToolError:
-        """Return the error for a command that failed, by what is left of the desktop."""
-        if not self._shell.alive or self._run("kill -0 $server").code:
+        """Return the error for a command that failed, by what is left of the desktop.
+
+        A server that was just killed is gone for its programs before its process has ended.
+        """
+        if not self._shell.alive or self._run("xdotool getmouselocation").code:
             return TrustedToolError(
                 "The desktop has ended, and its programs with it. The next call starts a new one: "
                 "open the program again; what was not saved is lost."
