@@ -19,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.urls import canonical_url
 from openmanus_graph.state.addresses import (
-    LOOPBACK_NAMES,
     has_scheme,
+    is_loopback,
+    literal_ip,
     normal_host,
     with_scheme,
 )
@@ -32,6 +33,8 @@ DATE, TIME, NUMBER = "date:", "time:", "number:"
 URL, EMAIL, IBAN = "url:", "email:", "iban:"
 """What tokens of these kinds begin with; a word is its small letters."""
 _ANY_YEAR = "*"
+_LOCAL_WITHOUT_HOST = {"file", "sqlite", "duckdb", "postgres", "postgresql", "mysql", "unix"}
+"""Schemes that mean this machine where no host is named."""
 
 _MONTHS = {
     name: number
@@ -139,11 +142,20 @@ def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
         is_mailbox = tokens_of(address)[0].startswith(EMAIL)
         if not (is_mailbox or bare_names or _WITH_SCHEME.match(address)):
             continue
-        with suppress(ValueError):  # an address in brackets that is none
-            host = urlsplit(with_scheme(address)).hostname or "localhost"
-            if host in LOOPBACK_NAMES or host.startswith(("127.", "0.0.0.0")):
-                continue
-        yield address
+        if not _is_this_machine(address):
+            yield address
+
+
+def _is_this_machine(address: str) -> bool:
+    try:
+        parts = urlsplit(with_scheme(address))
+        if not parts.hostname:  # `http:///evil.example` is reached all the same
+            return parts.scheme.partition("+")[0] in _LOCAL_WITHOUT_HOST
+        host = normal_host(parts.hostname)
+    except (ValueError, ToolError):  # in brackets that hold none, or no host's name
+        return False
+    ip = literal_ip(host)
+    return is_loopback(host) or (ip is not None and ip.is_unspecified)
 
 
 def is_address(token: str) -> bool:
