@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from openmanus_graph.config.trust import config_home
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
 

@@ -19,17 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.instructions import read_instructions
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.skills import usable_skills
-from openmanus_graph.config.trust import (
-    config_home,
-    is_trusted,
-    risky_settings,
-    without_risks,
-)
+from openmanus_graph.config.trust import is_trusted, risky_settings, without_risks
 from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.resolve import KEY_FILES, openmanus_home
 from openmanus_graph.config.stored_model import stored_keys
-from openmanus_graph.config.trust import config_home
 
 REMOVED = "[secret removed]"
 SERVER_TOKEN_FILE = "server-token"

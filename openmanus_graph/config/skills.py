@@ -20,7 +20,8 @@ from typing import Any, cast
 import yaml
 
 from openmanus_graph.config.entry_points import entry_points_of
-from openmanus_graph.config.trust import config_home, is_trusted_content
+from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.trust import is_trusted_content
 from openmanus_graph.state.skills import Skill
 
 log = logging.getLogger(__name__)

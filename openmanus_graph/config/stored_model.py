@@ -7,9 +7,7 @@ the server that it was given for.
 
 import contextlib
 import json
-import os
 import re
-import secrets
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +19,12 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.trust import config_home
+from openmanus_graph.config.home_files import (
+    changed_object,
+    config_home,
+    read_object,
+    write_file,
+)
 from openmanus_graph.errors import ConfigError
 
 KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
@@ -54,7 +57,8 @@ def store_key(provider: str, base_url: str | None, key: str) -> str:
     entry = {"keyring": True} if in_keyring else {"key": key}
     _from_keyring.cache_clear()
     path = config_home() / KEYS_FILE
-    write_file(path, json.dumps({**_entries(), place: entry}, indent=2) + "\n", mode=0o600)
+    with changed_object(path, mode=0o600) as entries:
+        entries[place] = entry
     return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
 
 
@@ -103,33 +107,8 @@ def _place(provider: str, base_url: str | None) -> str:
 
 
 def _entries() -> dict[str, dict[str, Any]]:
-    try:
-        known = json.loads((config_home() / KEYS_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    entries = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
+    entries = read_object(config_home() / KEYS_FILE)
     return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
-
-
-def write_file(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once; nobody else can read it before its mode is set. Blocks.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-            draft.chmod(mode)
-            draft.replace(path.resolve())  # a link to a file of dotfiles stays one
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _put_into_keyring(place: str, key: str) -> bool:

@@ -7,23 +7,17 @@ they change, the person is asked again.
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import SecretStr
 
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.home_files import changed_object, config_home, read_object
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
-
-
-def config_home() -> Path:
-    """Return the person's own configuration folder."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "openmanus"
 
 
 def risky_settings(layer: Layer) -> dict[str, Any]:
@@ -62,7 +56,8 @@ def is_trusted(folder: Path, layer: Layer) -> bool:
 
 def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
     """Return whether the person has trusted what is in a folder by this name and digest."""
-    return _read().get(str(folder), {}).get(name) == digest
+    known = read_object(_store())  # a damaged file trusts no folder
+    return known.get(str(folder), {}).get(name) == digest
 
 
 def trust(folder: Path, layer: Layer) -> None:
@@ -72,12 +67,8 @@ def trust(folder: Path, layer: Layer) -> None:
 
 def trust_content(folder: Path, name: str, digest: str) -> None:
     """Store that the person trusts what is in a folder by this name and digest."""
-    known = _read()
-    known.setdefault(str(folder), {})[name] = digest
-    config_home().mkdir(parents=True, exist_ok=True)
-    temporary = _store().with_suffix(".part")
-    temporary.write_text(json.dumps(known, indent=2), encoding="utf-8")
-    temporary.replace(_store())
+    with changed_object(_store(), mode=0o644) as known:
+        known.setdefault(str(folder), {})[name] = digest
 
 
 def without_risks(layer: Layer) -> Layer:
@@ -93,14 +84,6 @@ def without_risks(layer: Layer) -> Layer:
 
 def _store() -> Path:
     return config_home() / "trusted.json"
-
-
-def _read() -> dict[str, dict[str, str]]:
-    try:
-        known = json.loads(_store().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # an unreadable file trusts no folder
-    return cast("dict[str, dict[str, str]]", known) if isinstance(known, dict) else {}
 
 
 def _name(folder: Path, layer: Layer) -> str:

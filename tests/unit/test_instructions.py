@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.instructions import MAX_INSTRUCTIONS_CHARS, read_instructions
-from openmanus_graph.config.trust import config_home
 
 
 def write(path: Path, text: str) -> Path:

@@ -9,6 +9,7 @@ import pytest
 
 from openmanus_graph import ConfigError, Context
 from openmanus_graph.config import resolve_settings, skills
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.skills import (
     SkillError,
     find_skills,
@@ -18,7 +19,6 @@ from openmanus_graph.config.skills import (
     untrusted_skills,
     usable_skills,
 )
-from openmanus_graph.config.trust import config_home
 from openmanus_graph.interfaces.cli.skills import (
     add_skill,
     list_skills,

@@ -4,6 +4,8 @@ import asyncio
 import stat
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -15,6 +17,7 @@ from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.config import resolve_settings, stored_model
 from openmanus_graph.config.stored_model import store_key, store_model, stored_key, with_top_keys
+from openmanus_graph.config.trust import is_trusted_content, trust_content
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
 from openmanus_graph.state.context import Context
@@ -77,8 +80,8 @@ def test_a_files_address_is_that_of_its_own_models_server() -> None:
     assert used("google:gemini") is None
 
 
-@pytest.mark.parametrize("content", ["", "no JSON", "[]", '{"openai": "text"}', '{"openai": {}}'])
-def test_a_damaged_file_holds_no_key(person: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["", '{"openai": "text"}', '{"openai": {}}'])
+def test_an_entry_without_a_key_is_replaced(person: Path, content: str) -> None:
     person.mkdir(parents=True)
     (person / "credentials.json").write_text(content)
     assert stored_key("openai", None) is None
@@ -108,6 +111,31 @@ def test_a_file_that_is_not_understood_is_left_alone(person: Path, text: str) ->
     with pytest.raises(ConfigError, match="cannot be changed"):
         store_model("openai:x", None)
     assert (person / "config.toml").read_text() == text
+
+
+@pytest.mark.parametrize("text", ['{"openai": {"key": "sk-1"},}', "[]", "no JSON"])
+def test_keys_in_a_damaged_file_are_left_alone(person: Path, text: str) -> None:
+    person.mkdir(parents=True)
+    (person / "credentials.json").write_text(text)
+    assert stored_key("openai", None) is None
+    with pytest.raises(ConfigError, match="is damaged .* and was left as it is. Mend it"):
+        store_key("deepseek", None, KEY)
+    assert (person / "credentials.json").read_text() == text
+    store_trust = partial(trust_content, Path("project"), "mcp.json", "digest")
+    (person / "trusted.json").write_text(text)
+    assert not is_trusted_content(Path("project"), "mcp.json", "digest")
+    with pytest.raises(ConfigError, match="is damaged"):
+        store_trust()
+    (person / "trusted.json").unlink()
+    store_trust()
+    assert is_trusted_content(Path("project"), "mcp.json", "digest")
+
+
+def test_keys_that_are_stored_at_the_same_time_are_all_kept() -> None:
+    names = [f"p{number}" for number in range(20)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: store_key(name, None, f"sk-{name}"), names))
+    assert [stored_key(name, None) for name in names] == [SecretStr(f"sk-{n}") for n in names]
 
 
 def test_other_lines_of_the_configuration_stay_as_they_are() -> None:

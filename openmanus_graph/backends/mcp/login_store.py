@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import BaseModel
 
+from openmanus_graph.config.home_files import config_home, write_file
 from openmanus_graph.config.secret_values import MCP_LOGINS
-from openmanus_graph.config.stored_model import write_file
-from openmanus_graph.config.trust import config_home
 from openmanus_graph.state.mcp_server import MCPServer
 
 LOCK_POLL_S = 0.05

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.skills import (
     SHIPPED,
     FoundSkill,
@@ -13,7 +14,6 @@ from openmanus_graph.config.skills import (
     read_skill,
     skill_file,
 )
-from openmanus_graph.config.trust import config_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.skills import Skill

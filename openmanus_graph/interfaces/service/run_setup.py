@@ -1,6 +1,7 @@
 """Sets up a run from the given options: its thread, context and input."""
 
 import datetime
+import filecmp
 import secrets
 import shlex
 import shutil
@@ -9,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.runner import Run
+    from openmanus_graph.runtime.workspace import Workspace
     from openmanus_graph.state.context import Context
 
 
@@ -138,7 +140,7 @@ def prepare_input(
     settings = resolve_settings(context, thread)
     workspace = Workspace.of(settings)
     workspace.prepare()
-    names = [_copy_file(_existing_file(path), workspace.root) for path in given.file or ()]
+    names = [_copy_file(_existing_file(path), workspace) for path in given.file or ()]
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
     return user_message(name_files(text, names), images, compact=compact)
 
@@ -155,21 +157,29 @@ def _existing_file(path: str) -> Path:
     return found
 
 
-def _copy_file(source: Path, folder: Path) -> str:
-    target = folder / source.name
+def _copy_file(source: Path, workspace: "Workspace") -> str:
+    """Copy a file into the workspace, or find it there, and return its name."""
+    from openmanus_graph.runtime.workspace import incoming_file
+
+    target = workspace.root / source.name
     if target.exists() and target.samefile(source):
         return source.name
-    if target.exists() and target.read_bytes() != source.read_bytes():
+    if target.exists() and not filecmp.cmp(source, target, shallow=False):
         raise ConfigError(
             f"{target} exists already with other content. Rename {source} or that file."
         )
-    partial = target.with_name(f".{source.name}.part")
-    shutil.copyfile(source, partial)
-    partial.replace(target)  # a kill leaves no half of it, which a resumed task would refuse
+    try:
+        with (
+            source.open("rb") as file,
+            incoming_file(workspace, source.name, replace=True) as copy,
+        ):
+            shutil.copyfileobj(file, copy)
+    except ToolError as error:
+        raise ConfigError(f"{source} cannot be copied into the workspace: {error}") from error
     return source.name
 
 
-def _save_image(source: Path, workspace: Any) -> str:
+def _save_image(source: Path, workspace: "Workspace") -> str:
     """Copy a picture, sound or video to our own files of the thread, and return its path there."""
     from openmanus_graph.backends.files.file_kinds import media_suffix, read_image
 
