@@ -5,8 +5,9 @@ Its namespace, the fork it is on, and the snapshot of the files there.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -181,11 +182,11 @@ class _History:
             wait_s: How long to wait for it: LangGraph may save it while the run continues.
         """
         config = self._config({"checkpoint_id": place} if place else {})
-        found = await self._saver.aget_tuple(config)
+        found = await self._read(config)
         until = time.monotonic() + wait_s
         while found is None and time.monotonic() < until:
             await asyncio.sleep(POLL_S)
-            found = await self._saver.aget_tuple(config)
+            found = await self._read(config)
         return found
 
     async def start_before(self, place: str) -> CheckpointTuple | None:
@@ -232,8 +233,7 @@ class _History:
 
         It was taken before the first call that might change files.
         """
-        listed = self._saver.alist(self._config({}))
-        later = [one async for one in listed if _id(one) > _id(place)]
+        later = [one async for one in self._list() if _id(one) > _id(place)]
         line = {_id(place)}
         for one in reversed(later):  # the oldest first
             if id_of(one.parent_config) not in line:
@@ -258,7 +258,7 @@ class _History:
     async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
         """Return the checkpoint that one was made of: its parent, or what it is a copy of."""
         config = one.parent_config
-        parent = None if config is None else await self._saver.aget_tuple(config)
+        parent = None if config is None else await self._read(config)
         if parent is None or one.metadata.get("source") != "fork":
             return parent
         if one.metadata.get("step", 0) == parent.metadata.get("step", 0) + 1:
@@ -266,7 +266,7 @@ class _History:
         # `as_node="__copy__"`, as Studio does: a copy has the original's parent.
         versions = one.checkpoint["channel_versions"]
         before = self._config({"checkpoint_id": _id(one)})
-        async for other in self._saver.alist(self._config({}), before=before):
+        async for other in self._list(before=before):
             is_sibling = id_of(other.parent_config) == _id(parent)
             if is_sibling and other.checkpoint["channel_versions"] == versions:
                 return other
@@ -275,8 +275,25 @@ class _History:
     async def _before(self, place: str, source: str = "") -> CheckpointTuple | None:
         before = self._config({"checkpoint_id": place})
         wanted = {"source": source} if source else None
-        listed = self._saver.alist(self._config({}), filter=wanted, before=before, limit=1)
+        listed = self._list(filter=wanted, before=before, limit=1)
         return next(iter([one async for one in listed]), None)
+
+    async def _read(self, config: RunnableConfig) -> CheckpointTuple | None:
+        try:
+            return await self._saver.aget_tuple(config)
+        except NotImplementedError:  # a saver of graphs that are invoked without a loop
+            return await asyncio.to_thread(self._saver.get_tuple, config)
+
+    async def _list(self, **which: Any) -> AsyncIterator[CheckpointTuple]:
+        """Yield checkpoints of the thread, the newest first, as `BaseCheckpointSaver.alist`."""
+        listed = self._saver.alist(self._config({}), **which)
+        try:
+            async for one in listed:
+                yield one
+        except NotImplementedError:  # see `_read`
+            found = partial(self._saver.list, self._config({}), **which)
+            for one in await asyncio.to_thread(lambda: list(found())):
+                yield one
 
     def _config(self, more: Mapping[str, str]) -> RunnableConfig:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}

@@ -9,6 +9,7 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationM
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, interrupt
 
 from openmanus_graph.backends.persistence.database import open_database
@@ -77,6 +78,17 @@ def test_in_a_graph_that_is_invoked_synchronously() -> None:
     state = till.graph.invoke({"messages": [("user", "Pay.")]}, CONFIG)
     assert results(state) == ["paid 1", "paid 2", "paid 2"]
     assert sorted(till.paid) == [1, 2, 2]
+
+
+def test_with_a_saver_that_knows_no_loop() -> None:
+    till = Till(pays(1, 2), "done", "done again")
+    with SqliteSaver.from_conn_string("threads.sqlite") as till.graph.checkpointer:
+        till.graph.invoke({"messages": [("user", "Pay.")]}, CONFIG)
+        points = till.graph.get_state_history(CONFIG)
+        before = next(state.config for state in points if "tools" in state.next)
+        state = till.graph.invoke(None, before)
+    assert results(state) == ["paid 1", "paid 2"]
+    assert sorted(till.paid) == [1, 1, 2, 2]
 
 
 async def test_what_a_fork_repeats_takes_place_again() -> None:
