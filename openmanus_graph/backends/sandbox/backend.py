@@ -146,7 +146,10 @@ class Backend(Protocol):
         ...
 
     def used_bytes(self) -> int:
-        """Return the size of all files of programs on another machine; called rarely."""
+        """Return the size of all files of programs on another machine; called rarely.
+
+        Raises ToolError as `send`.
+        """
         ...
 
     def close(self) -> None:

@@ -121,25 +121,39 @@ class Kernel:
         files.write(program, _PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
-        child_end, parent_end = os.pipe()
-        self._lifeline = os.fdopen(parent_end, "wb")
-        """Held open; the kernel ends when it is closed, however this process ends."""
-        self._spool = self._open_spool()
-        """The kernel's output. Read by the open file: a cell may replace what its name means."""
-        with os.fdopen(child_end, "rb") as lifeline:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.pool.shutdown, wait=False)
+            child_end, parent_end = os.pipe()
+            lifeline = undo.enter_context(os.fdopen(child_end, "rb"))
+            self._lifeline = undo.enter_context(os.fdopen(parent_end, "wb"))
+            """Held open; the kernel ends when it is closed, however this process ends."""
+            self._spool = undo.enter_context(self._open_spool())
+            """The kernel's output. Read by the open file: a cell may replace what its name means."""
             output = self._spool.fileno()
             self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
+            undo.callback(sandbox.end, self._tree)
+            lifeline.close()
+            self._context = zmq.Context()
+            undo.callback(self._context.destroy, linger=0)
+            self._open_channels(connection)
+            undo.pop_all()
+        self._read_offset = self._spool_size()
+
+    def _open_channels(self, connection: dict[str, Any]) -> None:
+        """Connect to the kernel. ToolError: it did not start, with what it printed."""
         from jupyter_client.session import Session  # takes a while, and so does the kernel's start
 
         self._session = Session(username="openmanus", key=connection["key"].encode())
-        self._context = zmq.Context()
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
-        with sandbox.call(self._tree):
+        with self._sandbox.call(self._tree):
             ready = self._answers()
-        if not ready:
-            self._fail()
-        self._read_offset = self._spool_size()
+        if ready:
+            return
+        self._sandbox.end(self._tree)
+        self._spool.seek(0)
+        printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
+        raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
     def _open_spool(self) -> BinaryIO:
         """Create the file for the kernel's output, which every program appends to."""
@@ -178,15 +192,6 @@ class Kernel:
         """Say whether the kernel has come up; waits for it."""
         message_id = self._send(self._shell, "kernel_info_request", {})
         return self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
-
-    def _fail(self) -> None:
-        """Give up a kernel that did not start, and raise what it printed."""
-        self._sandbox.end(self._tree)
-        self._spool.seek(0)
-        printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
-        self._disconnect()
-        self.pool.shutdown(wait=False)
-        raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
     def _reply(
         self, channel: "zmq.Socket[bytes]", message_id: str, deadline: float

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -24,6 +25,8 @@ _MIN_FREE_BYTES = 512 << 20
 """Bytes of the host's disk that no call may take."""
 _MIN_GROWTH_BYTES = 16 << 20
 """Growth in bytes below which no program is killed."""
+
+T = TypeVar("T")
 
 
 class Tree:
@@ -177,15 +180,26 @@ class LimitMonitor:
             self._wake.clear()
 
     def _measure(self) -> None:
-        """Measure programs on another machine; without a connection they have ended."""
+        self._measured = self._ask(self._backend.measure, self._measured)
+
+    def _used_bytes(self) -> int:
+        if self._measured is None:
+            return used_bytes(self._folders)
+        return self._ask(self._backend.used_bytes, self._last_size)
+
+    def _ask(self, question: Callable[[], T], last: T) -> T:
+        """Ask about programs on another machine; without a connection they have ended.
+
+        Args:
+            question: Raises ToolError if that machine cannot be reached.
+            last: What was answered before, which is returned then.
+        """
         try:
-            self._measured = self._backend.measure()
+            return question()
         except ToolError as error:
             for tree in self._trees():
                 tree.kill(str(error))
-
-    def _used_bytes(self) -> int:
-        return used_bytes(self._folders) if self._measured is None else self._backend.used_bytes()
+            return last
 
     def _free_bytes(self) -> int:
         return free_bytes(self._folders) if self._measured is None else self._measured.free
