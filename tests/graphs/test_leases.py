@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
@@ -35,6 +37,7 @@ from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.testing.runtime import tool_session
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -347,3 +350,33 @@ async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(
         with pytest.raises(ThreadInUseError, match="in use by process"):
             await run_graph(graph, calls(("pay", {"amount": 1})), "done", config=CONFIG)
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+
+
+async def test_a_run_that_is_cancelled_while_it_takes_its_lease_keeps_none(
+    urls: list[DatabaseUrl], tmp_path: Path
+) -> None:
+    """Other threads' leases are taken and given back meanwhile."""
+    ours = await asyncio.to_thread(opened, urls[0])
+    session = tool_session(tmp_path / "here")
+    session.settings = replace(session.settings, database=urls[0])
+    await asyncio.to_thread(take_lease, ours, "other", LONG_S, "run")
+    with psycopg.connect(address_of(urls)) as blocking:
+        blocking.execute("SELECT FROM leases FOR UPDATE")
+        blocking.execute(
+            "INSERT INTO leases (thread, token, holder, expires) VALUES ('t', 0, '', now())"
+        )
+        taking = asyncio.ensure_future(run_lease.hold_run_lease(session, "t"))
+
+        def waits() -> bool:
+            return bool(blocking.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall())
+
+        await asyncio.to_thread(until, waits)
+        taking.cancel()
+        await asyncio.to_thread(take_lease, ours, "third", LONG_S, "run")
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    assert await asyncio.to_thread(holder_of, ours, "t") is None
+    assert await asyncio.to_thread(holder_of, ours, "third") is not None
+    for thread in ("other", "third"):
+        await asyncio.to_thread(give_back_lease, ours, thread, "run")
+    session.close()

@@ -51,10 +51,14 @@ class Interjections:
 
     async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
         """Note that checkpoints hold these."""
-        for interjection in interjections:
-            await self._database.arun(
-                "UPDATE remarks SET read = 1 WHERE id = ?", (interjection,), worker_of=thread
-            )
+        if not interjections:
+            return
+        places = ", ".join("?" * len(interjections))
+        await self._database.arun(
+            f"UPDATE remarks SET read = 1 WHERE read = 0 AND id IN ({places})",
+            tuple(interjections),
+            worker_of=thread,
+        )
 
     async def forget_read(self, thread: str) -> None:
         """Delete a thread's interjections that were read."""

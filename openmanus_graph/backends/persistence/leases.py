@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError
@@ -109,6 +110,9 @@ class _Lease:
 _leases: dict[tuple[int, str], _Lease] = {}
 """Those that this process has, by database and thread."""
 _lock = threading.Lock()
+"""Guards `_locks`."""
+_locks: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
+"""Of leases that are being taken or given back, which may wait for the database."""
 
 
 class ThreadInUseError(StorageError):
@@ -145,7 +149,7 @@ def take_lease(
         StorageError: The database cannot be reached.
     """
     key = (id(database), thread)
-    with _lock:
+    with _lock_of(key):
         lease = _leases.get(key)
         if lease is None:
             lease = _leases[key] = _take(database, thread, lease_s)
@@ -158,7 +162,7 @@ def take_lease(
 def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
     """Give back a thread's lease, once its last user does. Blocks, and never raises."""
     key = (id(database), thread)
-    with _lock:
+    with _lock_of(key):
         lease = _leases.get(key)
         if lease is None or lease.users.pop(user, None) is None:
             return
@@ -184,6 +188,11 @@ def holder_of(database: PostgresDatabase, thread: str) -> Holder | None:
     rows = database.run(_HOLDER, (thread,))
     holder = Holder(rows[0][0], rows[0][1]) if rows else None
     return None if holder is None or holder.is_dead else holder
+
+
+def _lock_of(key: tuple[int, str]) -> threading.Lock:
+    with _lock:
+        return _locks.setdefault(key, threading.Lock())
 
 
 def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
@@ -261,6 +270,7 @@ def _reset_after_fork() -> None:
     """Begin without leases in a forked child: they are the parent's, and so is their renewal."""
     global _lock
     _lock = threading.Lock()
+    _locks.clear()
     for lease in _leases.values():
         lease.database.tokens.pop(lease.thread, None)
     _leases.clear()

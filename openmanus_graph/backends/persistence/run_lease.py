@@ -33,14 +33,22 @@ async def hold_run_lease(session: Session, thread: str) -> None:
     lease_s = settings.storage.lease_s
     until = time.monotonic() + lease_s + LEASE_GRACE_S
     while _LEASE not in session.closers_of_run:
+        give_back = partial(give_back_lease, database, thread, session)
+        taking = asyncio.ensure_future(
+            asyncio.to_thread(take_lease, database, thread, lease_s, session)
+        )
         try:
-            await asyncio.to_thread(take_lease, database, thread, lease_s, session)
+            await asyncio.shield(taking)
         except ThreadInUseError:
             if time.monotonic() > until:
                 raise
             await asyncio.sleep(LEASE_POLL_S)
+        except asyncio.CancelledError:  # nobody would give back what is still being taken
+            await asyncio.wait({taking})
+            await asyncio.to_thread(give_back)
+            raise
         else:
-            session.closers_of_run[_LEASE] = partial(give_back_lease, database, thread, session)
+            session.closers_of_run[_LEASE] = give_back
 
 
 async def require_run_lease(session: Session) -> None:
