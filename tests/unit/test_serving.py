@@ -68,6 +68,7 @@ async def ask(
         ({**GOOD, "content-length": "11"}, 413),
         ({**GOOD, "content-length": "10"}, 200),
         ({**GOOD, "transfer-encoding": "chunked"}, 411),
+        ({**GOOD, "transfer-encoding": "chunked", "content-length": "1"}, 411),
     ],
 )
 async def test_the_guard_lets_in_who_knows_the_token_and_the_host(

@@ -153,7 +153,7 @@ def _values(headers: Headers, name: bytes) -> list[str]:
 
 def _too_long(headers: Headers, limit: int) -> Refusal | None:
     lengths = _values(headers, b"content-length")
-    if _values(headers, b"transfer-encoding") and not lengths:
+    if _values(headers, b"transfer-encoding"):  # it would count more than the length
         return 411, "Say how long the body is: Content-Length.", {}
     if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
         return 413, f"The body is longer than {limit:,} bytes.", {}
