@@ -243,7 +243,9 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
             if ends is not None and time.monotonic() > ends and not call.done():
                 raise RunStopping
     finally:
-        call.cancel()
+        if not call.done():
+            call.cancel()
+            await asyncio.wait({call}, timeout=STOPPING_S)  # what it uses is the next call's then
     return call.result()
 
 

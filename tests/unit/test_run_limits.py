@@ -1,9 +1,11 @@
 """The limits of a run: which forbids the next call, which is near, and what is said of them."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 
 from openmanus_graph.model_calls.budget import SharedBudget, keeps_closing_reserve, sharing
 from openmanus_graph.runtime.limits import (
@@ -12,8 +14,10 @@ from openmanus_graph.runtime.limits import (
     reached_limit,
     run_limits,
     time_left_s,
+    unless_stopped,
 )
 from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import SandboxSettings, Settings
@@ -154,3 +158,26 @@ def test_a_run_that_has_begun_and_is_no_part_of_a_tree_keeps_a_reserve() -> None
     assert (keeps_closing_reserve(0), keeps_closing_reserve(1)) == (False, True)
     with sharing(SharedBudget(limited(), progress())):
         assert not keeps_closing_reserve(1)
+
+
+async def test_a_call_that_is_given_up_has_stopped_before_the_next_one_begins() -> None:
+    done: list[str] = []
+
+    async def call() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            done.append("stopped")
+
+    async def act(state: ManusState) -> dict[str, Any]:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await unless_stopped(call(), pure=True)
+        done.append("the next one")
+        return {}
+
+    graph: Any = StateGraph(ManusState).add_sequence([act]).add_edge(START, "act").compile()
+    await graph.ainvoke({"messages": []})
+    assert done == ["stopped", "the next one"]

@@ -128,7 +128,7 @@ class Kernel:
             self._lifeline = undo.enter_context(os.fdopen(parent_end, "wb"))
             """Held open; the kernel ends when it is closed, however this process ends."""
             self._spool = undo.enter_context(self._open_spool())
-            """The kernel's output. Read by the open file: a cell may replace what its name means."""
+            """Its output, read by the open file: a cell may replace what its name means."""
             output = self._spool.fileno()
             self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
             undo.callback(sandbox.end, self._tree)

@@ -126,10 +126,12 @@ def log_file(path: str | None) -> Generator[None]:
         raise ConfigError(f"The log file {path} cannot be written: {error.strerror}.") from error
     handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
+    level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
         yield
     finally:
+        root.setLevel(level)
         root.removeHandler(handler)
         handler.close()

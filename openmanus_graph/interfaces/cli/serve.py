@@ -33,8 +33,9 @@ def serve(
             f"The server needs the extra `studio` ({', '.join(missing)} missing). "
             'Install it with: pip install "openmanus-graph[studio]"'
         )
-    for module in modules:
+    if modules:
         sys.path.insert(0, "")
+    for module in modules:
         try:
             import_module(module)
         except ImportError as error:

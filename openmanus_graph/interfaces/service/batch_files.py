@@ -256,9 +256,8 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
         RunError: Another process works on the batch.
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
+    begins_anew = not path.exists()
     try:
-        if not path.exists():  # deleted, to begin anew
-            mark.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
@@ -267,6 +266,8 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RunError(f"{path} is in use by another batch. Wait for it.") from error
+        if begins_anew and not os.fstat(descriptor).st_size:
+            mark.unlink(missing_ok=True)
         results = Results(path, descriptor, _identify(path, mark, descriptor, place))
         results.read(tasks)
         yield results

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 
 
+LOOK_S = 0.5
+"""More than the moment for which `is_running` holds a lock that nobody has."""
+
+
 @contextlib.contextmanager
 def hold_thread(
     home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
@@ -82,9 +86,8 @@ def is_running(home: Path, thread: str) -> bool:
 @contextlib.contextmanager
 def _file_lock(home: Path, thread: str) -> Generator[None]:
     path = _lock_path(home, thread)
-    lock = FileLock(
-        path, timeout=0, thread_local=False
-    )  # the server acquires and releases it on different OS threads
+    # The server acquires and releases it on different OS threads.
+    lock = FileLock(path, timeout=LOOK_S, thread_local=False)
     try:
         path.parent.mkdir(exist_ok=True)
         lock.acquire()
