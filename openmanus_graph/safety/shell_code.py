@@ -26,7 +26,8 @@ _RUNNING_OPTIONS = {
     "git fetch": "upload-pack", "git grep": "O open-files-in-pager",
     "git ls-remote": "exec upload-pack", "git pull": "upload-pack",
     "git push": "exec receive-pack", "git rebase": "x exec",
-    "make": "eval", "man": "P H pager html", "mapfile": "C", "readarray": "C",
+    "make": "eval", "nix-shell": "run command", "npx": "call",
+    "man": "P H pager html", "mapfile": "C", "readarray": "C",
     "rg": "pre hostname-bin", "rsync": "e rsh", "scp": "D F o S",
     "sftp": "D F o S", "sort": "compress-program", "ssh": "F o",
     "tar": "F I checkpoint-action info-script new-volume-script rmt-command rsh-command to-command"

@@ -43,6 +43,8 @@ class _Wrapper:
     """The short option whose value is a shell text."""
     joined: bool = False
     """Whether the command's words are joined and read by a shell."""
+    verbs: str = ""
+    """The subcommands that run one; with others, or none, none runs."""
 
 
 _PLAIN = _Wrapper()
@@ -53,11 +55,38 @@ WRAPPERS: dict[str, _Wrapper] = {
             "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
             "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
             "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
+            "linux32 linux64 i386 x86_64 ssh-agent valgrind screen chronic eatmydata catchsegv cgexec "
+            "dbus-run-session systemd-inhibit caffeinate arch uvx pipx gdb xterm "
             "shell"  # of Makefiles
         ),
         _PLAIN,
     ),
-    **dict.fromkeys(word_set("gosu su-exec setuidgid faketime chrt taskset"), _ONE_OPERAND),
+    **dict.fromkeys(word_set("gosu su-exec setuidgid faketime chrt taskset setarch"), _ONE_OPERAND),
+    **dict.fromkeys(
+        word_set("uv poetry pipenv pdm hatch rye pixi conda mamba micromamba dotenv op doppler"),
+        _Wrapper("", "np", "name prefix project directory env-file package with", verbs="run"),
+    ),
+    **dict.fromkeys(
+        word_set("pnpm yarn bundle mise asdf pyenv rbenv nodenv aws-vault"),
+        _Wrapper(verbs="exec x"),
+    ),
+    **dict.fromkeys(word_set("npx bunx"), _Wrapper("y", "pc", "package", text="c")),
+    "npm": _Wrapper("", "c", verbs="exec x", text="c"),
+    "direnv": _Wrapper(operands=1, verbs="exec"),
+    **dict.fromkeys(
+        word_set("docker podman"), _Wrapper("dit", "uvwep", "user volume", 1, verbs="run exec")
+    ),
+    "perf": _Wrapper("", "eo", "event output", verbs="stat record trace"),
+    "tmux": _Wrapper(
+        "dP",
+        "stncxy",
+        joined=True,
+        verbs="new new-session neww new-window splitw split-window respawn-pane popup "
+        "display-popup run run-shell if if-shell send send-keys pipe-pane",
+    ),  # fmt: skip
+    "hyperfine": _Wrapper("Ni", "wrmMpcSu", "warmup runs prepare cleanup setup", joined=True),
+    "entr": _Wrapper("acdnprz", "s", text="s"),
+    "sg": _Wrapper("", "c", operands=1, text="c", joined=True),
     "sudo": _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot"),
     "doas": _Wrapper("Lns", "aCu"),
     "env": _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S"),
@@ -163,6 +192,9 @@ def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
         return _runs_of_find(words, _FINDS[name])
     if name in WRAPPERS:
         return _runs_of_wrapper(name, words)
+    if name in _SCHEDULERS:
+        listing = any(word.text in ("-l", "-r", "-d", "-q") for word in words[1:])
+        return Runs() if listing else Runs(hidden=True, runs_input=True, script="/dev/stdin")
     if name in (".", "source"):
         literal = all(word.literal for word in words)
         script = words[1].text if len(words) > 1 else ""
@@ -175,6 +207,8 @@ def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
 
 
 _MAKES = word_set("make gmake just")
+_SCHEDULERS = word_set("at batch crontab")
+"""Programs that read shell commands, which run later."""
 _SUBSCRIPTING = word_set(
     "let printf read unset declare typeset local export readonly test [ mapfile"
 )
@@ -318,7 +352,7 @@ def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
     """Find the words at which the command may begin that a wrapper runs."""
-    places, starts, seen = [1], list[int](), set[int]()
+    places, starts, seen = _first_arguments(words, wrapper.verbs), list[int](), set[int]()
     while places and len(seen) <= MOST_READINGS:
         at = places.pop()
         if at >= len(words) or at in seen:
@@ -338,6 +372,14 @@ def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
             if not words[at].literal:
                 places.append(at + 1)
     return sorted({start for start in starts if start < len(words)})
+
+
+def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
+    """Return where a wrapper's arguments begin: behind its subcommand, if it has some."""
+    if not verbs:
+        return [1]
+    known = verbs.split()
+    return [at + 1 for at, word in enumerate(words) if at and word.text in known][:1]
 
 
 def _option_lengths(word: str, wrapper: _Wrapper) -> tuple[int, ...]:

@@ -60,6 +60,34 @@ def test_no_line_that_was_written_to_be_overlooked_is(oracle: ShellOracle) -> No
     assert [text for text in BYPASSES if decide(text) == "allow"] == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uv run rm x", "uv --directory a run --with b rm x", "poetry run rm x", "npx --call 'rm x'",
+        "dotenv -f .env run rm x", "conda run -n a rm x", "npx rm x", "npx -c 'rm x'",
+        "pnpm exec rm x", "bundle exec rm x", "mise exec -- rm x", "direnv exec . rm x",
+        "tmux new -d 'rm x'", "tmux send-keys 'rm x' Enter", "screen -dm rm x", "npm exec -- rm x",
+        "sg users -c 'rm x'", "sg users 'rm x'", "at now <<< 'rm x'", "crontab <<< '* * * * * rm x'",
+        "nix-shell --run 'rm x'", "docker run --rm -v .:/w img rm x", "podman exec box rm x",
+        "setarch x86_64 rm x", "ssh-agent rm x", "valgrind -q rm x", "hyperfine 'rm x'",
+        "ls | entr rm x", "ls | entr -s 'rm x'", "perf stat -o f rm x", "xargs uv run rm < x",
+    ],
+)  # fmt: skip
+def test_programs_that_run_others_are_seen_through(text: str) -> None:
+    assert decide(text) != "allow"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uv pip install rm", "uv sync; uv run pytest", "npm install rm", "docker ps", "tmux ls",
+        "crontab -l", "conda install -n a rm", "poetry add rm", "perf report", "yarn add rm",
+    ],
+)  # fmt: skip
+def test_their_other_subcommands_run_none(text: str) -> None:
+    assert decide(text) == "allow"
+
+
 def test_everyday_lines_are_not_asked_about() -> None:
     rules = (REMOVE, rule("rm -rf*"), rule("git push*", "ask"))
     assert [text for text in EVERYDAY if decide(text, *rules) != "allow"] == []
