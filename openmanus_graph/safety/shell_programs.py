@@ -55,8 +55,8 @@ WRAPPERS: dict[str, _Wrapper] = {
             "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
             "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
             "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
-            "linux32 linux64 i386 x86_64 ssh-agent valgrind screen chronic eatmydata catchsegv cgexec "
-            "dbus-run-session systemd-inhibit caffeinate arch uvx pipx gdb xterm "
+            "linux32 linux64 i386 x86_64 ssh-agent valgrind screen chronic eatmydata cgexec "
+            "dbus-run-session systemd-inhibit caffeinate catchsegv arch uvx pipx gdb xterm "
             "shell"  # of Makefiles
         ),
         _PLAIN,
