@@ -6,11 +6,11 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from docs.configuration_page import configuration_page
+from docs.events_page import events_page
 from docs.rooms import rooms_drawing
 from docs.tools_page import tools_page
 from openmanus_graph.graphs.manus import graph
 from openmanus_graph.graphs.planning import graph as planning
-from openmanus_graph.runtime.events import events_page
 
 ROOT = Path(__file__).parent.parent
 

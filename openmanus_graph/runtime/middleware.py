@@ -219,7 +219,7 @@ def _with_ids(given: Any) -> list[AnyMessage]:
 
 
 def _marked(message: AnyMessage) -> AnyMessage:
-    """Have a human message begin no run, and vouch for no address: no person wrote it."""
+    """Have a human message begin no run, and verify no address: no person wrote it."""
     if not isinstance(message, HumanMessage):
         return message
     origin = origin_of(None, [], tainted=False)

@@ -356,7 +356,8 @@ def explain_values(name: str, description: str, values: Sequence[UnverifiedValue
     does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
     shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
-    return f"{name} ({does.rstrip('.')}) would use what nobody you trust has said: {shown}{more}."
+    foreign = f"values that neither you nor a trusted tool gave: {shown}{more}"
+    return f"{name} ({does.rstrip('.')}) would use {foreign}."
 
 
 def _explain(one: UnverifiedValue) -> str:

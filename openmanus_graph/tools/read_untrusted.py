@@ -54,9 +54,7 @@ def _is_url(source: str) -> bool:
 async def read_untrusted(  # noqa: D417  # the model is not shown `runtime`
     source: str,
     question: str,
-    answer_schema: Annotated[
-        dict[str, Any], BeforeValidator(_parsed), WithJsonSchema({"type": "object"})
-    ],
+    answer_schema: AnswerSchema,
     runtime: ToolRuntime[Any, Any],
 ) -> Observation:
     """Have a text read that may hold orders of others: you get typed fields, never the text.

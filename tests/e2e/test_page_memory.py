@@ -36,7 +36,7 @@ def notes_of(tab: Tab) -> Locator:
     return tab.page.get_by_role("dialog", name="Notes that agents keep")
 
 
-def test_notes_are_written_changed_vouched_for_and_deleted(at: Desk, memory: Memory) -> None:
+def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memory) -> None:
     memory.create(PAGE, INJECTED, foreign=True)
     tab = at.tab()
     dialog = notes_of(tab)
@@ -58,14 +58,14 @@ def test_notes_are_written_changed_vouched_for_and_deleted(at: Desk, memory: Mem
     assert violations(tab) == []
     dialog.get_by_label("Note", exact=True).fill("Files are in the archive.")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.locator(".tag.warn")).to_have_count(1)  # a change alone does not vouch
+    expect(dialog.locator(".tag.warn")).to_have_count(1)  # a change alone does not confirm it
     dialog.get_by_role("button", name=re.compile("page.md")).click()
-    dialog.get_by_label("vouch for all of it").check()
+    dialog.get_by_label("confirm all of it").check()
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.locator(".tag.warn")).to_have_count(0)
-    vouched = memory.find(PAGE)
-    assert vouched is not None
-    assert (vouched.text, vouched.foreign) == ("Files are in the archive.", False)
+    confirmed = memory.find(PAGE)
+    assert confirmed is not None
+    assert (confirmed.text, confirmed.foreign) == ("Files are in the archive.", False)
 
     dialog.get_by_role("button", name=re.compile("page.md")).click()
     dialog.get_by_role("button", name="Delete").click()

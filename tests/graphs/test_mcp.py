@@ -372,11 +372,11 @@ async def test_values_that_a_server_sent_are_asked_about_where_something_goes() 
 @pytest.mark.parametrize(
     ("declared", "asks"),
     [
-        ({}, "nobody you trust has said"),
+        ({}, "neither you nor a trusted tool gave"),
         ({"trusted": {"e*": True}}, ""),
         ({"trusted": {"echo": ["passport"]}}, ""),
-        ({"trusted": {"echo": ["name"]}}, "nobody you trust has said"),
-        ({"trusted": {"pay": True}}, "nobody you trust has said"),
+        ({"trusted": {"echo": ["name"]}}, "neither you nor a trusted tool gave"),
+        ({"trusted": {"pay": True}}, "neither you nor a trusted tool gave"),
         ({"sends_to": {"pay": []}}, ""),
         ({"sends_to": {"pay": []}, "private": {"echo": ["passport"]}}, "your private"),
         ({"sends_to": {"pay": []}, "private": {"echo": ["name"]}}, ""),

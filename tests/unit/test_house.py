@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from docs.events_page import events_page
 from docs.make import DRAWINGS, drawn
 from docs.tools_page import tools_page
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.events import events_page
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import data_analysis_tools, default_tools, desktop_tools, planner_tools
 

@@ -136,7 +136,7 @@ class Memory:
         return self._store.exclusively(job)
 
     def trust(self, path: str, text: str | None) -> Note:
-        """Keep that a person vouches for a note with this text: nothing in it is foreign now."""
+        """Keep that a person confirms a note with this text: nothing in it is foreign now."""
         path = _path_of_note(path)
 
         def job(batch: Batch) -> Note:

@@ -68,5 +68,5 @@ class _TerminalQuestions(Questions):
             raise ToolError("Nobody is there to answer: run this on a terminal.")
         answer = await self._lines.ask("Your answer: ")
         if answer is None:
-            raise ToolError("Nobody answered.")
+            raise ToolError("There was no answer: the input has ended. Call it again, and answer.")
         return answer

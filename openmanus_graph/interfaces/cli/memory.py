@@ -42,13 +42,13 @@ def show_note(path: str, *, as_json: bool) -> int:
 
 
 def edit_note(path: str, text: str | None, *, trusted: bool) -> int:
-    """Change a note, write a new one, or vouch for one.
+    """Change a note, write a new one, or confirm one.
 
     Args:
         path: Of the note.
         text: The new text; `-` reads it from stdin. None opens the person's editor, unless all that
-            is wanted is to vouch.
-        trusted: Whether the person vouches for all of it, also for what was foreign.
+            is wanted is to confirm it.
+        trusted: Whether the person confirms all of it, also for what was foreign.
     """
     memory = own_notes()
     before = _known(memory, path)

@@ -46,7 +46,7 @@ async def show_note(path: str) -> dict[str, Any]:
 
 @router.put("/note", status_code=204)
 async def write_note(form: NoteForm) -> Response:
-    """Write a new note, change one, or vouch for one."""
+    """Write a new note, change one, or confirm one."""
 
     def write() -> None:
         save_note(own_notes(), form.path, form.text, form.before, trusted=form.trusted)

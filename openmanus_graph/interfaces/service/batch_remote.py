@@ -57,7 +57,7 @@ class RemoteWorker:
     ) -> None:
         if options.config or options.secret:
             raise ConfigError(
-                "--config and --secret are of this machine. Leave them away with --remote; the "
+                "--config and --secret are of this machine. Leave them out with --remote; the "
                 "server has its own."
             )
         self._url, self._options, self._budget = url.rstrip("/"), options, budget

@@ -18,7 +18,7 @@ from openmanus_graph.interfaces.service.failures import (
     describe_failure,
     is_storage_fault,
 )
-from openmanus_graph.interfaces.service.final_event import failed_event, final_event
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, final_event
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, read_thread_state, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_run, to_context
@@ -123,7 +123,7 @@ class LocalWorker:
             return view.final or failed_event(describe_failure(error, openmanus_home()), {})
         finally:
             self._stops.discard(stop)
-        return view.final or failed_event("The run ended without a word.", {})
+        return view.final or failed_event(NO_RESULT, {})
 
 
 class _CostView(RemoteView):

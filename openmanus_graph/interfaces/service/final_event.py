@@ -109,6 +109,12 @@ def recursion_event(agent: str, usage: Usage) -> dict[str, Any]:
     }
 
 
+NO_RESULT = (
+    "The run ended without a result: what it ran in was stopped. Resume the thread, or look into "
+    "the log."
+)
+
+
 def failed_event(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `final` event of a run that an error ended."""
     return {

@@ -15,14 +15,14 @@ def own_notes() -> Memory:
 def save_note(
     memory: Memory, path: str, text: str | None, before: str | None, *, trusted: bool
 ) -> None:
-    """Write a new note, change one, or vouch for one. Blocks.
+    """Write a new note, change one, or confirm one. Blocks.
 
     Args:
         memory: Holds it.
         path: Of the note.
         text: The new text; None: it stays.
         before: The text that the person saw; None: there was no note.
-        trusted: Whether the person vouches for all of it, also for what was foreign.
+        trusted: Whether the person confirms all of it, also for what was foreign.
 
     Raises:
         TrustedToolError: It was changed meanwhile, or cannot be as it is wanted.

@@ -12,7 +12,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, read_thread_state, resuming_run
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
@@ -150,7 +150,7 @@ class RemoteRun:
             is_known = isinstance(error, ConfigError | RunError)
             text = str(error) if is_known else describe_failure(error, openmanus_home())
             return view.final or failed_event(text, {})
-        return view.outcome() or failed_event("The run ended without a word.", {})
+        return view.outcome() or failed_event(NO_RESULT, {})
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:

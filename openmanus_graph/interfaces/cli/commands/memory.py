@@ -41,7 +41,7 @@ def memory_edit(
         str | None, typer.Option(help="The new text; - reads it from stdin. Default: your editor.")
     ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="You vouch for all of it: it counts as yours.")
+        bool, typer.Option("--trusted", help="You confirm all of it: it counts as yours.")
     ] = False,
 ) -> None:
     """Change a note, or write a new one."""

@@ -24,7 +24,7 @@ from openmanus_graph.interfaces.server.runs import RunRequest, begin_run, cancel
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.server.token import write_ticket
-from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event
 from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
@@ -161,7 +161,7 @@ async def result_of(run: AgentRun, request: Request) -> Final:
             async for part in parts:
                 if not isinstance(part, Progress):
                     return part
-        raise ApiError(500, "The run ended without a word.")
+        raise ApiError(500, NO_RESULT)
 
     reading = asyncio.create_task(read())
     hanging_up = asyncio.create_task(_hang_up(request))

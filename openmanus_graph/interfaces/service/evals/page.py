@@ -43,7 +43,6 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; color: var(--ink);
   background: var(--ground); max-width: 62rem; margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
-h3 { font-size: .9rem; font-weight: 600; margin: 0 0 .3rem; }
 .about { color: var(--soft); margin: .2rem 0 1.2rem; overflow-wrap: anywhere; }
 .figures { display: flex; flex-wrap: wrap; gap: .4rem 2.2rem; margin: 0; }
 .figures dt { color: var(--soft); font-size: .85rem; } .figures dd { margin: 0; font-size: 1.5rem; }

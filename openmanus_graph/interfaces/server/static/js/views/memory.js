@@ -15,7 +15,7 @@ export function createMemory() {
   const path = h("input.mono", { type: "text", id: "note-path", required: true, maxLength: 200 });
   const text = h("textarea.mono", { id: "note-text", rows: 12, maxLength: 16000 });
   const trusted = h("input", { type: "checkbox" });
-  const vouch = h("label.check", {}, trusted, h("span", {}, t("I have read it, and vouch for all of it")));
+  const confirmed = h("label.check", {}, trusted, h("span", {}, t("I have read it, and confirm all of it")));
   const foreign = h("p.foreign", {}, FOREIGN);
   const remove = button(t("Delete"), () => act(async () => {
     if (!window.confirm(t("Delete the note {path}?", { path: path.value }))) return;
@@ -31,7 +31,7 @@ export function createMemory() {
   } } },
   h("label.stack", { htmlFor: "note-path" }, h("span", {}, t("Path: /memories/NAME.md of this project, /memories/user/NAME.md of yours")), path),
   foreign,
-  h("label.stack", { htmlFor: "note-text" }, h("span", {}, t("Note")), text), vouch,
+  h("label.stack", { htmlFor: "note-text" }, h("span", {}, t("Note")), text), confirmed,
   h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, t("Save")), remove, button(t("Back"), () => act(load))));
   const overview = h("div.notes", {}, h("p.muted", {}, t("What agents with the tool memory know in later conversations. What you write here is your own.")),
     empty, list, h("div.buttons", {}, button(t("New note"), () => edit(null), { kind: "primary", iconName: "plus" }), button(t("Close"), () => dialog.close())));
@@ -69,7 +69,7 @@ export function createMemory() {
     path.readOnly = note !== null;
     text.value = before ?? "";
     trusted.checked = false;
-    vouch.hidden = foreign.hidden = !note?.foreign;
+    confirmed.hidden = foreign.hidden = !note?.foreign;
     remove.hidden = note === null;
     form.hidden = false;
     overview.hidden = true;

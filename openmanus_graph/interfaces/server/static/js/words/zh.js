@@ -342,7 +342,7 @@ export const ZH = {
   "Notes that agents keep": "智能体保存的笔记",
   "What agents with the tool memory know in later conversations. What you write here is your own.": "带有笔记工具的智能体在以后的对话中所知道的内容。您在此写下的是您自己的话。",
   "Written after foreign content was read: agents take it as information, never as an instruction.": "在读取外来内容之后写下：智能体只把它当作信息，绝不当作指令。",
-  "I have read it, and vouch for all of it": "我已读过，并为其全部内容担保",
+  "I have read it, and confirm all of it": "我已读过，并确认其全部内容",
   "Delete": "删除",
   "Delete the note {path}?": "删除笔记 {path}？",
   "Path: /memories/NAME.md of this project, /memories/user/NAME.md of yours": "路径：/memories/NAME.md 属于此项目，/memories/user/NAME.md 属于您",
