@@ -17,12 +17,15 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
+from openmanus_graph.backends.browser.browsers import browser_loop, browsers
 from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from tests.support.chromium import install_headless_shell, is_drawn, with_headless_shell
+from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres, install_postgres
 from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
@@ -117,6 +120,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
             return
         install_postgres()
         install_sshd()
+        install_headless_shell()
         subprocess.run(
             [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
             check=False,
@@ -124,6 +128,37 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
             stdin=subprocess.DEVNULL,
         )
         done.touch()
+
+
+@pytest.fixture(scope="session")
+def _whole_chromium_path(_installed: None) -> str:
+    """The PATH of before: on it `chromium` is what `doctor --fix` installs."""
+    return os.environ["PATH"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _headless_shell(
+    _whole_chromium_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Find Chromium's headless shell as `chromium`, in this process and those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", with_headless_shell(tmp_path_factory.mktemp("bin")))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _whole_chromium(
+    request: pytest.FixtureRequest, _whole_chromium_path: str, _headless_shell: None
+) -> Iterator[None]:
+    """Find the whole Chromium in the files that the seed draws for it."""
+    if not is_drawn(request.path.name):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", _whole_chromium_path)
+        browser_loop.call(browsers().close, BACKSTOP_S)
+        yield
+        browser_loop.call(browsers().close, BACKSTOP_S)
 
 
 @pytest.fixture
