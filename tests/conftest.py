@@ -1,6 +1,7 @@
 """What every test gets: an empty folder, no keys, and tools that are installed."""
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -66,6 +67,17 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Tell how to draw the same samples again."""
     return f"samples: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among all that is imported for good, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
