@@ -113,7 +113,8 @@ def test_a_disk_full_when_the_result_is_saved(cli: Cli, model: OpenAIServer, dis
 
 
 @pytest.mark.parametrize(
-    ("name", "moment"), sampled(list(itertools.product(FILES, ("reply", "result"))), 2, "full")
+    ("name", "moment"),
+    sampled(list(itertools.product(FILES, ("reply", "result"))), 2, "full", rows=True),
 )
 def test_one_full_database_repeats_nothing(
     cli: Cli, model: OpenAIServer, tmp_path: Path, name: str, moment: str
@@ -292,6 +293,7 @@ def alter(path: Path, statement: str) -> None:
         ],
         2,
         "rows",
+        rows=True,
     ),
 )
 def test_a_damaged_row_costs_that_thread_only(
@@ -329,6 +331,7 @@ def test_a_damaged_row_costs_that_thread_only(
         ],
         2,
         "schemas",
+        rows=True,
     ),
 )
 def test_a_damaged_schema_is_a_damaged_database(
@@ -371,7 +374,7 @@ def read_only(cli: Cli, way: str) -> Sequence[str]:
 
 @pytest.mark.parametrize(
     ("way", "before"),
-    sampled(list(itertools.product(("mount", "mode"), ("ended", "killed"))), 1, "home"),
+    sampled(list(itertools.product(("mount", "mode"), ("ended", "killed"))), 1, "home", rows=True),
 )
 def test_a_home_that_cannot_be_written_can_be_read(
     cli: Cli, model: OpenAIServer, way: str, before: str
