@@ -1,6 +1,7 @@
 """What every test gets: an empty folder, no keys, and tools that are installed."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -158,19 +159,31 @@ def _headless_shell(
         yield
 
 
+@contextlib.contextmanager
+def _browsing_with(path: str) -> Generator[None]:
+    """Find the browser on this PATH; ours of before and of meanwhile are closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        browser_loop.call(browsers().close, BACKSTOP_S)
+        yield
+        browser_loop.call(browsers().close, BACKSTOP_S)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _whole_chromium(
+def _drawn_chromium(
     request: pytest.FixtureRequest, _whole_chromium_path: str, _headless_shell: None
 ) -> Iterator[None]:
     """Find the whole Chromium in the files that the seed draws for it."""
-    if not is_drawn(request.path.name):
+    drawn = is_drawn(request.path.name)
+    with _browsing_with(_whole_chromium_path) if drawn else contextlib.nullcontext():
         yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", _whole_chromium_path)
-        browser_loop.call(browsers().close, BACKSTOP_S)
+
+
+@pytest.fixture
+def whole_chromium(_whole_chromium_path: str, _headless_shell: None) -> Iterator[None]:
+    """Find the whole Chromium, for what its headless shell has not: a viewer of PDFs."""
+    with _browsing_with(_whole_chromium_path):
         yield
-        browser_loop.call(browsers().close, BACKSTOP_S)
 
 
 @pytest.fixture
