@@ -168,18 +168,23 @@ class Shell:
 
     def _start(self) -> None:
         self._terminal, slave = os.openpty()
-        try:
-            self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
-        finally:
-            os.close(slave)
-        self._send(f"{_SETUP}; {self._marker('$?')}")
-        if self._wait(time.monotonic() + _START_TIMEOUT_S) is None:
-            printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
-            self._sandbox.end(self._tree)
-            self.pool.shutdown(wait=False)
-            raise ToolError(f"bash did not start in the sandbox. It said: {printed or 'nothing'}")
-        self._shell_group = os.tcgetpgrp(self._terminal)
-        self._initial = self._inspect(_START_TIMEOUT_S)
+        with contextlib.ExitStack() as failed:  # a sandbox may be closed meanwhile
+            failed.callback(os.close, self._terminal)
+            failed.callback(self.pool.shutdown, wait=False)
+            try:
+                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
+            finally:
+                os.close(slave)
+            failed.callback(self._sandbox.end, self._tree)
+            self._send(f"{_SETUP}; {self._marker('$?')}")
+            if self._wait(time.monotonic() + _START_TIMEOUT_S) is None:
+                printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
+                raise ToolError(
+                    f"bash did not start in the sandbox. It said: {printed or 'nothing'}"
+                )
+            self._shell_group = os.tcgetpgrp(self._terminal)
+            self._initial = self._inspect(_START_TIMEOUT_S)
+            failed.pop_all()
 
     def _new_output(self) -> "_Output":
         """Create a file for the output of a command and of its background jobs.
