@@ -1,6 +1,8 @@
 """What every test gets: an empty folder, no keys, and tools that are installed."""
 
 import asyncio
+import contextlib
+import gc
 import os
 import random
 import signal
@@ -8,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,12 +19,15 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
+from openmanus_graph.backends.browser.browsers import browser_loop, browsers
 from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from tests.support.chromium import install_headless_shell, is_drawn, with_headless_shell
+from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres, install_postgres
 from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
@@ -63,6 +68,17 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Tell how to draw the same samples again."""
     return f"samples: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among all that is imported for good, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -117,6 +133,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
             return
         install_postgres()
         install_sshd()
+        install_headless_shell()
         subprocess.run(
             [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
             check=False,
@@ -124,6 +141,49 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
             stdin=subprocess.DEVNULL,
         )
         done.touch()
+
+
+@pytest.fixture(scope="session")
+def _whole_chromium_path(_installed: None) -> str:
+    """The PATH of before: on it `chromium` is what `doctor --fix` installs."""
+    return os.environ["PATH"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _headless_shell(
+    _whole_chromium_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Find Chromium's headless shell as `chromium`, in this process and those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", with_headless_shell(tmp_path_factory.mktemp("bin")))
+        yield
+
+
+@contextlib.contextmanager
+def _browsing_with(path: str) -> Generator[None]:
+    """Find the browser on this PATH; ours of before and of meanwhile are closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        browser_loop.call(browsers().close, BACKSTOP_S)
+        yield
+        browser_loop.call(browsers().close, BACKSTOP_S)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _drawn_chromium(
+    request: pytest.FixtureRequest, _whole_chromium_path: str, _headless_shell: None
+) -> Iterator[None]:
+    """Find the whole Chromium in the files that the seed draws for it."""
+    drawn = is_drawn(request.path.name)
+    with _browsing_with(_whole_chromium_path) if drawn else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture
+def whole_chromium(_whole_chromium_path: str, _headless_shell: None) -> Iterator[None]:
+    """Find the whole Chromium, for what its headless shell has not: a viewer of PDFs."""
+    with _browsing_with(_whole_chromium_path):
+        yield
 
 
 @pytest.fixture

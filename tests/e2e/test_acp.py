@@ -29,6 +29,7 @@ from tests.support.cli import OPENMANUS, Cli, until
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 from tests.support.servers import bring_money, gone, sleepers
 
 CREATE = Call("str_replace_editor", {"command": "create", "path": "a.txt", "file_text": "hi\n"})
@@ -293,7 +294,7 @@ async def test_a_plan_is_the_editors_list(cli: Cli, model: OpenAIServer, folder:
     assert editor.said() == "Both are done."
 
 
-@pytest.mark.parametrize("how", ["hangs up", "SIGTERM"])
+@pytest.mark.parametrize("how", sampled(["hangs up", "SIGTERM"], 1, "ends of ACP"))
 def test_nothing_is_left_when_the_editor_goes_and_the_thread_goes_on(
     cli: Cli, model: OpenAIServer, folder: Path, how: str
 ) -> None:

@@ -13,10 +13,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service.lock import hold_thread
+from tests.e2e.test_cli_plan import JOIN, Brain
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.page import chromium
+from tests.support.sampling import sampled
 
 HOSTILE = (
     "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'><!--\u2028"
@@ -108,10 +110,12 @@ def test_a_hostile_run_plays_by_keyboard_and_breaks_nothing(
     player.close()
 
 
+@pytest.mark.parametrize("command", sampled(["plan it", "demo --plan"], 1, "plans played"))
 def test_a_plan_plays_from_its_bundle_on_another_machine(
-    cli: Cli, browser: Browser, tmp_path: Path
+    cli: Cli, model: OpenAIServer, browser: Browser, tmp_path: Path, command: str
 ) -> None:
-    assert cli.run("demo", "--plan").code == 0
+    model.add(*Brain(*JOIN).answers())
+    assert cli.run(*command.split()).code == 0
     (thread,) = [
         json.loads(line)["id"] for line in cli.run("threads", "--json").stdout.splitlines()
     ]

@@ -11,6 +11,7 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 
 
 def bash(command: str) -> Reply:
@@ -148,7 +149,7 @@ def test_diff_shows_what_changed_between_two_points(cli: Cli, model: OpenAIServe
     assert "no snapshots" in cli.run("diff", "quiet").stderr
 
 
-@pytest.mark.parametrize("kind", ["tool_start", "tool_end", "think_start"])
+@pytest.mark.parametrize("kind", sampled(["tool_start", "tool_end", "think_start"], 1, "kinds"))
 def test_after_kill_9_every_point_has_its_files(cli: Cli, model: OpenAIServer, kind: str) -> None:
     def decide(body: dict[str, Any]) -> Reply:
         made = sum(bool(message.get("tool_calls")) for message in body["messages"])

@@ -92,7 +92,8 @@ class ChainsOrdeal(PlanOrdeal):
 
 
 @pytest.mark.parametrize(
-    ("made", "steps", "at_once", "kills"), [(PlanOrdeal, STEPS, 3, 4), (ChainsOrdeal, CHAINS, 4, 5)]
+    ("made", "steps", "at_once", "kills"),
+    sampled([(PlanOrdeal, STEPS, 3, 4), (ChainsOrdeal, CHAINS, 4, 5)], 1, "plans", rows=True),
 )
 def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     tmp_path: Path,

@@ -223,7 +223,7 @@ def test_resume_works_from_another_folder(cli: Cli, model: OpenAIServer) -> None
     steps = [Reply(calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in "12"]
     model.add(steps[0], Reply("One."), steps[1], Reply("Both."))
     assert cli.run("run", "two", "--thread", "t", "--max-steps", "1").code == 3
-    (cli.root / "elsewhere").mkdir()
-    elsewhere = ("env", "-C", str(cli.root / "elsewhere"))
-    assert cli.run("resume", "t", "--max-steps", "5", wrapper=elsewhere).code == 0
+    elsewhere = cli.root / "elsewhere"
+    elsewhere.mkdir()
+    assert cli.run("resume", "t", "--max-steps", "5", cwd=elsewhere).code == 0
     assert (cli.cwd / "workspace" / "t" / "log").read_text() == "1\n2\n"

@@ -282,23 +282,24 @@ def test_a_reader_that_goes_away_does_not_break_the_run(
 
 
 @pytest.mark.usefixtures("real_start")
-def test_text_gets_through_whatever_the_locale(cli: Cli, model: OpenAIServer) -> None:
+@pytest.mark.parametrize("form", sampled(["", "--json"], 1, "locale"))
+def test_text_gets_through_whatever_the_locale(cli: Cli, model: OpenAIServer, form: str) -> None:
     answer = "Grüße,\u3000世界 👨\u200d👩\u200d👧 \u00a0."
     locale = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for form in ("", "--json"):
-        model.add(Reply(answer))
-        done = cli.run("run", "grüß die 世界", *form.split(), env=locale)
-        assert done.code == 0
-        assert (done.final["answer"] if form else done.stdout) == answer + "\n"[: not form]
-        assert model.requests[-1].messages[1]["content"] == "grüß die 世界"
+    model.add(Reply(answer))
+    done = cli.run("run", "grüß die 世界", *form.split(), env=locale)
+    assert done.code == 0
+    assert (done.final["answer"] if form else done.stdout) == answer + "\n"[: not form]
+    assert model.requests[-1].messages[1]["content"] == "grüß die 世界"
 
 
 @pytest.mark.usefixtures("real_start")
-def test_bytes_that_are_no_utf8_are_replaced(cli: Cli, model: OpenAIServer) -> None:
-    model.add(Reply("ok"), Reply("ok"))
-    assert cli.run("run", b"caf\xe9!".decode("utf-8", "surrogateescape")).code == 0
-    assert cli.run("run", "-", stdin=b"caf\xe9!").code == 0
-    assert [request.messages[1]["content"] for request in model.requests] == ["caf\ufffd!"] * 2
+@pytest.mark.parametrize("given", sampled([b"caf\xe9!", b"-"], 1, "no UTF-8"))
+def test_bytes_that_are_no_utf8_are_replaced(cli: Cli, model: OpenAIServer, given: bytes) -> None:
+    model.add(Reply("ok"))
+    task, stdin = given.decode("utf-8", "surrogateescape"), b"caf\xe9!" if given == b"-" else b""
+    assert cli.run("run", task, stdin=stdin).code == 0
+    assert [request.messages[1]["content"] for request in model.requests] == ["caf\ufffd!"]
 
 
 def test_control_characters_of_the_model_do_not_reach_the_terminal(

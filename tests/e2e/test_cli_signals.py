@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.cli import Cli, Result, Running, no_input, pipe, until
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 from tests.support.zygote import Forked
 
 RUN = ("run", "go", "--thread", "t", "--workspace", "files")
@@ -113,8 +115,9 @@ def test_signals_that_never_stop_change_nothing(
     ended_well(done, number)
 
 
-@pytest.mark.parametrize("number", EXITS)
-@pytest.mark.parametrize("how", [once, twice, often])
+@pytest.mark.parametrize(
+    ("number", "how"), sampled([*product(EXITS, (once, twice, often))], 4, "signals", rows=True)
+)
 def test_signals_while_the_model_is_asked(
     cli: Cli,
     model: OpenAIServer,

@@ -153,13 +153,15 @@ def test_readers_that_went_away_are_no_fault(
     os.close(writing)
 
 
-def test_head_takes_the_first_line_and_the_run_ends_well(cli: Cli, model: OpenAIServer) -> None:
+@pytest.mark.parametrize("form", sampled(["", "--json"], 1, "head"))
+def test_head_takes_the_first_line_and_the_run_ends_well(
+    cli: Cli, model: OpenAIServer, form: str
+) -> None:
     text = "\n".join(["first", *["more"] * 50_000])
-    model.add(Reply(text, piece_size=10_000), Reply(text, piece_size=10_000))
-    done = in_shell(cli, f"openmanus {RUN} | head -1")
-    assert (done.code, done.stdout) == (0, "first\n")
-    done = in_shell(cli, f"openmanus {RUN} --json | head -1")
-    assert (done.code, json.loads(done.stdout)["type"]) == (0, "run_start")
+    model.add(Reply(text, piece_size=10_000))
+    done = in_shell(cli, f"openmanus {RUN} {form} | head -1")
+    first = json.loads(done.stdout)["type"] if form else done.stdout
+    assert (done.code, first) == (0, "run_start" if form else "first\n")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.otlp import Collector, collecting
 from tests.support.serving import Served, new_page
 
-pytestmark = pytest.mark.usefixtures("real_start")
-
 
 @pytest.fixture
 def collector(cli: Cli) -> Iterator[Collector]:

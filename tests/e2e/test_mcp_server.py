@@ -24,6 +24,7 @@ from tests.support.cli import OPENMANUS, Cli, until
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.sampling import sampled
 from tests.support.servers import Served, bring_money, gone, served, sleepers
 
 OFFERED = {
@@ -178,7 +179,7 @@ async def test_a_cancelled_call_stops_its_processes(server: Served) -> None:
         assert words(await session.call_tool("bash", {"command": "echo on"})).endswith("on")
 
 
-@pytest.mark.parametrize("how", ["hangs up", "killed", "SIGTERM"])
+@pytest.mark.parametrize("how", sampled(["hangs up", "killed", "SIGTERM"], 1, "ends"))
 def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: str) -> None:
     bring_money(bare_cli)
     tools = "bash,python_execute,send_money"

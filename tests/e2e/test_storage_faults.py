@@ -1,6 +1,7 @@
 """Full disks, damaged and locked databases: one clear line, and nothing lost."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -111,8 +112,10 @@ def test_a_disk_full_when_the_result_is_saved(cli: Cli, model: OpenAIServer, dis
     resume(cli, model)
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("moment", ["reply", "result"])
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    sampled(list(itertools.product(FILES, ("reply", "result"))), 2, "full", rows=True),
+)
 def test_one_full_database_repeats_nothing(
     cli: Cli, model: OpenAIServer, tmp_path: Path, name: str, moment: str
 ) -> None:
@@ -281,12 +284,17 @@ def alter(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "shown"),
-    [
-        ("options = '{\"a'", True),
-        ("task = CAST(x'676fff' AS TEXT)", True),
-        ("agent = CAST(x'6d616eff' AS TEXT)", False),
-        ("status = x'00'", True),
-    ],
+    sampled(
+        [
+            ("options = '{\"a'", True),
+            ("task = CAST(x'676fff' AS TEXT)", True),
+            ("agent = CAST(x'6d616eff' AS TEXT)", False),
+            ("status = x'00'", True),
+        ],
+        2,
+        "rows",
+        rows=True,
+    ),
 )
 def test_a_damaged_row_costs_that_thread_only(
     cli: Cli, model: OpenAIServer, damage: str, shown: bool
@@ -314,12 +322,17 @@ def test_a_damaged_row_costs_that_thread_only(
 
 @pytest.mark.parametrize(
     ("intact", "spoilt"),
-    [
-        (b"CREATE TABLE threads", b"CREATE TABLE thr\xffads"),
-        (b"CREATE TABLE threads", b"CREATE TRBLE threads"),
-        (b"status TEXT NOT NULL", b"stbtus TEXT NOT NULL"),
-        (b"updated TEXT NOT NULL", b"upd\xfeted TEXT NOT NULL"),
-    ],
+    sampled(
+        [
+            (b"CREATE TABLE threads", b"CREATE TABLE thr\xffads"),
+            (b"CREATE TABLE threads", b"CREATE TRBLE threads"),
+            (b"status TEXT NOT NULL", b"stbtus TEXT NOT NULL"),
+            (b"updated TEXT NOT NULL", b"upd\xfeted TEXT NOT NULL"),
+        ],
+        2,
+        "schemas",
+        rows=True,
+    ),
 )
 def test_a_damaged_schema_is_a_damaged_database(
     cli: Cli, model: OpenAIServer, intact: bytes, spoilt: bytes
@@ -359,8 +372,10 @@ def read_only(cli: Cli, way: str) -> Sequence[str]:
     return WITHOUT_RIGHTS if os.geteuid() == 0 else ()
 
 
-@pytest.mark.parametrize("way", ["mount", "mode"])
-@pytest.mark.parametrize("before", sampled(("ended", "killed"), 1, "home"))
+@pytest.mark.parametrize(
+    ("way", "before"),
+    sampled(list(itertools.product(("mount", "mode"), ("ended", "killed"))), 1, "home", rows=True),
+)
 def test_a_home_that_cannot_be_written_can_be_read(
     cli: Cli, model: OpenAIServer, way: str, before: str
 ) -> None:

@@ -28,6 +28,7 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import Postgres
 from tests.support.s3 import BUCKET, S3
+from tests.support.sampling import sampled
 from tests.support.serving import Served, new_page
 from tests.support.zygote import Zygote
 
@@ -306,6 +307,7 @@ def test_an_s3_that_refuses_ends_the_run_before_it_works(
     assert cli.run("resume", "t").code == 0
 
 
+@pytest.mark.parametrize("shared", sampled(["file", "s3"], 1, "quota"), indirect=True)
 def test_what_is_above_the_quota_is_left_out_and_named(
     cli: Cli, other: Cli, model: OpenAIServer, shared: str
 ) -> None:

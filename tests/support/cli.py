@@ -29,6 +29,8 @@ from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.zygote import LOCALE, Forked, Zygote
 
 OPENMANUS = str(Path(sys.executable).with_name("openmanus"))
+_SPARSE_BYTES = 1 << 20
+"""A larger file that takes no room on the disk holds nothing, in up to gigabytes."""
 KEY = "sk-e2eSecret0123456789abcdefNeverToBeSeen"
 
 Event = dict[str, Any]
@@ -123,6 +125,7 @@ class Cli:
         *args: str,
         stdin: str | bytes = b"",
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         wrapper: Sequence[str] = (),
     ) -> Result:
         """Run a command to its end. An exception's traceback on stderr fails.
@@ -131,12 +134,13 @@ class Cli:
             args: The arguments.
             stdin: What it reads.
             env: Added to the environment.
+            cwd: Its working folder, if it is another one.
             wrapper: A command that starts `openmanus`, which is then not forked.
         """
         given = stdin.encode() if isinstance(stdin, str) else stdin
         temporary = tempfile.TemporaryFile
         with _input(given) as standard, temporary() as out, temporary() as err:
-            process = self.launch(args, standard, out, err, env=env, wrapper=wrapper)
+            process = self.launch(args, standard, out, err, env=env, cwd=cwd, wrapper=wrapper)
             code = process.wait(BACKSTOP_S)
             stdout, stderr = _written(out), _written(err)
         self.note(stdout, stderr)
@@ -150,6 +154,7 @@ class Cli:
         err: IO[bytes],
         *,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         wrapper: Sequence[str] = (),
     ) -> Process:
         """Start a command that reads and writes these files; it is ended after the test."""
@@ -158,7 +163,7 @@ class Cli:
         if self.zygote is not None and not wrapper:
             process = self.zygote.start(
                 args,
-                cwd=self.cwd,
+                cwd=cwd or self.cwd,
                 env=given,
                 out=out.fileno(),
                 err=err.fileno(),
@@ -167,7 +172,7 @@ class Cli:
         else:
             process = subprocess.Popen(
                 [*wrapper, OPENMANUS, *args],
-                cwd=self.cwd,
+                cwd=cwd or self.cwd,
                 env=given,
                 stdin=stdin,
                 stdout=out,
@@ -241,7 +246,11 @@ def _written(file: IO[bytes]) -> str:
 
 
 def _holds(path: Path, secret: bytes) -> bool:
-    return path.is_file() and secret in path.read_bytes()
+    if not path.is_file():
+        return False
+    kept = path.stat()
+    is_hole = kept.st_size > _SPARSE_BYTES and not kept.st_blocks
+    return not is_hole and secret in path.read_bytes()
 
 
 class Running:

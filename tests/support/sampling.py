@@ -19,16 +19,21 @@ def chance(name: str) -> random.Random:
     return random.Random(f"{os.environ[SEED_VARIABLE]} {name}")
 
 
-def sampled(values: Sequence[Any], count: int, name: str) -> list[ParameterSet]:
+def sampled(
+    values: Sequence[Any], count: int, name: str, *, rows: bool = False
+) -> list[ParameterSet]:
     """Return the values of a test's parameter; all but some, drawn by the seed, are `exhaustive`.
 
     Args:
         values: All of them.
         count: How many every run tries.
         name: Of the test, so that each draws for itself.
+        rows: Each value is a tuple with those of several parameters.
     """
     drawn = set(chance(name).sample(range(len(values)), count))
     return [
-        pytest.param(value, marks=() if number in drawn else pytest.mark.exhaustive)
+        pytest.param(
+            *(value if rows else (value,)), marks=() if number in drawn else pytest.mark.exhaustive
+        )
         for number, value in enumerate(values)
     ]

@@ -9,6 +9,7 @@ all of them: tests of that start `openmanus` itself.
 import atexit
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -24,7 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import typer.main
+
 from openmanus_graph.config.entry_points import entry_points_of
+from openmanus_graph.interfaces.cli.commands import app
 from tests.support.limits import BACKSTOP_S
 
 PRELOADED = (
@@ -188,8 +192,12 @@ class Zygote:
 def _serve(control: socket.socket, program: str) -> None:
     module, _, name = program.partition(":")
     main: Callable[[], object] = getattr(importlib.import_module(module), name)
-    for needed in PRELOADED if program == COMMAND else ():
-        importlib.import_module(needed)
+    if program == COMMAND:
+        for needed in PRELOADED:
+            importlib.import_module(needed)
+        # Half of a short command is making the command line of functions.
+        typer.main.get_command = functools.cache(typer.main.get_command)
+        typer.main.get_command(app)
     entry_points_of("")  # reads of all packages what they bring
     gc.collect()
     gc.freeze()  # a collection here or in a command would touch all of it

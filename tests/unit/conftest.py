@@ -9,6 +9,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.backends.browser.page import prepare_context
+from tests.support.chromium import is_drawn
 from tests.support.shop import Shop, shop
 from tests.support.static_site import serving
 from tests.support.tabs import Tab
@@ -29,9 +30,12 @@ def corner_shop() -> Iterator[Shop]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium() -> AsyncIterator[Browser]:
+async def chromium(_whole_chromium_path: str, _headless_shell: None) -> AsyncIterator[Browser]:
     """Start the browser all tests share."""
-    path = await asyncio.to_thread(find_browser, None)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_drawn("pages"):
+            patch.setenv("PATH", _whole_chromium_path)
+        path = await asyncio.to_thread(find_browser, None)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

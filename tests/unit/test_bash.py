@@ -1,6 +1,8 @@
 import asyncio
 import contextlib
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,3 +222,20 @@ async def test_output_survives_the_removal_of_our_folder(session: Session, remov
     lines = (await text(session, f"echo one; {removal}; echo two")).splitlines()
     assert (lines[0], lines[-1]) == ("one", "two")  # between them, that bwrap holds the folder
     assert await text(session, "echo three") == "three"
+
+
+def terminals() -> list[str]:
+    """List the terminals that this process holds."""
+    opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+    return [path for path in opened if path.endswith("/ptmx")]
+
+
+def test_a_shell_that_could_not_be_started_leaves_no_terminal_open(tmp_path: Path) -> None:
+    session = tool_session(tmp_path / "work")
+    with contextlib.closing(session):
+        sandbox = sandbox_of(session)
+        shutil.rmtree(session.workspace.root)
+        before = terminals()
+        with pytest.raises(FileNotFoundError):
+            Shell(sandbox)
+        assert terminals() == before

@@ -76,6 +76,7 @@ async def test_without_a_model_the_page_itself_is_given(use: Browsing, awkward: 
     assert "330 metres" in text
 
 
+@pytest.mark.usefixtures("whole_chromium")
 async def test_pdf_is_read(use: Browsing, awkward: str) -> None:
     assert "This is a PDF" in await use("go_to_url", url=f"{awkward}/pdf")
     assert "Invoice number 4711" in await use("extract_content")

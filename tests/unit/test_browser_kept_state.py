@@ -26,6 +26,7 @@ from openmanus_graph.backends.browser.kept_state import (
 )
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.browsing import Browsing
+from tests.support.sampling import sampled
 from tests.support.static_site import SiteHandler, serving
 
 
@@ -109,7 +110,7 @@ async def logged_in(use: Browsing, site: str) -> None:
     await use("input_text", index=use.index("Note"), text="half a sentence")
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", sampled([True, False], 1, "logged in"))
 async def test_another_process_is_logged_in_and_at_the_same_pages(
     use: Browsing, members: str, tmp_path: Path, killed: bool
 ) -> None:

@@ -23,6 +23,7 @@ from openmanus_graph.state.settings import SandboxSettings
 from tests.support.cli import until
 from tests.support.desktops import DesktopUse, below, install_programs
 from tests.support.limits import BACKSTOP_S
+from tests.support.sampling import sampled
 
 EDITOR = "mousepad typed.txt"
 
@@ -160,7 +161,7 @@ async def test_a_desktop_that_dies_in_the_middle_is_an_error_that_says_so(
     assert "open the program again" in seen
 
 
-@pytest.mark.parametrize("mode", ["bwrap", "none"])
+@pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "two desktops"))
 async def test_two_threads_have_two_desktops(
     tmp_path: Path, mode: SandboxMode, older_servers: set[int]
 ) -> None:
@@ -219,7 +220,7 @@ async def test_a_spoilt_screen_is_said(use: DesktopUse) -> None:
     assert "a program has overwritten the screen" in await use("screenshot")
 
 
-@pytest.mark.parametrize("mode", ["bwrap", "none"])
+@pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "killed with a desktop"))
 def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
     program = f"""
 import asyncio, sys

@@ -40,6 +40,7 @@ from openmanus_graph.tools.python_execute import python_execute
 from tests.support.cli import until
 from tests.support.crash import lives
 from tests.support.limits import BACKSTOP_S
+from tests.support.sampling import sampled
 
 BWRAP = SandboxSettings(mode="bwrap")
 HOST_HOME = Path.home()
@@ -505,7 +506,7 @@ def test_group_limits_and_is_removed() -> None:
     assert not any(folder.exists() for folder in group.folders)
 
 
-@pytest.mark.parametrize("mode", ["bwrap", "none"])
+@pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "killed with a sandbox"))
 def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
     seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
     code = f"""

@@ -13,7 +13,7 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
 
 if TYPE_CHECKING:
-    from playwright.async_api import Error
+    from playwright.async_api import Error, Response
 
 RESPONSE_S = 30.0
 """Timeout for the first bytes of a response."""
@@ -62,7 +62,7 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     connection.egress.take_refusals()  # drop those of earlier pages
     tab.navigation_started()
     try:
-        await browser.dialogs.until(_goto(tab, address))
+        response = await browser.dialogs.until(_goto(tab, address))
     except Error as error:
         if "Download is starting" in error.message:
             tab.file = address
@@ -71,6 +71,8 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
             await stop_loading(tab)
         tab.navigation_committed()
         raise _to_tool_error(browser, address, error) from error
+    if response is not None and _asks_for_password(response):
+        raise _not_opened(address, _ERROR_REASONS["ERR_INVALID_AUTH_CREDENTIALS"])
     # The refused address may be one that the server redirected to.
     if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
@@ -129,20 +131,26 @@ async def move_in_history(
     return "Went back." if back else "Loaded the page again."
 
 
-async def _goto(tab: Tab, address: str) -> None:
+async def _goto(tab: Tab, address: str) -> "Response | None":
     """Navigate, and retry when the error page of an earlier try interrupts it."""
     from playwright.async_api import Error
 
     for is_last in (False, False, True):
         try:
-            await tab.page.goto(address, wait_until="commit", timeout=RESPONSE_S * 1000)
-            return
+            return await tab.page.goto(address, wait_until="commit", timeout=RESPONSE_S * 1000)
         except Error as error:
             if is_last or _INTERRUPTED not in error.message:
                 raise
             if f'{_INTERRUPTED} to "{address}"' in error.message:  # by the try before
                 await tab.page.wait_for_url(address, wait_until="commit", timeout=RESPONSE_S * 1000)
-                return
+                return None
+    return None
+
+
+def _asks_for_password(response: "Response") -> bool:
+    """Tell whether this is the 401 that Chromium itself refuses and its headless shell shows."""
+    scheme = response.headers.get("www-authenticate", "").partition(" ")[0]
+    return response.status == 401 and scheme.lower() in ("basic", "digest")
 
 
 async def stop_loading(tab: Tab) -> None:
@@ -184,6 +192,10 @@ def _to_tool_error(browser: BrowserSession, url: str, error: "Error") -> Excepti
         _ERROR_REASONS.get(name)
         or f"{name or first_line(error)} Check the address, or another source"
     )
+    return _not_opened(url, reason)
+
+
+def _not_opened(url: str, reason: str) -> TrustedToolError:
     reason = reason.replace("@HOST", f"@{urlsplit(url).netloc}")  # with its port, if it has one
     return TrustedToolError(f"{url} was not opened: {reason}.")
 
