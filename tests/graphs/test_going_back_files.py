@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -414,7 +415,11 @@ async def test_a_thread_that_the_server_copied_gets_the_files_in_its_own_folder(
         context = Context(model=scripted("done"), workspace="own")
         copy: RunnableConfig = {"configurable": {"thread_id": "copy"}}
         await graph.ainvoke({"messages": [HumanMessage("go on")]}, copy, context=context)
-    assert sorted(await asyncio.to_thread(os.listdir, "own")) == ["1", "2"]
+        brought = sorted(await asyncio.to_thread(os.listdir, "own"))
+        states = [state async for state in graph.aget_state_history(copy)]
+        first = next(one.config for one in states[::-1] if one.next == ("think",))
+        await graph.ainvoke(None, first, context=replace(context, model=scripted("done")))
+    assert (brought, await asyncio.to_thread(os.listdir, "own")) == (["1", "2"], [])
 
 
 async def test_another_folder_is_left_as_it_is(writer: Writer) -> None:
