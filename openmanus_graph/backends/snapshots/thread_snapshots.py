@@ -132,7 +132,7 @@ class ThreadSnapshots:
         newest = self._known(workspace)
         extent = Extent.of_snapshots(limits)
         taken_of = self.store.root_of(self._thread, snapshot)
-        if taken_of is not None and taken_of != workspace.root:  # a copied thread's files come to its folder
+        if taken_of is not None and taken_of != workspace.root:  # files of a copied thread
             self.store.move(self._thread, taken_of, workspace.root)
         done = restore_snapshot(self.store, snapshot, workspace, extent, newest, aside)
         with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
