@@ -91,7 +91,10 @@ def _message_line(message: AnyMessage) -> str:
     if isinstance(message, ToolMessage):
         return f"{message.name} {'failed' if message.status == 'error' else 'gave'}: {text}"
     if isinstance(message, AIMessage):
-        made = [f"{call['name']}({json.dumps(call['args'])})" for call in message.tool_calls]
+        made = [
+            f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})"
+            for call in message.tool_calls
+        ]
         return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_shorten, made))))
     return f"you: {text}"
 

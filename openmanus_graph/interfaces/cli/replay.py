@@ -251,7 +251,10 @@ def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
 
 def _summary(found: Replayed) -> str:
     if found.is_equal:
-        return f"All {found.model_calls} requests are as they were recorded."
+        all_of = "The only request is as it was"
+        if found.model_calls != 1:
+            all_of = f"All {found.model_calls} requests are as they were"
+        return f"{all_of} recorded."
     told = [found.ended] if found.ended else []
     if found.differences:
         first = found.differences[0]
