@@ -15,11 +15,13 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.forks import fork
 from openmanus_graph.backends.snapshots import progress, scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
+from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.cli import until
@@ -399,6 +401,23 @@ async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> 
     move_folder()
     await writer.run("say nothing", {"configurable": {"thread_id": "copy"}})
     assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()
+
+
+async def test_a_fork_names_the_files_of_its_point_also_where_it_makes_no_call(
+    each_database: DatabaseUrl,
+) -> None:
+    make_folder("work")
+    new: RunnableConfig = {"configurable": {"thread_id": "new"}}
+    async with open_checkpointer(each_database) as saver:
+        writer = Writer(saver=saver)
+        await writer.run("a")
+        place = id_of(await writer.place("stuck_check", nth=1))
+        of_the_point = await snapshot_at(saver, "t", place)
+        await fork(saver, "t", place, "new")
+        assert await snapshot_at(saver, "new", place) == of_the_point
+        await writer.run("say nothing", new)
+        tip = id_of((await writer.graph.aget_state(new)).config)
+        assert await snapshot_at(saver, "new", tip) == of_the_point
 
 
 async def test_a_thread_that_the_server_copied_gets_the_files_in_its_own_folder(
