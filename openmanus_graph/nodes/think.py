@@ -269,11 +269,13 @@ async def snapshot_before_calls(
 ) -> ManusUpdate:
     """Take a snapshot of the files before the first calls of a run that may change some.
 
-    After going back the state may name an older one than was restored.
+    After going back, and in a fork, the state may name an older one than the files are of.
     """
     calls = result.reply.tool_calls if result.reply is not None else ()
     changing = any(tools.toolset.may_change_files(call["name"]) for call in calls)
-    if not changing and not step.session.lineage.came_back:
+    lineage = step.session.lineage
+    named = step.saved.get("workspace_snapshot", "")
+    if not changing and not lineage.came_back and lineage.snapshot in ("", named):
         return {}
     return await snapshot_files(step.session, step.saved, step.emit, only_first=True)
 

@@ -165,7 +165,7 @@ async def snapshot_at(
 def known_snapshot(place: CheckpointTuple) -> str:
     """Return the snapshot that a checkpoint names for itself; `snapshot_at` finds it in others."""
     saved = place.checkpoint["channel_values"].get(SNAPSHOT_KEY)
-    return _snapshot_written_after(place).get(SNAPSHOT_KEY) or saved or ""
+    return snapshot_written_after(place).get(SNAPSHOT_KEY) or saved or ""
 
 
 class _History:
@@ -218,7 +218,7 @@ class _History:
         """
         while place is not None:
             # The node after a checkpoint takes the snapshot of the files as they are there.
-            written = _snapshot_written_after(place)
+            written = snapshot_written_after(place)
             origin = None if written else await self._origin(place)
             if origin is None or not self._nothing_ran_between(origin, place):
                 values = {**place.checkpoint["channel_values"], **written}
@@ -239,7 +239,7 @@ class _History:
             if id_of(one.parent_config) not in line:
                 continue
             line.add(_id(one))
-            if written := _snapshot_written_after(one):
+            if written := snapshot_written_after(one):
                 return written.get(SNAPSHOT_KEY) or "", written.get(GAP_KEY) or ""
         return "", ""
 
@@ -299,7 +299,7 @@ class _History:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}
 
 
-def _snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
+def snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
     """Return what the node after a checkpoint wrote of the snapshot that it took."""
     written = place.pending_writes or ()
     return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}

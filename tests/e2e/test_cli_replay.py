@@ -56,16 +56,20 @@ def test_a_demo_is_the_same_on_another_path_and_another_machine(
 def test_a_run_becomes_a_test_that_passes_and_that_fails_after_a_change(
     cli: Cli, model: OpenAIServer, tmp_path: Path
 ) -> None:
-    write = Reply(calls=(Call("bash", {"command": "echo one >> log"}),))
-    model.add(write, Reply("Done."))
-    assert cli.run("run", "write 'it'", "--thread", "t", "--max-steps", "7").code == 0
+    key = "a-key-that-nobody-may-see"
+    (cli.cwd / "openmanus.toml").write_text(f'[search]\ntavily_api_key = "{key}"\n')
+    write = Reply(calls=(Call("bash", {"command": f"echo {key} >> log"}),))
+    model.add(write, Reply(f"Done: {key}."))
+    ran = cli.run("run", f"write 'it' {key}", "--thread", "t", "--max-steps", "7")
+    assert (ran.code, ran.stdout) == (0, f"Done: {key}.\n")
     made = tmp_path / "test_log.py"
     written = cli.run("replay", "t", "--to-test", str(made))
     assert written.code == 0, written.stderr
     assert f"Run it: pytest {made}" in written.stderr
     text = made.read_text()
-    assert """"bash {\\"command\\":\\"echo one >> log\\"}",""" in text
-    assert 'ANSWERS = [\n    "Done.",\n]' in text
+    assert """"bash {\\"command\\":\\"echo [secret removed] >> log\\"}",""" in text
+    assert 'ANSWERS = [\n    "Done: [secret removed].",\n]' in text
+    assert key not in text
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made)]
     env = {name: os.environ[name] for name in ("PATH", "HOME")}
     passed = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -73,6 +73,13 @@ async def test_calls_after_the_point_run_again_and_those_before_it_do_not(
     assert (await graph.aget_state(OLD)).values["answer"] == "a"
 
 
+async def test_a_point_shows_a_calls_arguments_as_they_were_written(saver: Checkpointer) -> None:
+    graph = build_manus_graph(tools=[Bank().tool], checkpointer=saver)
+    model = scripted(calls(("pay", {"amount": "八"})), "a")
+    await run_graph(graph, model=model, config=OLD)
+    assert 'pay({"amount": "八"})' in [point.what for point in await points_of(saver, "old")]
+
+
 async def test_a_point_is_distinguished_from_those_of_other_branches(
     saver: Checkpointer,
 ) -> None:

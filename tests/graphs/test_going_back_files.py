@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.forks import fork
 from openmanus_graph.backends.snapshots import progress, scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
+from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.cli import until
@@ -400,6 +403,23 @@ async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> 
     assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()
 
 
+async def test_a_fork_names_the_files_of_its_point_also_where_it_makes_no_call(
+    each_database: DatabaseUrl,
+) -> None:
+    make_folder("work")
+    new: RunnableConfig = {"configurable": {"thread_id": "new"}}
+    async with open_checkpointer(each_database) as saver:
+        writer = Writer(saver=saver)
+        await writer.run("a")
+        place = id_of(await writer.place("stuck_check", nth=1))
+        of_the_point = await snapshot_at(saver, "t", place)
+        await fork(saver, "t", place, "new")
+        assert await snapshot_at(saver, "new", place) == of_the_point
+        await writer.run("say nothing", new)
+        tip = id_of((await writer.graph.aget_state(new)).config)
+        assert await snapshot_at(saver, "new", tip) == of_the_point
+
+
 async def test_a_thread_that_the_server_copied_gets_the_files_in_its_own_folder(
     each_database: DatabaseUrl,
 ) -> None:
@@ -414,7 +434,11 @@ async def test_a_thread_that_the_server_copied_gets_the_files_in_its_own_folder(
         context = Context(model=scripted("done"), workspace="own")
         copy: RunnableConfig = {"configurable": {"thread_id": "copy"}}
         await graph.ainvoke({"messages": [HumanMessage("go on")]}, copy, context=context)
-    assert sorted(await asyncio.to_thread(os.listdir, "own")) == ["1", "2"]
+        brought = sorted(await asyncio.to_thread(os.listdir, "own"))
+        states = [state async for state in graph.aget_state_history(copy)]
+        first = next(one.config for one in states[::-1] if one.next == ("think",))
+        await graph.ainvoke(None, first, context=replace(context, model=scripted("done")))
+    assert (brought, await asyncio.to_thread(os.listdir, "own")) == (["1", "2"], [])
 
 
 async def test_another_folder_is_left_as_it_is(writer: Writer) -> None:

@@ -1,9 +1,12 @@
 """The suite of an evaluation: what a line and a check may say."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import regex
 
 from openmanus_graph.demo.recorded import SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
@@ -109,3 +112,27 @@ def test_the_shipped_suite_has_ten_tasks_of_every_kind_of_check() -> None:
     kinds = {check.kind for task in suite.tasks for check in task.checks}
     assert kinds == {"file", "command", "answer", "python"}
     assert {task.task.agent for task in suite.tasks} >= {None, "swe", "planner", "planning"}
+
+
+def test_the_documented_program_makes_a_suite_of_a_dataset_of_inspect(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "eval.md").read_text(encoding="utf-8")
+    program = next(code for code in page.split("```python\n") if code.startswith("# from_inspect"))
+    samples = [
+        {"input": "What is 2 + 2?", "target": "4 (four)", "metadata": {"from": "here"}},
+        {"id": 7, "input": "Name a colour of the flag.", "target": ["red", "white"]},
+    ]
+    made = subprocess.run(
+        [sys.executable, "-c", program.partition("```")[0]],
+        input="\n".join(map(json.dumps, samples)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path = tmp_path / "suite.jsonl"
+    path.write_text(made.stdout)
+    first, second = read_suite(path, agent_names()).tasks
+    assert (first.task.id, second.task.id, second.task.text) == ("1", "7", samples[1]["input"])
+    patterns = [task.checks[0].wanted for task in (first, second)]
+    answers = ("It is 4 (FOUR).", "White, for one.")
+    found = [bool(regex.search(one, text)) for one in patterns for text in answers]
+    assert found == [True, False, False, True]

@@ -165,6 +165,14 @@ def test_lines_of_a_helper_bear_its_name_and_its_steps_are_not_counted(
     assert view.step == 2
 
 
+def test_a_call_that_is_asked_about_is_shown_as_it_was_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = {"tool": "pay", "args": {"to": "李[/]"}}
+    TerminalView().show({"type": "interrupt", "question": "Pay?", "calls": [asked]})
+    assert capsys.readouterr().err.splitlines() == ["? Pay?", '  pay {"to": "李[/]"}']
+
+
 def test_a_sentence_about_a_step_says_whether_it_is_of_a_plan_or_a_helper() -> None:
     ended = {"type": "step_end", "id": "a", "status": "completed"}
     assert step_line(ended) == "Plan step a: completed."

@@ -13,7 +13,11 @@ from langgraph.constants import START
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.runtime.checkpoint_lineage import id_of
+from openmanus_graph.runtime.checkpoint_lineage import (
+    SNAPSHOT_KEY,
+    id_of,
+    snapshot_written_after,
+)
 
 SHOWN_CHARS = 100
 
@@ -59,9 +63,16 @@ async def points_of(saver: Checkpointer, thread: str) -> list[Point]:
 async def fork(saver: Checkpointer, old: str, checkpoint: str, new: str) -> None:
     """Begin a new thread with a copy of another one's history up to a checkpoint.
 
-    Its calls have the new thread's keys in the ledger, so none counts as done.
+    Its calls have the new thread's keys in the ledger, so none counts as done. Of what was written
+    after the checkpoint, it gets the snapshot of the files as they are there.
     """
     await saver.acopy_line(old, checkpoint, new)
+    place = {"checkpoint_ns": "", "checkpoint_id": checkpoint}
+    found = await saver.aget_tuple({"configurable": {"thread_id": old, **place}})
+    if found is not None and (written := snapshot_written_after(found)):
+        copied: RunnableConfig = {"configurable": {"thread_id": new, **place}}
+        # Under the id of no task, or LangGraph would take that node's task for done.
+        await saver.aput_writes(copied, list(written.items()), SNAPSHOT_KEY)
 
 
 def _has_ended(point: CheckpointTuple) -> bool:
@@ -91,7 +102,10 @@ def _message_line(message: AnyMessage) -> str:
     if isinstance(message, ToolMessage):
         return f"{message.name} {'failed' if message.status == 'error' else 'gave'}: {text}"
     if isinstance(message, AIMessage):
-        made = [f"{call['name']}({json.dumps(call['args'])})" for call in message.tool_calls]
+        made = [
+            f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})"
+            for call in message.tool_calls
+        ]
         return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_shorten, made))))
     return f"you: {text}"
 

@@ -206,6 +206,13 @@ class SnapshotStore(ObjectStore):
             (copy, given, thread),
         )
 
+    def move(self, thread: str, before: Path, root: Path) -> None:
+        """Let a thread go back in another folder to what was taken of one before."""
+        self._database.run(
+            "UPDATE snapshots SET root = ? WHERE thread = ? AND root = ?",
+            (os.fsencode(root), thread, os.fsencode(before)),
+        )
+
     def restored(self, thread: str) -> tuple[str, str]:
         """Return for which going back a thread's files were restored, and which restore began.
 

@@ -131,6 +131,9 @@ class ThreadSnapshots:
         aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
         newest = self._known(workspace)
         extent = Extent.of_snapshots(limits)
+        taken_of = self.store.root_of(self._thread, snapshot)
+        if taken_of is not None and taken_of != workspace.root:  # files of a copied thread
+            self.store.move(self._thread, taken_of, workspace.root)
         done = restore_snapshot(self.store, snapshot, workspace, extent, newest, aside)
         with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
             self.take(workspace, limits)

@@ -23,7 +23,7 @@ from openmanus_graph.interfaces.service.replay import (
     replay_graph,
     replay_thread,
 )
-from openmanus_graph.interfaces.service.replay_test import write_test
+from openmanus_graph.interfaces.service.replay_test import bundle_of, write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
 from openmanus_graph.interfaces.service.tool_functions import load_function
@@ -162,16 +162,16 @@ def export_bundle(thread: str, file: str) -> int:
 
 
 def _write_test(record: FlightRecord, found: Replayed, path: Path) -> None:
-    if not found.is_equal:
+    try:
+        written = _awaited(write_test(record, path)) if found.is_equal else found
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    if not written.is_equal:
         raise ConfigError(
             "No test was written, because the run does not go as it was recorded: the test would "
             "fail. Undo the change, or run the task anew and make the test from that."
         )
-    try:
-        bundle = write_test(record, found, path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-    sys.stderr.write(f"{path} and {bundle} are written. Run it: pytest {path}\n")
+    sys.stderr.write(f"{path} and {bundle_of(path)} are written. Run it: pytest {path}\n")
 
 
 def _named_prompt(given: str) -> tuple[str, str]:
@@ -251,7 +251,10 @@ def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
 
 def _summary(found: Replayed) -> str:
     if found.is_equal:
-        return f"All {found.model_calls} requests are as they were recorded."
+        all_of = "The only request is as it was"
+        if found.model_calls != 1:
+            all_of = f"All {found.model_calls} requests are as they were"
+        return f"{all_of} recorded."
     told = [found.ended] if found.ended else []
     if found.differences:
         first = found.differences[0]

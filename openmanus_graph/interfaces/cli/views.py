@@ -159,7 +159,8 @@ class TerminalView:
         if self.reviewing:
             return  # the question shows the plan as people read it
         for call in event["calls"]:
-            self._line(f"  {escape(call['tool'])} {escape(printable(json.dumps(call['args'])))}")
+            args = printable(json.dumps(call["args"], ensure_ascii=False))
+            self._line(f"  {escape(call['tool'])} {escape(args)}")
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._end_line()

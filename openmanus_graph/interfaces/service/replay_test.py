@@ -1,5 +1,6 @@
 """Writes a recorded run as a pytest, with the record as a bundle beside it."""
 
+import asyncio
 import json
 import re
 import textwrap
@@ -7,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.persistence.bundles import save_bundle
+from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import FLOW
-from openmanus_graph.testing.replays import Replayed
+from openmanus_graph.interfaces.service.replay import Replayed, replay_bundle
+from openmanus_graph.state.context import Context
 
 _CONTEXT = {"model", "max_steps", "max_cost_usd", "policy", "network"}
 _RENAMED = {"max_tokens": "max_total_tokens", "timeout": "timeout_s"}
@@ -52,39 +54,52 @@ def test_{name}_goes_as_it_was_recorded(
 '''
 
 
-def write_test(record: FlightRecord, replayed: Replayed, path: Path) -> Path:
-    """Write the test and its bundle, and return the bundle's path. Blocks.
+async def write_test(record: FlightRecord, path: Path) -> Replayed:
+    """Write the test and its bundle, if the bundle's replay goes as it was recorded.
+
+    The calls and answers that the test names are those of the bundle, which holds no secrets.
 
     Args:
         record: Of the run.
-        replayed: What its replay found: that it goes as it was recorded.
-        path: Of the test.
+        path: Of the test; the bundle lies beside it.
+
+    Returns:
+        What the bundle's replay found.
 
     Raises:
-        ConfigError: The path is no Python file.
+        ConfigError: The path is no Python file, or the settings are wrong.
         OSError: A file cannot be written.
     """
     if path.suffix != ".py":
         raise ConfigError(f"{path} is no Python file. Give one, as --to-test tests/test_run.py.")
-    side_by_side = record.agent == FLOW
+    bundle = bundle_of(path)
+    await asyncio.to_thread(save_bundle, record, bundle)
+    kept = await asyncio.to_thread(load_bundle, bundle)
+    options = _options(kept.options)
+    replayed = await replay_bundle(kept, Context(**options))
+    if not replayed.is_equal:
+        await asyncio.to_thread(bundle.unlink)
+        return replayed
+    side_by_side = kept.agent == FLOW
     calls = sorted(replayed.tool_calls) if side_by_side else replayed.tool_calls
-    path.write_text(
-        _TEMPLATE.format(
-            thread=record.thread,
-            task=_quoted(record.task),
-            file=path.name,
-            name=re.sub(r"\W+", "_", path.stem.removeprefix("test_")),
-            agent=record.agent,
-            options=_options(record.options),
-            tool_calls=_listed(calls),
-            answers=_listed(replayed.answers),
-            made="sorted(replayed.tool_calls)" if side_by_side else "replayed.tool_calls",
-        ),
-        "utf-8",
+    text = _TEMPLATE.format(
+        thread=kept.thread,
+        task=_quoted(kept.task),
+        file=path.name,
+        name=re.sub(r"\W+", "_", path.stem.removeprefix("test_")),
+        agent=kept.agent,
+        options="".join(f", {name}={value!r}" for name, value in options.items()),
+        tool_calls=_listed(calls),
+        answers=_listed(replayed.answers),
+        made="sorted(replayed.tool_calls)" if side_by_side else "replayed.tool_calls",
     )
-    bundle = path.with_suffix(".zip")
-    save_bundle(record, bundle)
-    return bundle
+    await asyncio.to_thread(path.write_text, text, "utf-8")
+    return replayed
+
+
+def bundle_of(test: Path) -> Path:
+    """Return where the bundle of a test lies."""
+    return test.with_suffix(".zip")
 
 
 def _quoted(task: str) -> str:
@@ -92,10 +107,10 @@ def _quoted(task: str) -> str:
     return textwrap.fill(text.replace("\\", "/").replace('"', "'"), 98)
 
 
-def _options(options: Mapping[str, Any]) -> str:
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     known = {_RENAMED.get(name, name): value for name, value in options.items()}
-    chosen = {name: known[name] for name in sorted({*_CONTEXT, *_RENAMED.values()} & known.keys())}
-    return "".join(f", {name}={value!r}" for name, value in chosen.items() if value is not None)
+    chosen = sorted({*_CONTEXT, *_RENAMED.values()} & known.keys())
+    return {name: known[name] for name in chosen if known[name] is not None}
 
 
 def _listed(texts: list[str]) -> str:
