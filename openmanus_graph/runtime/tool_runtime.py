@@ -43,6 +43,10 @@ async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> 
     raise RuntimeError("There is no run that could wait for a person.")
 
 
+async def _no_ledger(task_id: str) -> None:
+    pass
+
+
 async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
     raise RuntimeError("There is no run whose model could be asked.")
 
@@ -82,6 +86,11 @@ class CallRuntime:
     tools with `outlasts_thread`."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
+    server_task: str = ""
+    """The task as which another side runs this call already, by its id there."""
+    record_server_task: Callable[[str], Awaitable[None]] = _no_ledger
+    """Writes down the task as which another side has begun to run this call: after a crash the call
+    waits for that, and does not run again."""
     repeats: Mapping[str, Any] | None = None
     """The `repeatable` of a recorded call, if this one does that again."""
 
@@ -137,6 +146,10 @@ class JsonSchemaTool(BaseTool):
     @abstractmethod
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Run the call. ToolError says what the model should try instead."""
+
+    async def knows_task(self, task_id: str) -> bool:
+        """Return whether the other side can still say what became of a task that it began."""
+        return False
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")

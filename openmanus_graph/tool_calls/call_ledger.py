@@ -15,6 +15,7 @@ from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.runtime.replaying import Replay, current_replay
 from openmanus_graph.runtime.session import changed_state
+from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
@@ -83,7 +84,17 @@ def was_cut_off(execution: CallExecution, entry: Entry) -> bool:
     traits = execution.traits
     waits = execution.context.session.has_open_call(execution.key.digest)
     repeatable = traits.effect == "pure" or traits.runs_agent
-    return entry.stage == "intent" and not waits and not repeatable
+    return entry.stage in ("intent", "task") and not waits and not repeatable
+
+
+async def runs_as_task(execution: CallExecution, entry: Entry) -> bool:
+    """Say whether another side runs the call, and can say what becomes of it."""
+    if not entry.server_task:
+        return False
+    tool = execution.context.toolset.find(execution.name)
+    return execution.context.session.has_open_call(execution.key.digest) or (
+        isinstance(tool, JsonSchemaTool) and await tool.knows_task(entry.server_task)
+    )
 
 
 def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
@@ -182,11 +193,14 @@ async def decide_unknown_outcome(
 
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Write down what is about to happen, and what a person approved for later calls."""
+    """Write down what is about to happen, and what a person approved for later calls.
+
+    Of a call that another side runs already, more is written down.
+    """
     execution.context.add_standing_approval(
         permission.standing_approval, permission.approved_values
     )
-    if execution.context.ledger is not None:
+    if execution.context.ledger is not None and not execution.server_task:
         await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
 

@@ -155,6 +155,10 @@ async def _invoke(
     async def ask_person(request: Mapping[str, Any], name: str = "question") -> Any:
         return await context.questions.ask(execution.key, name, request)
 
+    async def record_server_task(task_id: str) -> None:
+        if context.ledger is not None:
+            await context.ledger.begin_task(execution.key, args, task_id)
+
     runtime = CallRuntime(
         session=context.session,
         key=execution.key.digest,
@@ -167,6 +171,8 @@ async def _invoke(
         helpers=context.helpers,
         after_foreign=execution.call.get("after_foreign", True),
         time_limit=limit,
+        server_task=execution.server_task,
+        record_server_task=record_server_task,
         repeats=repeats,
     )
     tool = context.toolset.find(execution.name)

@@ -27,6 +27,7 @@ from openmanus_graph.tool_calls.call_ledger import (
     record_waiting,
     replay_outcome,
     resolve_unknown_outcome,
+    runs_as_task,
     was_cut_off,
 )
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -83,7 +84,9 @@ async def execute_once(execution: CallExecution) -> Observation:
         execution.replayed = True
         await repeat_call(execution, entry)
         return replay_outcome(execution, entry)
-    if entry is not None and was_cut_off(execution, entry):
+    if entry is not None and await runs_as_task(execution, entry):
+        execution.server_task, permission = entry.server_task, Permission(entry.args)
+    elif entry is not None and was_cut_off(execution, entry):
         if (outcome := await resolve_unknown_outcome(execution, entry)) is not None:
             return outcome
         permission = Permission(entry.args)

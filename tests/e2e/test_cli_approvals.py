@@ -33,7 +33,7 @@ def test_open_approvals_are_answered_one_by_one_or_all_at_once(
     first, second = (event["id"] for event in waiting.of("interrupt"))
     unclear = cli.run("resume", "t", "--approve")
     assert unclear.code == 2
-    assert first in unclear.stderr
+    assert f'{first}  bash {{"command": "echo one >> log"}}: ' in unclear.stderr
     assert "--all" in unclear.stderr
     shown = cli.run("show", "t").stdout
     assert all(f"\n  {name}  " in shown for name in (first, second))

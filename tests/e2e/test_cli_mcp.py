@@ -200,6 +200,38 @@ def test_a_servers_question_waits_and_is_lost_with_the_process(
     assert (done.code, "it was 3" in done.of("tool_end")[0]["output"]) == (0, True)
 
 
+def begin_task_and_kill(cli: Cli, model: OpenAIServer) -> Path:
+    """Kill a run whose call a server runs as a task; returns the server's file of tasks."""
+    tasks = cli.root / "tasks.json"
+    env = {"MCP_LOG": str(cli.root / "log"), "MCP_TASKS": str(tasks)}
+    trusted(cli, raw(way="tasks", env=env, approval=False))
+    model.add(Reply(calls=(Call("mcp_raw_research", {"topic": "long"}),)), Reply("done"))
+    running = cli.start("run", "x", "--agent", "mcp", "--thread", "t")
+    running.wait_for(lambda event: "Poll 0." in event.get("text", ""))
+    running.signal(signal.SIGKILL)
+    assert running.finish().code == -signal.SIGKILL
+    return tasks
+
+
+def test_a_task_of_a_server_outlives_a_run_that_is_killed(cli: Cli, model: OpenAIServer) -> None:
+    tasks = begin_task_and_kill(cli, model)
+    tasks.with_suffix(".go").touch()
+    done = cli.run("resume", "t", "--json")
+    assert done.code == 0
+    assert "All about long." in done.of("tool_end")[0]["output"]
+    assert (cli.root / "log").read_text().count('"tools/call"') == 1
+
+
+def test_a_task_that_its_server_has_forgotten_is_a_call_whose_outcome_is_unknown(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    begin_task_and_kill(cli, model).unlink()
+    asked = cli.run("resume", "t", "--json")
+    assert (asked.code, asked.final["stop_reason"]) == (4, "unknown_outcome")
+    done = cli.run("resume", "t", "--answer", "it was about cups", "--json")
+    assert (done.code, "about cups" in done.of("tool_end")[0]["output"]) == (0, True)
+
+
 def test_ctrl_c_leaves_no_server_behind(cli: Cli, model: OpenAIServer) -> None:
     log = cli.root / "log"
     trusted(cli, raw(env={"MCP_LOG": str(log)}, approval=False))

@@ -203,8 +203,8 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
     for wrong in (("--answer", "red"), ("--answer", "red", "--id", "nonsense")):
         refused = cli.run("resume", "t", *wrong)
         assert refused.code == 2
-        assert f"{ids['a']}  Which colour for a?" in refused.stderr
-        assert f"{ids['b']}  Which colour for b?" in refused.stderr
+        assert f"{ids['a']}  [a] Which colour for a?" in refused.stderr
+        assert f"{ids['b']}  [b] Which colour for b?" in refused.stderr
     first = cli.run("resume", "t", "--answer", "red", "--id", ids["b"], "--json")
     assert (first.code, first.final["answer"]) == (4, "Which colour for a?")
     assert first.final["usage"]["model_calls"] == len(model.requests), "what has ended counts once"

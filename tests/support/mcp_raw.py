@@ -1,7 +1,8 @@
 """A small MCP server over pipes, written by hand: starts at once, and does wrong what it is told.
 
 `python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting, `library` has
-resources. It keeps a log of what it was sent in the file that `MCP_LOG` names.
+resources, `tasks` runs calls as tasks, `no_tasks` has a tool that wants it to. It keeps a log of
+what it was sent in the file that `MCP_LOG` names, and its tasks in the one that `MCP_TASKS` names.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -47,6 +49,9 @@ tools: dict[str, dict[str, Any]] = {
     ]
 }  # fmt: skip
 WAY = sys.argv[1] if len(sys.argv) > 1 else ""
+TOPIC: dict[str, Any] = {"type": "object", "properties": {"topic": {"type": "string"}}}
+if WAY in ("tasks", "no_tasks"):
+    tools["research"] = tool("research", TOPIC, execution={"taskSupport": "required"})
 
 
 def send(**message: Any) -> None:
@@ -184,6 +189,76 @@ def prompted(name: str, args: dict[str, str]) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content} for content in contents]
 
 
+def tasks_file() -> Path:
+    return Path(os.environ["MCP_TASKS"])
+
+
+def read_tasks() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    if tasks_file().exists():
+        found = json.loads(tasks_file().read_text(encoding="utf-8"))
+    return found
+
+
+def note_task(task_id: str, **what: Any) -> dict[str, Any]:
+    """Write down what is new of a task, and return its state for the client."""
+    known = read_tasks()
+    task = known[task_id] = {**known.get(task_id, {"polls": 0}), **what}
+    tasks_file().write_text(json.dumps(known), encoding="utf-8")
+    at = "2026-01-01T00:00:00Z"
+    state = {"taskId": task_id, "status": task["status"], "createdAt": at, "lastUpdatedAt": at}
+    return {**state, "ttl": 60_000, "pollInterval": 10, "statusMessage": f"Poll {task['polls']}."}
+
+
+def research(args: dict[str, Any]) -> dict[str, Any]:
+    """Begin a task; its `topic` is how it goes on."""
+    status = {"ask": "input_required", "fail": "failed", "cancel": "cancelled"}
+    topic = args["topic"]
+    task_id = f"task-{len(read_tasks()) + 1}"
+    return {"task": note_task(task_id, topic=topic, status=status.get(topic, "working"))}
+
+
+def polled(task_id: str) -> dict[str, Any] | None:
+    task = read_tasks().get(task_id, {"topic": "forget"})
+    if task["topic"] == "forget":
+        return None
+    polls = task["polls"] + 1
+    if task["topic"] == "die" and polls == 1:
+        note_task(task_id, polls=polls)
+        die()
+    done = polls >= 3 if task["topic"] != "long" else tasks_file().with_suffix(".go").exists()
+    status = "completed" if task["status"] == "working" and done else task["status"]
+    return note_task(task_id, polls=polls, status=status)
+
+
+def finished(task_id: str) -> dict[str, Any] | None:
+    task = read_tasks()[task_id]
+    if task["topic"] == "fail":
+        return None
+    return ask() if task["topic"] == "ask" else said(f"All about {task['topic']}.")
+
+
+def tasks(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Answer a request about a task; None where that is an error."""
+    if method == "tasks/cancel":
+        return note_task(params["taskId"], status="cancelled")
+    return (polled if method == "tasks/get" else finished)(params["taskId"])
+
+
+CAPABILITIES: dict[str, dict[str, Any]] = {
+    "library": {"resources": {}, "prompts": {}},
+    "tasks": {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}},
+}
+
+
+def beyond_tools(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method.startswith("tasks/"):
+        return tasks(method, params)
+    if method == "tools/call" and "task" in params:
+        return research(params["arguments"])
+    return library(method, params)
+
+
 def answer(message: dict[str, Any]) -> None:
     params: dict[str, Any] = message.get("params") or {}
     result: dict[str, Any]
@@ -193,13 +268,11 @@ def answer(message: dict[str, Any]) -> None:
             return
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
-            offered: dict[str, Any] = {"tools": {}}
-            if WAY == "library":
-                offered |= {"resources": {}, "prompts": {}}
+            offered: dict[str, Any] = {"tools": {}, **CAPABILITIES.get(WAY, {})}
             result = {"protocolVersion": version, "serverInfo": info, "capabilities": offered}
         case "tools/list":
             result = {"tools": [*tools.values(), *many()]}
-        case str(method) if found := library(method, params):
+        case str(method) if found := beyond_tools(method, params):
             result = found
         case "tools/call" if params["name"] in tools and params["name"] != "refuse":
             result = called(message["id"], params["name"], params.get("arguments") or {})

@@ -17,8 +17,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.connection import Connection
+from openmanus_graph.backends.mcp.connection import Connection, TaskListener
 from openmanus_graph.backends.mcp.failures import ENDED, PROBLEMS, UNSURE, is_loss
+from openmanus_graph.backends.mcp.tasks import cancel_task
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import validation_problems
 
@@ -31,11 +32,12 @@ FINAL_RESPONSE_S = 0.2
 
 @dataclass(eq=False)
 class Event:
-    """A progress report, a request or the end of a call."""
+    """A progress report, a request or the end of a call, or that it has become a task."""
 
-    kind: Literal["progress", "ask", "sample", "done"]
+    kind: Literal["progress", "ask", "sample", "task", "done"]
     payload: Any = None
-    """The text of a progress report, the parameters of a request, the result of a call."""
+    """The text of a progress report, the parameters of a request, the id of the task of the server,
+    the result of a call."""
     error: Exception | None = None
     """Why the call failed."""
     problem: str = ""
@@ -43,14 +45,19 @@ class Event:
 
     @cached_property
     def answer(self) -> "Future[Any]":
-        """The future that the server's request waits for."""
+        """The future that the server's request waits for, or the call that has become a task."""
         return Future()
 
 
 class OpenCall:
     """One running call: its events in order, for one reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, tool: str, args: dict[str, Any], task_id: str = "") -> None:
+        self.tool, self.args = tool, args
+        self.task_id = task_id
+        """The task as which the server runs the call; empty if it does not, or not yet."""
+        self.abandoned = False
+        """Whether nobody wants its result any more."""
         self.cancel: Callable[[], None] = lambda: None
         """Cancels the call on the servers' event loop."""
         self._events: deque[Event] = deque()
@@ -88,10 +95,22 @@ class OpenCall:
 
     def abandon(self) -> None:
         """Cancel the call, and resolve its pending requests with None."""
+        self.abandoned = True
         self.cancel()
         for event in list(self._events):
             if not event.answer.done():
                 event.answer.set_result(None)
+
+
+async def _linked_contents(connection: Connection, result: types.CallToolResult) -> list[Any]:
+    """Fetch the first resources that a result refers to; those that cannot be are left out."""
+    linked: list[Any] = []
+    uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
+    for uri in uris[:LINKS]:
+        with contextlib.suppress(MCPError, TimeoutError, ValueError):
+            async with asyncio.timeout(LINK_TIMEOUT_S):
+                linked += (await connection.session.read_resource(uri)).contents
+    return linked
 
 
 def _wake(waiting: "asyncio.Future[None]") -> None:
@@ -110,29 +129,40 @@ class Calls:
     """Waits until the list of tools is current."""
     report_exit: Callable[[str], None]
     """Called with the reason when the server has to be restarted."""
+    resume: Callable[[OpenCall], None]
+    """Takes up a call that the server runs as a task on the next connection to it."""
     _open: dict[OpenCall, "asyncio.Task[Any]"] = field(
         default_factory=lambda: dict[OpenCall, "asyncio.Task[Any]"]()
     )
     """The newest last."""
 
-    async def run(
-        self, call: OpenCall, connection: Connection, tool: str, args: dict[str, Any]
-    ) -> None:
-        """Call a tool and put its result or error as a `done` event."""
+    async def run(self, call: OpenCall, connection: Connection) -> None:
+        """Call a tool and put its result or error as a `done` event.
+
+        A task outlives the connection: then there is no event, and the call is resumed.
+        """
         task = asyncio.current_task()
         assert task is not None
         self._open[call] = task
         try:
-            call.put(Event("done", await self._perform(connection, call, tool, args)))
+            call.put(Event("done", await self._perform(connection, call)))
         except asyncio.CancelledError:
-            cancelled = ToolError(f"The call of {tool} was cancelled.")
+            if call.abandoned and call.task_id:
+                await cancel_task(connection.session, call.task_id)
+            cancelled = ToolError(f"The call of {call.tool} was cancelled.")
             error = self._connection_lost() if connection.ended.is_set() else cancelled
-            call.put(Event("done", error=error))
+            self._end(call, connection, error)
             raise
         except Exception as error:  # noqa: BLE001  # raised again where the events are read
-            call.put(Event("done", error=error))
+            self._end(call, connection, error)
         finally:
             del self._open[call]
+
+    def _end(self, call: OpenCall, connection: Connection, error: Exception) -> None:
+        if call.task_id and connection.ended.is_set() and not call.abandoned:
+            self.resume(call)
+        else:
+            call.put(Event("done", error=error))
 
     async def cancel_all(self) -> None:
         """Cancel the calls that get no result because the connection was lost."""
@@ -159,9 +189,18 @@ class Calls:
         list(self._open)[-1].put(event)
         return await asyncio.wrap_future(event.answer)
 
-    async def _perform(
-        self, connection: Connection, call: OpenCall, tool: str, args: dict[str, Any]
-    ) -> Any:
+    async def _perform(self, connection: Connection, call: OpenCall) -> Any:
+        tool = call.tool
+
+        async def on_begin(task_id: str) -> None:
+            call.task_id = task_id
+            begun = Event("task", task_id)
+            call.put(begun)
+            await asyncio.wrap_future(begun.answer)
+
+        def on_status(text: str) -> None:
+            call.put(Event("progress", text))
+
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             of = "" if total is None else f" of {total:g}"
             call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
@@ -169,7 +208,11 @@ class Calls:
         if connection.diagnostics.client is not None:
             connection.diagnostics.client.last_failure = None
         try:
-            result = await connection.call(tool, args, on_progress)
+            listener = TaskListener(on_begin, on_status)
+            if call.task_id:
+                result = await connection.finish_task(tool, call.task_id, listener)
+            else:
+                result = await connection.call(tool, call.args, on_progress, listener)
         except MCPError as error:
             raise self._tool_error(tool, error, connection) from error
         except ValidationError as error:
@@ -178,13 +221,7 @@ class Calls:
             raise ToolError(text) from error
         await connection.process_notifications()  # those sent before the result
         await self.wait_for_tools()
-        linked: list[Any] = []
-        uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
-        for uri in uris[:LINKS]:
-            with contextlib.suppress(MCPError, TimeoutError, ValueError):
-                async with asyncio.timeout(LINK_TIMEOUT_S):
-                    linked += (await connection.session.read_resource(uri)).contents
-        return result, linked
+        return result, await _linked_contents(connection, result)
 
     def _tool_error(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
         diagnostics = connection.diagnostics

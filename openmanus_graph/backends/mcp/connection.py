@@ -14,11 +14,13 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.failures import Diagnostics, ServerError, is_loss
+from openmanus_graph.backends.mcp.failures import UNSURE, Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.backends.mcp.listed_tools import repair_message
 from openmanus_graph.backends.mcp.resources import READ_RESOURCE, read_or_list, resource_tools
 from openmanus_graph.backends.mcp.stdio import stdio_streams
+from openmanus_graph.backends.mcp.tasks import begin_task, find_task, finish_task, runs_tasks
+from openmanus_graph.errors import ToolError
 from openmanus_graph.state.mcp_server import MCPServer
 
 for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not write on the terminal
@@ -39,6 +41,16 @@ class Callbacks:
     elicit: Callable[[Any], Awaitable[types.ElicitResult]]
     sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
     tools_changed: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class TaskListener:
+    """Told of a call that a server runs as a task."""
+
+    on_begin: Callable[[str], Awaitable[None]]
+    """Given the task's id, before anything else is asked of the server."""
+    on_status: Callable[[str], None]
+    """Given what the server says of the task's state."""
 
 
 async def _decline(params: object) -> types.ElicitResult:
@@ -63,6 +75,8 @@ class Connection:
     diagnostics: Diagnostics
     incoming: "_IncomingStream"
     _reads_resources: bool = False
+    _task_tools: frozenset[str] = frozenset()
+    """The tools whose calls the server runs as tasks."""
 
     @property
     def ended(self) -> asyncio.Event:
@@ -79,6 +93,9 @@ class Connection:
         own = await self._own_tools()
         resources = await resource_tools(self.session, own)
         self._reads_resources = bool(resources)
+        if runs_tasks(self.session):
+            self._task_tools = frozenset(tool.name for tool in own if tool.execution is not None
+                and tool.execution.task_support in ("optional", "required"))  # fmt: skip
         return own + resources
 
     async def _own_tools(self) -> list[types.Tool]:
@@ -98,10 +115,18 @@ class Connection:
                 break
         return found[:TOOLS]
 
-    async def call(self, name: str, args: dict[str, Any], progress: ProgressFnT) -> Any:
+    async def call(
+        self, name: str, args: dict[str, Any], progress: ProgressFnT, listener: TaskListener
+    ) -> Any:
         """Call a tool and return its result; cancelling notifies the server."""
         if name == READ_RESOURCE and self._reads_resources:
             return await read_or_list(self.session, args.get("uri"))
+        if name in self._task_tools:
+            begun = await begin_task(self.session, name, args)
+            if not isinstance(begun, types.Task):
+                return begun
+            await listener.on_begin(begun.task_id)
+            return await finish_task(self.session, name, begun, listener.on_status)
         responses: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(ROUNDS):
@@ -117,6 +142,15 @@ class Connection:
                 return result
             responses, state = await self._answer_requests(result), result.request_state
         raise ServerError(f"it asked more than {ROUNDS} times during one call", lasting=False)
+
+    async def finish_task(self, name: str, task_id: str, listener: TaskListener) -> Any:
+        """Return the result of a call that the server runs as a task. ToolError: it is unknown."""
+        task = await find_task(self.session, task_id)
+        if task is None:
+            raise ToolError(
+                f"{name}: its server runs it as a task, and does not know that any more. {UNSURE}"
+            )
+        return await finish_task(self.session, name, task, listener.on_status)
 
     async def process_notifications(self) -> None:
         """Give the SDK time to handle the notifications received so far."""

@@ -18,6 +18,8 @@ from openmanus_graph.state.tool_traits import Effect, Traits
 _Declared = TypeVar("_Declared")
 SCHEMA_KEY = "openmanus/schema"
 """Where a tool keeps the schema that its server sent."""
+TASK_KEY = "openmanus/task"
+"""Where a call's result keeps the task that its server began instead."""
 MAX_DESCRIPTION_CHARS = 2000
 _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
@@ -27,6 +29,7 @@ _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "resource": {"resource": dict},
 }
 """By the type of a part of a result."""
+_TASK_SUPPORT = ("forbidden", "optional", "required")
 _UNUSED_FIELDS = frozenset({"annotations", "_meta", "icons"})
 
 
@@ -160,6 +163,8 @@ def repair_message(message: Any) -> Any:  # whatever a transport delivers
         content: Any = result["content"]
         blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
         repaired["content"] = list(map(_repair_block, blocks))
+    if isinstance(result.get("task"), dict) and "content" not in result:
+        repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # no result, for the SDK
     if not repaired:
         return message
     response = message.message.model_copy(update={"result": {**result, **repaired}})
@@ -175,6 +180,9 @@ def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
         kept["annotations"] = {
             key: hints[key] for key, kind in kinds.items() if isinstance(hints.get(key), kind)
         }
+    if isinstance(execution := tool.get("execution"), dict):
+        support = cast("dict[str, Any]", execution).get("taskSupport")
+        kept["execution"] = {"taskSupport": support} if support in _TASK_SUPPORT else {}
     # The schema itself may be anything, and is looked at later.
     meta: Any = tool.get("_meta")
     own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}

@@ -20,13 +20,14 @@ from openmanus_graph.backends.mcp.connection import (
     open_connection,
     transports,
 )
-from openmanus_graph.backends.mcp.failures import ENDED, Diagnostics, ServerError
+from openmanus_graph.backends.mcp.failures import ENDED, UNSURE, Diagnostics, ServerError
 from openmanus_graph.backends.mcp.listed_tools import (
     ListedTool,
     difference,
     in_previous_order,
     offered_tools,
 )
+from openmanus_graph.backends.mcp.tasks import find_task
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer
@@ -75,7 +76,13 @@ class ManagedServer:
         """The run that started it."""
         self._siblings = siblings
         self._connection: Connection | None = None
-        self._calls = Calls(self._name, self._refresh_tools, self._wait_for_tools, self.report_exit)
+        self._calls = Calls(
+            self._name,
+            self._refresh_tools,
+            self._wait_for_tools,
+            self.report_exit,
+            self._start_call,
+        )
         self._first_attempt_done, self._tools_changed, self._tools_current, self._state_event = (
             asyncio.Event() for _ in range(4)
         )
@@ -105,11 +112,24 @@ class ManagedServer:
         """Wait for the next change of `state`."""
         await self._state_event.wait()
 
-    def begin_call(self, tool: str, args: dict[str, Any]) -> OpenCall:
-        """Start a call of a tool; progress, questions and the result come as events."""
-        call = OpenCall()
-        call.cancel = server_loop.begin(partial(self._call, call, tool, args))
+    def begin_call(self, tool: str, args: dict[str, Any], task_id: str = "") -> OpenCall:
+        """Start a call of a tool; progress, questions and the result come as events.
+
+        Args:
+            tool: The server's name for it.
+            args: The call's.
+            task_id: The task as which the server runs the call already, if it does.
+        """
+        call = OpenCall(tool, args, task_id)
+        self._start_call(call)
         return call
+
+    async def knows_task(self, task_id: str) -> bool:
+        """Return whether the server can still say what became of a task."""
+        return await server_loop.run(partial(self._knows_task, task_id))
+
+    def _start_call(self, call: OpenCall) -> None:
+        call.cancel = server_loop.begin(partial(self._call, call))
 
     def handle_state(self) -> str:
         """Describe what would be lost with the session, for the model."""
@@ -241,14 +261,22 @@ class ManagedServer:
         if described and is_update:
             self._notify(f"{self._name} has changed its tools ({'; '.join(described)}).", "info")
 
-    async def _call(self, call: OpenCall, tool: str, args: dict[str, Any]) -> None:
+    async def _knows_task(self, task_id: str) -> bool:
+        with contextlib.suppress(ToolError, MCPError, TimeoutError, ValueError):
+            connection = await self._wait_for_connection()
+            async with asyncio.timeout(LIST_S):
+                return await find_task(connection.session, task_id) is not None
+        return False
+
+    async def _call(self, call: OpenCall) -> None:
         try:
             connection = await self._wait_for_connection()
         except ToolError as error:
-            call.put(Event("done", error=error))
+            unsure = f" {UNSURE}" if call.task_id else ""
+            call.put(Event("done", error=ToolError(f"{error}{unsure}")))
             return
         self._has_session_state = self._called = True
-        await self._calls.run(call, connection, tool, args)
+        await self._calls.run(call, connection)
 
     async def _wait_for_tools(self) -> None:
         if self._tools_current.is_set():

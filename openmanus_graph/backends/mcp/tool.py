@@ -44,7 +44,7 @@ class ServerTool(DescribedTool):
         """Call the tool, or resume a call that was left open while a person was asked."""
         session = runtime.session
         call: OpenCall = session.pop_open_call(runtime.key) or self.managed_server.begin_call(
-            self.listed_tool.name, dict(args)
+            self.listed_tool.name, dict(args), runtime.server_task
         )
         try:
             result, linked = await _Follower(self, call, runtime).result()
@@ -57,6 +57,10 @@ class ServerTool(DescribedTool):
         if is_short_text(result):  # a thread costs more than that
             return to_observation(result, linked, self.name, session.workspace)
         return await asyncio.to_thread(to_observation, result, linked, self.name, session.workspace)
+
+    async def knows_task(self, task_id: str) -> bool:
+        """Return whether the server can still say what became of a call that it runs as a task."""
+        return await self.managed_server.knows_task(task_id)
 
 
 class _Follower:
@@ -76,6 +80,9 @@ class _Follower:
                 return event.payload
             if event.kind == "progress":
                 self._show_progress(str(event.payload))
+            elif event.kind == "task":
+                await self._runtime.record_server_task(event.payload)
+                _respond(event, True)
             elif event.kind == "ask":
                 await self._elicit(event)
             else:

@@ -25,7 +25,7 @@ _PLACE = (
     " AND position = ?"
 )
 log = logging.getLogger(__name__)
-Stage = Literal["intent", "waiting", "done"]
+Stage = Literal["intent", "task", "waiting", "done"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Entry:
     """What it ran with: a person may have edited the model's arguments."""
     attempts: int
     """How often it was begun."""
+    server_task: str = ""
+    """The task as which another side runs the call, by its id there."""
 
 
 class Ledger:
@@ -117,6 +119,8 @@ class Ledger:
                 if checksum not in sums or stage not in get_args(Stage):
                     raise sqlite3.DatabaseError("it is not as it was written")
                 known = read_json(outcome) if outcome else None
+                if stage == "task":
+                    return Entry(stage, None, read_json(args), attempts, str(known))
                 return Entry(stage, known, read_json(args), attempts)
             except sqlite3.DatabaseError as error:
                 log.warning(
@@ -182,6 +186,10 @@ class Ledger:
     async def wait(self, key: EffectKey, args: Mapping[str, Any]) -> None:
         """Write down that the call stopped to ask a person, before any effect."""
         await self._update(key, args, "waiting", None)
+
+    async def begin_task(self, key: EffectKey, args: Mapping[str, Any], task_id: str) -> None:
+        """Write down that another side runs the call as a task, which has this id there."""
+        await self._update(key, args, "task", json.dumps(task_id))
 
     async def first_at(self, place: CallPlace, message: str, call_id: str) -> tuple[str, str]:
         """Return ids of reply and call that were the first at a place: these if there were none.

@@ -23,7 +23,7 @@ OUTPUT_LINES = 6
 SHOWN_FILES = 20
 _REPLIES = {
     "question": " --answer TEXT",
-    "approval": " --approve (or --reject; --all answers several at once)",
+    "approval": " --approve (or --reject; of several: --all, or one by --id)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
 }
 _LIMIT_OPTIONS = {

@@ -1,6 +1,7 @@
 """Access to the home folder's threads and their open questions."""
 
 import itertools
+import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 
-QUESTION_CHARS = 100
+QUESTION_CHARS = 160
 MIN_BEGINNING = 4
 """Characters of an id that may stand for it: a shorter one is a name of its own."""
 
@@ -141,8 +142,11 @@ def forget_thread(thread: str) -> None:
 
 
 def questions_of(state: StateSnapshot) -> str:
-    """Write the open questions, a line each."""
-    asked = ((one.id, interrupt_event(one)["question"]) for one in state.interrupts)
-    return "".join(
-        f"\n  {name}  {printable(' '.join(text.split()))[:QUESTION_CHARS]}" for name, text in asked
-    )
+    """Write the open questions, a line each: id, the step or helper that asks, and what it asks."""
+    lines: list[str] = []
+    for event in map(interrupt_event, state.interrupts):
+        asker = f"[{event['plan_step']}]" if event.get("plan_step") else ""
+        calls = [f"{call['tool']} {json.dumps(call['args'])}:" for call in event["calls"]]
+        text = printable(" ".join([asker, *calls, *event["question"].split()]).strip())
+        lines.append(f"\n  {event['id']}  {text[:QUESTION_CHARS]}")
+    return "".join(lines)
