@@ -19,7 +19,7 @@ let changes = 0; // since then
 let restless = new WeakMap();
 let messages = []; // of alerts and toasts since then: where and what
 let pageTimersMs = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
-const observed = new WeakSet();
+const observed = new Set(); // the document and the shadow roots that were met
 
 const observer = new MutationObserver((records) => {
   let counted = false;
@@ -132,10 +132,15 @@ function shifts(animation) {
   return names.some((name) => SHIFTING.test(name));
 }
 
+// Those of the document and of the shadow roots, none of which tells of another's.
+function animations() {
+  for (const root of observed) if (root.host?.isConnected === false) observed.delete(root);
+  return [...observed].flatMap((root) => root.getAnimations());
+}
+
 // What moves or fades to an end, other than mere decoration: elements and the ms they still take.
 function moves() {
-  return document
-    .getAnimations()
+  return animations()
     .filter((one) => one.effect?.target && one.timeline === document.timeline && shifts(one))
     .map((one) => ({
       el: one.effect.target,
@@ -200,6 +205,7 @@ window.addEventListener(
   },
   true,
 );
+const CLICK_WORDS = { double: 'double-click too', menu: 'right-click too' };
 const KINDS = ['press', 'touch', 'key', 'drag', 'drop', 'hover', 'double', 'menu'];
 function noteHandled(event) {
   const kinds = KINDS.filter((_, i) => event.detail & (1 << i));
@@ -215,6 +221,22 @@ function clickKind(el) {
     if (/press|touch/.test(handled.get(one))) return '';
   }
   return kind;
+}
+
+// What an element, or the row that it stands in, waits for beside a plain click; of a row, and of
+// cells, which are all alike, it is `said` once.
+function otherClicks(el, role, said) {
+  const plain = clickKind(el),
+    found = new Set();
+  for (let one = el, i = 0; one && one !== document.body && i < 3; one = parentOf(one), i++) {
+    const kinds = (handled.get(one) || '').split(' ');
+    if (kinds.length > 6) break; // frameworks listen for everything at their root
+    const place = role === 'gridcell' ? role : one;
+    if (said.has(place)) continue;
+    if (kinds.some((kind) => CLICK_WORDS[kind])) said.add(place);
+    for (const kind of kinds) if (kind !== plain && CLICK_WORDS[kind]) found.add(CLICK_WORDS[kind]);
+  }
+  return [...found];
 }
 
 // Take a closed shadow root for one that can be looked into.
