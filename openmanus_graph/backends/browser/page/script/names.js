@@ -116,9 +116,20 @@ function namedBy(el, attribute) {
   );
 }
 
+let walkLabels = null; // control -> its labels, while a walk asks for those of everything
+
+// The browser searches the whole document for the labels of each element.
+function labelsByControl() {
+  const found = new Map();
+  for (const label of document.querySelectorAll('label'))
+    if (label.control) found.set(label.control, [...(found.get(label.control) || []), label]);
+  return found;
+}
+
 function labelText(el) {
   const said = (label) => contentText(label) || attr(label, 'aria-label') || attr(label, 'title') || '';
-  return squeeze([...(el.labels || [])].map(said).join(' '));
+  const labels = walkLabels && el.getRootNode() === document ? walkLabels.get(el) : el.labels;
+  return squeeze([...(labels || [])].map(said).join(' '));
 }
 
 function nameOf(el, role) {
