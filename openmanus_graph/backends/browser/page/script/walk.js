@@ -283,7 +283,7 @@ class Walk {
     // Nothing is seen of what is clear, but the pointer meets it: a link over a whole card, say.
     if (inner.clear && !(box.width && box.height && this.uncovered(el))) return this.children(el, inner);
     if (around.editable && !this.usedInText(el)) return this.children(el, inner);
-    if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box);
+    if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box, inner);
     if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
     const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
@@ -300,8 +300,9 @@ class Walk {
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
   }
 
-  frame(el, box) {
+  frame(el, box, inner) {
     if (box.width < 5 || box.height < 5) return;
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const name = squeeze(attr(el, 'title') || attr(el, 'name') || attr(el, 'id'));
     this.items.push([
       'f',
