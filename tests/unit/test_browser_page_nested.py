@@ -89,16 +89,26 @@ async def test_what_is_scrolled_sideways_says_so_and_is_scrolled(tab: Tab) -> No
     [
         ('button "Scaled"', "Half as large"),
         ('button "Zoomed"', "Zoomed\n"),
+        ('button "Below"', "Below the fold"),
+        ('button "Within"', "Within an area"),
         ('link "Slotted text"', "Own link"),
         ('"Night mode"', '"Night mode" checked'),
     ],
 )
-async def test_what_is_drawn_larger_or_put_into_a_slot_is_hit(
+async def test_what_is_in_a_frame_out_of_view_or_scaled_or_put_into_a_slot_is_hit(
     tab: Tab, element: str, said: str
 ) -> None:
     await tab.open("parts.html")
     await tab.do(click, element)
     assert said in await tab.see() + "\n"
+
+
+async def test_what_lies_behind_a_dialog_in_a_shadow_root_is_left_out(tab: Tab) -> None:
+    await tab.open("parts.html")
+    assert "A dialog is on top: " in await tab.do(click, 'button "Ask"')
+    assert not tab.has("Letters only")
+    await tab.do(click, 'button "Yes"')
+    assert tab.has("Letters only")
 
 
 async def test_what_moves_in_a_shadow_root_is_awaited(tab: Tab) -> None:

@@ -249,6 +249,8 @@ async def locate(target: Target) -> ElementPoint:
             "(hover, expand, close what is in front), then retry."
         )
     x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if cover:  # its frame may be out of view, which it cannot know itself
+        x, y, cover = await _in_window(target, facts["x"], facts["y"], "showFramePlace")
     if facts.get("cover"):
         cover = {**facts["cover"], "frame": target.world.key}
     if cover:
@@ -256,7 +258,9 @@ async def locate(target: Target) -> ElementPoint:
     return ElementPoint(target, x, y, facts)
 
 
-async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, JsonObject | None]:
+async def _in_window(
+    target: Target, x: float, y: float, function: str = "framePlace"
+) -> tuple[float, float, JsonObject | None]:
     """Turn a point of a frame into one of the window; also say what covers the frame there."""
     frames, world = target.view.frames, target.world
     covered: JsonObject | None = None
@@ -264,7 +268,7 @@ async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, 
         parent = frames.known(world.owner[0])
         if parent is None:
             raise FrameDetached(target.label)
-        place = await frames.call(parent, "framePlace", world.owner[1], x, y)
+        place = await frames.call(parent, function, world.owner[1], x, y)
         if place.get("gone"):
             raise FrameDetached(target.label)
         x, y = place["x"], place["y"]
@@ -317,7 +321,9 @@ async def _locate_drop(source: Target, target: Target) -> ElementPoint:
             f"{source.label} and {target.label} are too far apart to be in the window "
             "together. Drag in two steps over something between them."
         )
-    x, y, _ = await _in_window(target, facts["x"], facts["y"])
+    x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if cover:
+        raise ToolError(_describe_cover(target, cover))
     return ElementPoint(target, x, y, facts)
 
 

@@ -243,7 +243,24 @@ function framePlace(number, x, y) {
   const { at, scale } = contentOf(el);
   const place = { x: at[0] + x * scale[0], y: at[1] + y * scale[1] };
   const hit = elementAt(place.x, place.y);
-  return { ...place, cover: hit && hit !== el ? describe(hit) : null };
+  const cover = hit ? describe(hit) : { what: 'the edge of the window', text: '', listed: [] };
+  return { ...place, cover: hit === el ? null : cover };
+}
+
+// Scroll what is around a child frame so that a point of its content comes to the middle.
+async function showFramePlace(number, x, y) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  for (let area = el; area; area = parentOf(area)) {
+    const page = area === document.scrollingElement;
+    if (!page && (area === el || !/auto|scroll|hidden/.test(getComputedStyle(area).overflow))) continue;
+    const box = page ? new DOMRect(0, 0, innerWidth, innerHeight) : rectOf(area),
+      place = framePlace(number, x, y);
+    const [left, top] = [place.x - box.left - box.width / 2, place.y - box.top - box.height / 2];
+    area.scrollBy({ left: Math.abs(left) > box.width / 2 ? left : 0, top, behavior: 'instant' });
+  }
+  await frame();
+  return framePlace(number, x, y);
 }
 
 function scrollerOf(el) {

@@ -28,9 +28,11 @@ const parentOf = (el) =>
   slotIn(closedRoots.get(el.parentElement), el) ||
   el.parentElement ||
   (el.getRootNode() instanceof ShadowRoot ? el.getRootNode().host : null);
-// A closed root does not tell where it shows what it is given.
-const slotIn = (root, el) =>
-  (root && [...root.querySelectorAll('slot')].find((slot) => slot.name === (attr(el, 'slot') || ''))) || null;
+// A closed root does not tell where it shows what it is given: elements, or texts.
+function slotIn(root, node) {
+  const name = nodeTypeOf(node) === 1 ? attr(node, 'slot') || '' : '';
+  return (root && [...root.querySelectorAll('slot')].find((slot) => slot.name === name)) || null;
+}
 const CLIPPED = /^inset\((50|100)%/;
 const squeeze = (text) => (text || '').replace(/[\s\u200b\ufeff]+/g, ' ').trim();
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + '…' : text);
@@ -154,8 +156,9 @@ function cutAwayAround(control) {
 
 // What covers the whole window (a dialog and its backdrop), or null: the roots that are on top.
 function topRoots() {
-  const modals = document.querySelectorAll('dialog:modal');
-  if (modals.length) return [modals[modals.length - 1]];
+  const modals = [...observed].flatMap((root) => [...root.querySelectorAll('dialog:modal')]),
+    used = modals.find((modal) => holds(modal, deepActive()));
+  if (modals.length) return [used || modals[modals.length - 1]];
   const w = innerWidth,
     h = innerHeight;
   const covers = [
