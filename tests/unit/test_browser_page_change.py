@@ -174,3 +174,10 @@ def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], told
     seen = change_text(page(("Short",)), after, 1000, ActionReport("Scrolled.", place=place))
     assert seen.startswith(told)
     assert bool(seen) == bool(told)
+
+
+def test_a_field_that_is_as_it_was_before_the_text_was_typed_is_reported() -> None:
+    before = page((NAME,), (BOX,), *FILLER)
+    said = ActionReport('Typed "Ada" into [1].', (1,), "Ada")
+    told = f'[1] textbox "Name" holds "{NAME.value or ""}" again.'
+    assert change_text(before, before, 1000, said) == told

@@ -227,3 +227,11 @@ async def test_a_click_without_effect_says_so(tab: Tab) -> None:
     said = await tab.do(click, '"First"')
     assert "Nothing on the page changed." in said
     assert change_text(before, before, 500) == "Nothing on the page changed."
+
+
+async def test_a_list_that_a_script_slides_open_is_awaited_beside_what_never_rests(
+    tab: Tab,
+) -> None:
+    await tab.open("slides.html")
+    said = await tab.do(click, '"Open the list"')
+    assert all(f'button "{name}"' in said for name in ("First", "Second", "Third"))

@@ -140,11 +140,13 @@ async def _wait(browser: BrowserSession, args: ActionArguments) -> str:
 ACTION_HANDLERS: dict[str, ActionHandler] = {
     "go_to_url": lambda browser, args: go_to(browser, browser.current, args.url or ""),
     "get_state": _get_state,
-    "click_element": lambda browser, args: pages.click(browser.current.view, args.required_index),
+    "click_element": lambda browser, args: pages.click(
+        browser.current.view, args.required_index, args.required_text.strip().lower()
+    ),
     "input_text": _input_text,
     "send_keys": _send_keys,
     "scroll_down": lambda browser, args: pages.scroll(
-        browser.current.view, args.scroll_amount, args.index
+        browser.current.view, args.scroll_amount, args.index, args.x
     ),
     "scroll_up": _scroll_up,
     "scroll_to_text": lambda browser, args: pages.scroll_to_text(

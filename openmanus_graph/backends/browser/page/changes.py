@@ -26,6 +26,8 @@ MAX_REMOVED_NAMES = 6
 MAX_REMOVED_TEXTS = 6
 REMOVED_TEXT_CHARS = 80
 SAME_PLACE_PX = 3
+TYPED_ROLES = ("textbox", "searchbox", "spinbutton")
+"""Roles of fields that show what was typed into them as it is, or not at all."""
 
 NOTHING_SAID = ActionReport()
 
@@ -110,6 +112,15 @@ def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> l
         if index in before.elements
     ]
     changed = [_element_change(old, new, said) for old, new in both if old.state != new.state]
+    changed += [
+        f'{new.label} holds "{new.value or ""}" again.'
+        for old, new in both
+        if old.state == new.state
+        and new.role in TYPED_ROLES
+        and new.index in said.elements
+        and said.value is not None
+        and not _holds(new, said.value)
+    ]
     focused = [
         f"Focused: {new.label}"
         for old, new in both

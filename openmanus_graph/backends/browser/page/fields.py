@@ -18,6 +18,9 @@ TYPED_CHARS = 120
 """Longer texts are put in at once, but for their end."""
 LAST_CHARS = 5
 CHOOSER_MS = 4000
+SLIDER_PRESSES = 400
+"""How many steps a slider is moved at most."""
+SLIDER_KEYS = (("ArrowUp", "ArrowDown"), ("ArrowRight", "ArrowLeft"))
 _CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
 SELECT_ALL = "ControlOrMeta+a"
@@ -46,6 +49,8 @@ async def input_text(
         return await select_dropdown_option(view, index, text)
     if facts["kind"] == "set":
         return await _assign(target, text)
+    if facts["kind"] == "slider":
+        return await _move_slider(target, text)
     number = await _focus_field(target, facts, secret)
     typed = _type_rich(target, text) if facts["rich"] else _type(view, facts, text)
     await view.act(typed)
@@ -143,6 +148,50 @@ async def _assign(target: Target, text: str) -> ActionReport:
     if facts["value"] != text.strip():
         said = f'{target.label} now holds "{facts["value"]}".'
     return ActionReport(said, (target.element.index,), facts["value"])
+
+
+async def _move_slider(target: Target, text: str) -> ActionReport:
+    """Move a slider that is made of other elements to a number, by its keys."""
+    try:
+        wanted = float(text)
+    except ValueError as error:
+        raise ToolError(f"{target.label} takes a number, not {text!r}.") from error
+    facts = await target.call("slider")
+    keys = SLIDER_KEYS if facts["focused"] and facts["now"] is not None else ()
+    for more, less in keys:
+        moved = await _press_towards(target, facts, wanted, more, less)
+        if moved["now"] == wanted or moved["now"] != facts["now"]:
+            said = f'{target.label} now holds "{moved["shown"]}".'
+            if moved["now"] == wanted:
+                said = f'Set {target.label} to "{text.strip()}".'
+            return ActionReport(said, (target.element.index,), moved["shown"])
+    raise ToolError(
+        f"{target.label} is not moved by keys: it was left where it was. Drag it with "
+        "drag_and_drop to x and y, or click a place of it with click_at."
+    )
+
+
+async def _press_towards(
+    target: Target, facts: JsonObject, wanted: float, more: str, less: str
+) -> JsonObject:
+    """Press keys until a slider stands at a number, or as near as it gets; return its facts."""
+
+    async def press(key: str) -> JsonObject:
+        await target.view.act(target.view.page.keyboard.press(key))
+        return await target.call("slider")
+
+    if wanted != facts["now"] and wanted in (facts["least"], facts["most"]):
+        facts = await press("End" if wanted == facts["most"] else "Home")
+    for _ in range(SLIDER_PRESSES):
+        left, before = wanted - facts["now"], facts["now"]
+        if not left:
+            break
+        facts = await press(more if left > 0 else less)
+        if facts["now"] == before:
+            break
+        if abs(wanted - facts["now"]) > abs(left):  # it has no place nearer to it
+            return await press(less if left > 0 else more)
+    return facts
 
 
 async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int | None:
@@ -261,7 +310,9 @@ def _holds(facts: JsonObject, text: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    return "".join(char for char in text.lower() if char.isalnum())
+    """Return what a mask leaves of a text: letters and digits, or its signs if it has neither."""
+    signs = "".join(text.lower().split())
+    return "".join(char for char in signs if char.isalnum()) or signs
 
 
 def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> None:

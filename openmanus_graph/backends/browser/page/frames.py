@@ -23,9 +23,10 @@ _SCRIPTS = (
 )  # fmt: skip
 _CALLABLE = (
     "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
-    "framePlace, scrollPage, scrollToText, numberOfText, field, enter, assign, nativeOptions, "
-    "selectOption, paste, copied, noteLists, customOptions, pageList, shownChoice, fileInput, "
-    "fileFacts, connected, numberOf, focusedNumber, adopt, storedValues, around, nameAt"
+    "framePlace, showFramePlace, scrollPage, scrollToText, numberOfText, field, enter, assign, "
+    "slider, nativeOptions, selectOption, paste, copied, noteLists, customOptions, pageList, "
+    "shownChoice, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt, "
+    "storedValues, around, nameAt"
 )
 
 

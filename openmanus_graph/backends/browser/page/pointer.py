@@ -25,6 +25,8 @@ _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "menu": ("Right-clicked", {"button": "right"}),
 }
 """By the click event that an element listens for: words, and options of Playwright's click."""
+_WAYS: Mapping[str, str] = {"double": "double", "right": "menu"}
+"""What a model may ask for instead of the click that an element listens for."""
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
 
@@ -38,13 +40,13 @@ class ElementPoint:
     facts: JsonObject
 
 
-async def click(view: PageView, index: int) -> ActionReport:
-    """Click an element."""
-    return await click_point(view, await view.with_element(index, locate))
+async def click(view: PageView, index: int, way: str = "") -> ActionReport:
+    """Click an element, "double" or "right" if one of these is given as the way."""
+    return await click_point(view, await view.with_element(index, locate), _WAYS.get(way, ""))
 
 
-async def click_point(view: PageView, point: ElementPoint) -> ActionReport:
-    """Click an element that was located."""
+async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> ActionReport:
+    """Click an element that was located, as it waits for it if no kind of `_CLICKS` is given."""
     facts, label = point.facts, point.target.label
     point.target.require_enabled(facts["disabled"])
     if facts["tag"] == "select":
@@ -55,7 +57,7 @@ async def click_point(view: PageView, point: ElementPoint) -> ActionReport:
     if facts["type"] == "file":
         raise ToolError(f"{label} takes files: use upload_file with their paths.")
     point = await _move_pointer(view, point)
-    text, options = _CLICKS[point.facts["click"]]
+    text, options = _CLICKS[kind or point.facts["click"]]
     note = await _press(view, point, partial(view.page.mouse.click, **options))
     said = f"{text} {label}.{note}{DIALOG_OPENED if view.frames.dialog_open else ''}"
     return ActionReport(said, (point.target.element.index,))
@@ -114,33 +116,41 @@ async def _press(
         ToolError: No press landed on it.
     """
     hits: list[str] = []
-    ahead = (0.0, 0.0)
+    ahead, moves = (0.0, 0.0), False
     for attempt in range(_PRESSES):
         try:
             point, covered = await _aim(view, point, first=not hits)
         except DialogOpen:  # the pointer has set something off
             return ""
         except ToolError as error:
-            raise ToolError(f"{_missed(point.target, hits)}{error}") from error
+            raise ToolError(f"{_missed(point.target, hits, moves=moves)}{error}") from error
         # What jumps is found where it is, what goes on moving ahead of that.
         x, y = (point.x + ahead[0], point.y + ahead[1]) if attempt > 1 else (point.x, point.y)
         await view.act(pointer(x, y))
         landed = await _landing(point, (x, y))
         slipped = releases and landed.get("slipped", False)
         if landed["met"] and not (slipped and landed["moves"]):
-            if slipped:
-                return " It moved away before the release, so that it may not count as a click."
-            return f" It moves: before, {hits[-1]} was hit instead." if hits else ""
+            return _landed_note(point.target, landed, hits, slipped=slipped)
         hits.append(landed["hit"])
         if covered:
             return f" What opened over it for the pointer was hit: {hits[-1]}."
         if landed["anew"] and not landed["met"]:
             return f" It was drawn anew just then, and {hits[-1]} was hit."
-        ahead = landed["shift"]
-    raise ToolError(
-        f"{_missed(point.target, hits)}Wait until it rests, or use the keys: send_keys with Tab "
-        "and Enter."
-    )
+        ahead, moves = landed["shift"], moves or landed["moves"]
+    missed = _missed(point.target, hits, moves=moves)
+    advice = "Wait until it rests, or use the keys: send_keys with Tab and Enter."
+    raise ToolError(f"{missed}{advice}")
+
+
+def _landed_note(target: Target, landed: JsonObject, hits: Sequence[str], *, slipped: bool) -> str:
+    """Say what is to be said of a press that landed, after a blank; empty if nothing is."""
+    if slipped:
+        return " It moved away before the release, so that it may not count as a click."
+    if hits:
+        return f" It moves: before, {hits[-1]} was hit instead."
+    inner = _named_in_frame(target, landed["inner"]) if landed.get("inner") else ""
+    same = not inner or inner.endswith(f' "{target.element.name}"')
+    return "" if same else f" All of it is {inner}, which took the press."
 
 
 async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[ElementPoint, bool]:
@@ -152,7 +162,7 @@ async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[Ele
             now = await point.target.call("aim", x, y)
             if "x" in now:
                 facts = {**point.facts, "x": now["x"], "y": now["y"]}
-                x, y = point.x + now["x"] - x, point.y + now["y"] - y
+                x, y, _ = await _in_window(point.target, now["x"], now["y"])
                 return replace(point, x=x, y=y, facts=facts), False
             if first and now["covered"]:
                 return point, True
@@ -175,19 +185,20 @@ async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObjec
         if not landed["met"] or landed["slipped"]:
             top = (await frames.worlds())[0]
             what = landed.get("what")
-            named = _name_of(target, {**what, "frame": target.world.key}) if what else ""
+            named = _named_in_frame(target, what) if what else ""
             landed["hit"] = named or await frames.call(top, "nameAt", *place)
     except (FrameDetached, DialogOpen):
         return {"met": True}
     return landed
 
 
-def _missed(target: Target, hits: Sequence[str]) -> str:
+def _missed(target: Target, hits: Sequence[str], *, moves: bool) -> str:
     if not hits:
         return ""
     presses = f"None of {len(hits)} presses" if len(hits) > 1 else "The press did not"
     landed = "landed" if len(hits) > 1 else "land"
-    return f"{presses} {landed} on {target.label}, which moves: {hits[-1]} was hit instead. "
+    what = f"{target.label}, which moves" if moves else target.label
+    return f"{presses} {landed} on {what}: {hits[-1]} was hit instead. "
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
@@ -238,6 +249,8 @@ async def locate(target: Target) -> ElementPoint:
             "(hover, expand, close what is in front), then retry."
         )
     x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if cover:  # its frame may be out of view, which it cannot know itself
+        x, y, cover = await _in_window(target, facts["x"], facts["y"], "showFramePlace")
     if facts.get("cover"):
         cover = {**facts["cover"], "frame": target.world.key}
     if cover:
@@ -245,7 +258,9 @@ async def locate(target: Target) -> ElementPoint:
     return ElementPoint(target, x, y, facts)
 
 
-async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, JsonObject | None]:
+async def _in_window(
+    target: Target, x: float, y: float, function: str = "framePlace"
+) -> tuple[float, float, JsonObject | None]:
     """Turn a point of a frame into one of the window; also say what covers the frame there."""
     frames, world = target.view.frames, target.world
     covered: JsonObject | None = None
@@ -253,10 +268,10 @@ async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, 
         parent = frames.known(world.owner[0])
         if parent is None:
             raise FrameDetached(target.label)
-        place = await frames.call(parent, "framePlace", world.owner[1], x, y)
+        place = await frames.call(parent, function, world.owner[1], x, y)
         if place.get("gone"):
             raise FrameDetached(target.label)
-        x, y = x + place["left"], y + place["top"]
+        x, y = place["x"], place["y"]
         if place["cover"] and not covered:
             covered = {**place["cover"], "frame": parent.key}
         world = parent
@@ -273,11 +288,14 @@ def _describe_cover(target: Target, cover: JsonObject) -> str:
 def _name_of(target: Target, hit: JsonObject) -> str:
     """Name what lies at a point: the listed element that it is part of, or what it is itself."""
     elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
-    listed = next(
-        (one for one in elements if one.frame == hit["frame"] and one.number in hit["listed"]),
-        None,
-    )
+    known = {one.number: one for one in elements if one.frame == hit["frame"]}
+    listed = next((known[number] for number in hit["listed"] if number in known), None)
     return listed.label if listed else hit["what"] + (f' "{hit["text"]}"' if hit["text"] else "")
+
+
+def _named_in_frame(target: Target, hit: JsonObject) -> str:
+    """Name what lies at a point of the target's own frame."""
+    return _name_of(target, {**hit, "frame": target.world.key})
 
 
 async def _check_point(view: PageView, x: float, y: float) -> None:
@@ -303,7 +321,9 @@ async def _locate_drop(source: Target, target: Target) -> ElementPoint:
             f"{source.label} and {target.label} are too far apart to be in the window "
             "together. Drag in two steps over something between them."
         )
-    x, y, _ = await _in_window(target, facts["x"], facts["y"])
+    x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if cover:
+        raise ToolError(_describe_cover(target, cover))
     return ElementPoint(target, x, y, facts)
 
 
@@ -329,7 +349,10 @@ async def _move_pressed(
 
 
 async def scroll(
-    view: PageView, pixels: int | None = None, index: int | None = None
+    view: PageView,
+    pixels: int | None = None,
+    index: int | None = None,
+    across: float | None = None,
 ) -> ActionReport:
     """Scroll the page or the part of it that an element belongs to.
 
@@ -337,17 +360,19 @@ async def scroll(
         view: The tab's page.
         pixels: How far, up if negative; None means one screen down, or an element into view.
         index: An element whose scroll area is meant.
+        across: How far to the right instead, to the left if negative.
     """
     if index is None:
         await view.begin()
         worlds = await view.frames.worlds()
-        answer = await view.frames.call(worlds[0], "scrollPage", None, pixels)
-        place = (answer["above"], answer["below"]) if answer["moved"] else None
+        answer = await view.frames.call(worlds[0], "scrollPage", None, pixels, across)
+        told = answer["moved"] and not answer.get("across")
+        place = (answer["above"], answer["below"]) if told else None
         return ActionReport(_describe_scroll(answer, "the page"), place=place)
 
     async def move(target: Target) -> ActionReport:
         await view.begin(target)
-        answer = await target.call("scrollPage", pixels)
+        answer = await target.call("scrollPage", pixels, across)
         return ActionReport(_describe_scroll(answer, target.label), (index,))
 
     return await view.with_element(index, move)
@@ -373,6 +398,10 @@ async def scroll_to_text(view: PageView, text: str) -> ActionReport:
 def _describe_scroll(answer: JsonObject, what: str) -> str:
     if answer.get("into"):
         return f"Scrolled {what} into view."
+    if answer.get("across"):
+        way = f"Scrolled {what} {'right' if answer['moved'] > 0 else 'left'} by"
+        moved = f"{way} {abs(answer['moved'])} px" if answer["moved"] else f"Nothing moved: {what}"
+        return f"{moved}: {answer['above']} px before, {answer['below']} px more across."
     if not answer["moved"]:
         end = "end" if answer["above"] else "only screen" if not answer["below"] else "top"
         return f"Nothing moved: {what} is at its {end} ({answer['below']} px below)."

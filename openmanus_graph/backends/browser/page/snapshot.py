@@ -12,6 +12,7 @@ from typing import Any
 Box = tuple[int, int, int, int]
 """Left, top, width and height in pixels of the window."""
 FOCUSED = "focused"
+OPENS_ON_HOVER = "opens on hover"
 FIELDS = (
     "textbox", "searchbox", "combobox", "spinbutton", "slider", "date input", "time input",
     "month input", "week input", "date and time input", "color input",
@@ -46,7 +47,7 @@ class Element:
     address: str = ""
     """Where a link leads, as it is shown (`link_address`)."""
     scroll_px: tuple[int, ...] | None = None
-    """How much of a scroll area's content is out of view above and below."""
+    """How much of a scroll area's content is above, below, before and behind what it shows."""
     open: bool = False
     """Its contents are shown in its line after it, because they can be acted on too."""
     named: bool = False
@@ -61,7 +62,7 @@ class Element:
     @property
     def state(self) -> tuple[object, ...]:
         """The state that may change within one element; focus is reported separately."""
-        words = tuple(word for word in self.words if word != FOCUSED)
+        words = tuple(word for word in self.words if word not in (FOCUSED, OPENS_ON_HOVER))
         return self.name, words, self.value, self.options, self.option_count, self.format
 
 
@@ -112,13 +113,42 @@ Facts = dict[str, Any]  # what the walk tells of one element (walk.js, `list`)
 
 
 @dataclass(frozen=True)
+class FramePlace:
+    """Where a frame's content begins in the window, and how large its pixels are drawn there."""
+
+    left: float = 0
+    top: float = 0
+    scale_x: float = 1
+    scale_y: float = 1
+
+    def within(self, at: Sequence[float], scale: Sequence[float]) -> "FramePlace":
+        """Return the place of a frame within this one."""
+        return FramePlace(
+            self.left + at[0] * self.scale_x,
+            self.top + at[1] * self.scale_y,
+            self.scale_x * scale[0],
+            self.scale_y * scale[1],
+        )
+
+    def box(self, box: Sequence[float]) -> Box:
+        """Return where a box of the frame is in the window."""
+        left, top, width, height = box
+        return (
+            round(self.left + left * self.scale_x),
+            round(self.top + top * self.scale_y),
+            round(width * self.scale_x),
+            round(height * self.scale_y),
+        )
+
+
+@dataclass(frozen=True)
 class Entry:
     """An element as the walk found it."""
 
     frame: str
     facts: Facts
-    offset: tuple[int, int]
-    """Where its frame's content begins in the window."""
+    place: "FramePlace"
+    """Where its frame's content is drawn."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -167,24 +197,24 @@ class Assembler:
 
     def lines(self, key: str) -> list[RawLine]:
         """Write a frame's lines."""
-        self._frame(key, (0, 0), 0)
+        self._frame(key, FramePlace(), 0)
         self._break()
         while len(self._rows) > 1:
             self._end_row()
         return self._rows[0]
 
-    def _frame(self, key: str, offset: tuple[int, int], depth: int) -> None:
+    def _frame(self, key: str, place: FramePlace, depth: int) -> None:
         walk = self._walks[key]
         for item in walk.found["items"]:
             match item[0]:  # the kinds of walk.js: text, element, heading, frame, boundary
                 case "t":
                     self._text(item[1])
                 case "e":
-                    self._line.parts.append(Entry(key, item[1], offset))
+                    self._line.parts.append(Entry(key, item[1], place))
                 case "h":
                     self._line.heading = item[1]
                 case "f":
-                    self._child_frame(walk, item[1], offset, depth)
+                    self._child_frame(walk, item[1], place, depth)
                 case mark:
                     self._boundary(mark)
 
@@ -201,9 +231,7 @@ class Assembler:
         elif mark == ")":
             self._end_row()
 
-    def _child_frame(
-        self, walk: FrameWalk, facts: Facts, offset: tuple[int, int], depth: int
-    ) -> None:
+    def _child_frame(self, walk: FrameWalk, facts: Facts, place: FramePlace, depth: int) -> None:
         """Write a child frame where its element is."""
         self._break()
         key = walk.children.get(facts["n"], "")
@@ -214,8 +242,7 @@ class Assembler:
             return
         self._text(f"(frame {name or 'without a name'}:)")
         self._break()
-        left, top = facts["at"]
-        self._frame(key, (round(offset[0] + left), round(offset[1] + top)), depth + 1)
+        self._frame(key, place.within(facts["at"], facts["scale"]), depth + 1)
         self._break()
 
     def _text(self, text: str) -> None:

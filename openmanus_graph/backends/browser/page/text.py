@@ -185,8 +185,17 @@ def state_words(element: Element) -> list[str]:
     if element.option_count:
         words.append(_options_text(element))
     if element.scroll_px:
-        above, below = element.scroll_px
+        words += _out_of_view(*element.scroll_px)
+    return words
+
+
+def _out_of_view(above: int, below: int, before: int, behind: int) -> list[str]:
+    """Say how much of a scroll area is out of view."""
+    words: list[str] = []
+    if above or below:
         words.append(f"({above} px above, {below} px more)" if above else f"({below} px more)")
+    if before or behind:
+        words.append(f"({before} px before, {behind} px more across: scroll_down with x)")
     return words
 
 

@@ -305,14 +305,13 @@ class PageView:
 
 def _element(index: int, entry: Entry, page_url: str) -> Element:
     facts: dict[str, Any] = entry.facts
-    left, top, width, height = facts["box"]
     return Element(
         index=index,
         frame=entry.frame,
         number=facts["n"],
         role=facts["role"],
         name=facts["name"],
-        box=(left + entry.offset[0], top + entry.offset[1], width, height),
+        box=entry.place.box(facts["box"]),
         words=tuple(facts.get("words", ())),
         value=facts.get("value"),
         value_chars=facts.get("long", 0),

@@ -80,9 +80,7 @@ function nameAt(x, y) {
 async function still(el) {
   const moving =
     performance.now() - lastChange < 120 ||
-    document
-      .getAnimations()
-      .some((a) => a.playState === 'running' && a.effect?.target && holds(a.effect.target, el));
+    animations().some((a) => a.playState === 'running' && a.effect?.target && holds(a.effect.target, el));
   let before = moving ? null : boxOf(el);
   for (let i = 0; i < 20; i++) {
     const box = boxOf(el);
@@ -120,12 +118,53 @@ function pointsOf(el) {
   return points;
 }
 
+// Points of what in an element belongs to no other one that can be acted on: its words and
+// pictures, then its edges.
+function ownPointsOf(el) {
+  const points = [],
+    middle = (box) => points.push([box.left + box.width / 2, box.top + box.height / 2]);
+  const visit = (node) => {
+    if (points.length > 20) return;
+    const kind = nodeTypeOf(node);
+    if (kind === 3 && node.data.trim()) {
+      const words = document.createRange();
+      words.selectNodeContents(node);
+      [...words.getClientRects()].slice(0, 2).forEach(middle);
+    }
+    if (kind !== 1 || (node !== el && (controls.has(node) || nativeRole(node)))) return;
+    const nodes = childNodesOf(node);
+    if (!nodes.length) middle(rectOf(node));
+    nodes.forEach(visit);
+  };
+  visit(el);
+  const box = boxOf(el);
+  for (const [x, y] of [[0.02, 0.5], [0.98, 0.5], [0.5, 0.03], [0.5, 0.97]]) // prettier-ignore
+    points.push([box.left + box.width * x, box.top + box.height * y]);
+  return points;
+}
+
 function meets(el, hit) {
   if (!hit) return false;
+  if (el.localName === 'label' && innerTarget(el, hit)) return false; // that one is used, and its control is not
   if (holds(el, hit)) return true;
   if (el.localName === 'area') return hit.localName === 'img';
   const label = hit.closest?.('label');
-  return !!label && label.control === el;
+  return !!label && label.control === el && !innerTarget(label, hit);
+}
+
+// A point at which an element is hit, and not another one within it if that can be; null if there
+// is none. `inner` is what takes the press then.
+function placeOn(el, points) {
+  let shared = null;
+  const look = ([x, y]) => {
+    const hit = elementAt(x, y);
+    if (!meets(el, hit)) return null;
+    const inner = innerTarget(el, hit);
+    if (inner) shared ||= { x, y, inner };
+    return inner ? null : { x, y, inner };
+  };
+  const first = (list) => list.reduce((found, one) => found || look(one), null);
+  return first(points) || (shared || el.localName === 'label' ? first(ownPointsOf(el)) : null) || shared;
 }
 
 // Where to put the pointer on an element, scrolled into view; or what lies over it.
@@ -153,10 +192,11 @@ async function point(number) {
       el = heldNow(number);
       if (gone(el)) return { gone: true };
     }
-    for (const [x, y] of pointsOf(el)) {
-      const found = elementAt(x, y);
-      if (meets(el, found)) return { ...facts, x, y, scrolled: !!block };
-      if (block === 'center' || !over) over = found || over;
+    const points = pointsOf(el),
+      place = placeOn(el, points);
+    if (place && (!place.inner || block)) return { ...facts, x: place.x, y: place.y, scrolled: !!block };
+    for (const [x, y] of points) {
+      if (block === 'center' || !over) over = elementAt(x, y) || over;
     }
   }
   const [middle] = pointsOf(el);
@@ -196,16 +236,31 @@ function bringTogether(first, second) {
   return {};
 }
 
-// The place of a child frame's content, and whether a point of it is really on top.
+// Where a point of a child frame's content is in the window, and whether it is really on top.
 function framePlace(number, x, y) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
-  const box = rectOf(el),
-    style = getComputedStyle(el);
-  const left = box.left + el.clientLeft + parseFloat(style.paddingLeft),
-    top = box.top + el.clientTop + parseFloat(style.paddingTop);
-  const hit = elementAt(left + x, top + y);
-  return { left, top, cover: hit && hit !== el ? describe(hit) : null };
+  const { at, scale } = contentOf(el);
+  const place = { x: at[0] + x * scale[0], y: at[1] + y * scale[1] };
+  const hit = elementAt(place.x, place.y);
+  const cover = hit ? describe(hit) : { what: 'the edge of the window', text: '', listed: [] };
+  return { ...place, cover: hit === el ? null : cover };
+}
+
+// Scroll what is around a child frame so that a point of its content comes to the middle.
+async function showFramePlace(number, x, y) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  for (let area = el; area; area = parentOf(area)) {
+    const page = area === document.scrollingElement;
+    if (!page && (area === el || !/auto|scroll|hidden/.test(getComputedStyle(area).overflow))) continue;
+    const box = page ? new DOMRect(0, 0, innerWidth, innerHeight) : rectOf(area),
+      place = framePlace(number, x, y);
+    const [left, top] = [place.x - box.left - box.width / 2, place.y - box.top - box.height / 2];
+    area.scrollBy({ left: Math.abs(left) > box.width / 2 ? left : 0, top, behavior: 'instant' });
+  }
+  await frame();
+  return framePlace(number, x, y);
 }
 
 function scrollerOf(el) {
@@ -234,10 +289,32 @@ function mainScroller() {
   return best;
 }
 
-async function scrollPage(number, pixels) {
+const scrollsAcross = (el) =>
+  el === document.scrollingElement || (/auto|scroll/.test(getComputedStyle(el).overflowX) && el.scrollWidth > el.clientWidth + 1);
+
+// Scroll what scrolls sideways around an element; `pixels` null means by most of what it shows.
+async function scrollAcross(el, pixels) {
+  let area = el || document.scrollingElement;
+  while (!scrollsAcross(area) && parentOf(area)) area = parentOf(area);
+  const before = area.scrollLeft;
+  area.scrollBy({ left: pixels ?? Math.round(area.clientWidth * 0.9), behavior: 'instant' });
+  await frame();
+  const left = Math.abs(Math.round(area.scrollLeft));
+  return {
+    across: true,
+    moved: Math.round(area.scrollLeft - before),
+    above: left,
+    below: Math.max(0, Math.round(area.scrollWidth - area.clientWidth - left)),
+  };
+}
+
+// Scroll down, up if `pixels` is negative, or by `across` to the right.
+async function scrollPage(number, pixels, across) {
   const el = number === null ? null : held.get(number);
   if (number !== null && gone(el)) return { gone: true };
   const area = el ? scrollerOf(el) : mainScroller();
+  if (across !== null) return scrollAcross(el, across);
+  if (el && area !== el && scrollsAcross(el)) return scrollAcross(el, pixels);
   if (el && pixels === null && area !== el) {
     el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
     await frame();

@@ -45,9 +45,18 @@ class PageWalk extends Walk {
       this.covered++;
       return FIELDS.has(el.localName) ? undefined : this.children(el, { ...inner, strong: true });
     }
-    if (FIELDS.has(el.localName) || role === 'canvas') return this.list(el, role, box, this.field(el, role));
-    if (role === 'textbox' || role === 'audio' || role === 'video')
-      return this.list(el, role, box, this.field(el, role));
+    if (FIELDS.has(el.localName)) return this.list(el, role, box, this.field(el, role));
+    if (role === 'canvas') {
+      const keys = [...el.querySelectorAll('a[href],button,input,select,textarea,[tabindex]')];
+      const names = keys.map((one) => nameOf(one, nativeRole(one))).filter(Boolean);
+      const words = names.length ? [cut(`(Tab reaches in it: ${names.join(', ')})`, LONG_NAME)] : [];
+      return this.list(el, role, box, { ...this.field(el, role), words });
+    }
+    if (role === 'textbox' || role === 'audio' || role === 'video') {
+      this.list(el, role, box, this.field(el, role));
+      if (el.isContentEditable === true) this.children(el, { ...inner, silent: true, editable: true });
+      return;
+    }
     if (role === 'listbox' || role === 'combobox' || role === 'treeitem') {
       this.list(el, role, box, this.field(el, role));
       return this.children(el, { ...inner, silent: role === 'combobox' });
@@ -63,11 +72,17 @@ class PageWalk extends Walk {
     this.list(el, 'textbox', box, { name, value: editorText(el), drawn: true, focused: keys === this.active });
   }
 
+  // What stands in a text and is used rather than typed over.
+  usedInText(el) {
+    return el.isContentEditable !== true || FIELDS.has(el.localName) || el.localName === 'button';
+  }
+
   field(el, role) {
     return { name: nameOf(el, role), value: valueOf(el, role), options: choicesOf(el), format: formatOf(el) };
   }
 
-  // A label whose control is drawn by the style sheet: the label is what can be hit.
+  // A label whose control is drawn by the style sheet: the label is what can be hit, but for what
+  // inside it is used by itself.
   label(el, box, inner) {
     if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const control = el.control,
@@ -75,8 +90,9 @@ class PageWalk extends Walk {
     this.list(el, role, box, {
       name: contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
       words: statesOf(control, role),
-      value: control.type === 'file' ? valueOf(control, role) : null,
+      value: valueOf(control, role),
     });
+    this.children(el, { ...inner, silent: true, strong: true });
   }
 
   // List an element and what inside it can be acted on by itself.
@@ -166,7 +182,7 @@ class PageWalk extends Walk {
     if (INLINE_MARKS.has(el.localName)) return false;
     if (SHAPES.has(el.localName) || el.localName === 'img') return true;
     if (!el.firstElementChild) return !!squeeze(el.textContent) || colourOf(el) !== '';
-    return [...nodesIn(el)].some((node) => node.nodeType === 3 && node.data.trim());
+    return hasText(el);
   }
 
   // Its listener may be meant for its children: a list that handles its entries' clicks.
@@ -193,7 +209,7 @@ class PageWalk extends Walk {
     if (!found) {
       if (hidden && this.worthListing(el, reason, box, around)) return void this.covered++;
       if (this.worthListing(el, reason, box, around)) return this.softLeaf(el, reason, box, contents);
-      if (this.scrollArea(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
+      if (this.outOfView(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
       return void this.items.push(...contents);
     }
     const own = contents.some((item) => item[0] === 't' && item[1].trim());
@@ -201,14 +217,14 @@ class PageWalk extends Walk {
     const opens = this.hovers.has(el) && own && !large;
     const carrier =
       opens ||
-      (reason === 'press' && !delegate && own && !large) ||
+      (reason === 'press' && (!delegate || hasText(el)) && own && !large) ||
       (reason === 'pointer' && own && !spread && !large) ||
       ((reason === 'drag' || reason === 'drop') && !large);
     if (carrier && hidden) this.covered++;
     else if (carrier) {
       const name = (opens && firstWords(contents)) || contentText(el);
       this.list(el, this.softRole(el, reason), box, { name: cut(name, 60), open: true });
-    } else if (this.scrollArea(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
+    } else if (this.outOfView(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
     this.items.push(...contents);
   }
 
@@ -261,6 +277,8 @@ class PageWalk extends Walk {
     if (whole) this.items.push(...contents);
   }
 }
+
+const hasText = (el) => [...nodesIn(el)].some((node) => node.nodeType === 3 && node.data.trim());
 
 const makeOf = (el) => `${el.localName}.${attr(el, 'class')}`;
 

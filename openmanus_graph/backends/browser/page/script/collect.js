@@ -1,5 +1,14 @@
 // What Python asks for: the walk's findings as JSON.
 function collect(limits) {
+  walkLabels = labelsByControl();
+  try {
+    return JSON.stringify(findings(limits));
+  } finally {
+    walkLabels = null;
+  }
+}
+
+function findings(limits) {
   const gone = forgetDetached();
   // A drawing or a feed is a document without a body.
   const whole = document.contentType === 'text/html' ? null : document.documentElement;
@@ -13,7 +22,7 @@ function collect(limits) {
   // What the window shows of a very large page is looked at rather than its beginning.
   if (walk.rest && scrollY > innerHeight) walk = walked(-innerHeight);
   const scroller = document.scrollingElement || document.documentElement;
-  return JSON.stringify({
+  return {
     url: location.href,
     title: document.title,
     document: documentId,
@@ -28,5 +37,5 @@ function collect(limits) {
     height: scroller?.scrollHeight || 0,
     view: [innerWidth, innerHeight],
     ready: document.readyState,
-  });
+  };
 }

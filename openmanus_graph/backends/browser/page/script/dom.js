@@ -1,6 +1,7 @@
 // Runs in an isolated world of each frame: it sees the page's nodes, the page never sees it.
 const held = new Map(); // number -> element that was listed
 const numbers = new WeakMap(); // element -> its number in this document
+const controls = new WeakSet(); // elements that were listed as something to act on
 const handled = new WeakMap(); // element -> what its listeners wait for (listeners.js reports it)
 const secrets = new WeakSet(); // fields whose text must not be shown
 const areaRects = new WeakMap(); // <area> -> its box, which has no layout of its own
@@ -24,8 +25,14 @@ const visibleIn = bound(Element, 'checkVisibility');
 const rectOf = bound(Element, 'getBoundingClientRect');
 const parentOf = (el) =>
   el.assignedSlot ||
+  slotIn(closedRoots.get(el.parentElement), el) ||
   el.parentElement ||
   (el.getRootNode() instanceof ShadowRoot ? el.getRootNode().host : null);
+// A closed root does not tell where it shows what it is given: elements, or texts.
+function slotIn(root, node) {
+  const name = nodeTypeOf(node) === 1 ? attr(node, 'slot') || '' : '';
+  return (root && [...root.querySelectorAll('slot')].find((slot) => slot.name === name)) || null;
+}
 const CLIPPED = /^inset\((50|100)%/;
 const squeeze = (text) => (text || '').replace(/[\s\u200b\ufeff]+/g, ' ').trim();
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + '…' : text);
@@ -55,6 +62,7 @@ function rootOf(el) {
 
 function childNodesOf(el) {
   const root = rootOf(el);
+  if (root) watch(root);
   if (root) return root.childNodes;
   if (el.localName === 'slot') {
     const assigned = el.assignedNodes();
@@ -79,6 +87,16 @@ function boxOf(el, depth = 3) {
   return new DOMRect(left, top, right - left, bottom - top);
 }
 
+// Where the content of a frame begins in the window, and how many pixels there one of its own takes.
+function contentOf(frame) {
+  const box = rectOf(frame),
+    style = getComputedStyle(frame);
+  const scale = [box.width / frame.offsetWidth || 1, box.height / frame.offsetHeight || 1];
+  const left = (frame.clientLeft + parseFloat(style.paddingLeft)) * scale[0],
+    top = (frame.clientTop + parseFloat(style.paddingTop)) * scale[1];
+  return { at: [box.left + left, box.top + top], scale };
+}
+
 function inViewport(box) {
   return box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
 }
@@ -86,8 +104,9 @@ function inViewport(box) {
 function elementAt(x, y) {
   let hit = document.elementFromPoint(x, y);
   for (let root = hit && rootOf(hit); root; root = rootOf(hit)) {
-    const inner = root.elementFromPoint(x, y);
-    if (!inner || inner === hit) break;
+    // Of text that it shows in a slot, the host itself is the one that seems to be there.
+    const inner = root.elementsFromPoint(x, y).find((one) => one.getRootNode() === root);
+    if (!inner) break;
     hit = inner;
   }
   return hit;
@@ -96,6 +115,16 @@ function elementAt(x, y) {
 function holds(outer, inner) {
   for (let el = inner; el; el = parentOf(el)) if (el === outer) return true;
   return false;
+}
+
+// What takes a press on an element before that one does: another one within it that can be acted on.
+function innerTarget(el, hit) {
+  let inner = null;
+  for (let one = hit; one; one = parentOf(one)) {
+    if (one === el || one.control === el) return inner; // itself, or its label
+    if (!inner && (controls.has(one) || nativeRole(one))) inner = one;
+  }
+  return null;
 }
 
 function deepActive() {
@@ -127,8 +156,9 @@ function cutAwayAround(control) {
 
 // What covers the whole window (a dialog and its backdrop), or null: the roots that are on top.
 function topRoots() {
-  const modals = document.querySelectorAll('dialog:modal');
-  if (modals.length) return [modals[modals.length - 1]];
+  const modals = [...observed].flatMap((root) => [...root.querySelectorAll('dialog:modal')]),
+    used = modals.find((modal) => holds(modal, deepActive()));
+  if (modals.length) return [used || modals[modals.length - 1]];
   const w = innerWidth,
     h = innerHeight;
   const covers = [

@@ -38,7 +38,7 @@ function facts(el) {
       : tag === 'textarea' || isRich(el)
         ? 'text'
         : tag !== 'input'
-          ? 'none'
+          ? attr(el, 'role') === 'slider' ? 'slider' : 'none' // prettier-ignore
           : TYPED.has(type)
             ? 'text'
             : ['checkbox', 'radio'].includes(type)
@@ -113,6 +113,15 @@ function assign(number, value) {
   else target.value = value;
   tell(target, 'input', 'change');
   return facts(target);
+}
+
+// Where a slider stands that is made of other elements and moved by keys, with the focus on it.
+function slider(number) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  el.focus({ preventScroll: true });
+  const [now, least, most] = ['now', 'min', 'max'].map((name) => parseFloat(attr(el, `aria-value${name}`)));
+  return { focused: active() === el, now, least, most, shown: valueOf(el, 'slider') || '' };
 }
 
 function fileInput(number) {

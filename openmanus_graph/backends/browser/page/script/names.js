@@ -73,7 +73,8 @@ function untouchable(el, style) {
 
 // Text as a person reads it, pictures by their descriptions; at most about `limit` characters.
 function contentText(el, limit = 400) {
-  const parts = [];
+  const parts = [],
+    inTree = attr(el, 'role') === 'treeitem'; // the entries within one are entries of their own
   let length = 0;
   const visit = (node, depth) => {
     if (length > limit || depth > 60) return;
@@ -83,6 +84,7 @@ function contentText(el, limit = 400) {
     } else if (nodeTypeOf(node) === 1) {
       const tag = node.localName;
       if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
+      if (node !== el && inTree && (attr(node, 'role') === 'group' || attr(node, 'role') === 'treeitem')) return;
       const display = node === el ? '' : getComputedStyle(node).display;
       if (display && display !== 'contents' && !visibleIn(node, SEEN)) return;
       const said = node === el ? '' : attr(node, 'aria-label') || attr(node, 'alt');
@@ -114,9 +116,20 @@ function namedBy(el, attribute) {
   );
 }
 
+let walkLabels = null; // control -> its labels, while a walk asks for those of everything
+
+// The browser searches the whole document for the labels of each element.
+function labelsByControl() {
+  const found = new Map();
+  for (const label of document.querySelectorAll('label'))
+    if (label.control) found.set(label.control, [...(found.get(label.control) || []), label]);
+  return found;
+}
+
 function labelText(el) {
   const said = (label) => contentText(label) || attr(label, 'aria-label') || attr(label, 'title') || '';
-  return squeeze([...(el.labels || [])].map(said).join(' '));
+  const labels = walkLabels && el.getRootNode() === document ? walkLabels.get(el) : el.labels;
+  return squeeze([...(labels || [])].map(said).join(' '));
 }
 
 function nameOf(el, role) {
@@ -262,8 +275,14 @@ function statesOf(el, role) {
   if (aria('haspopup') && aria('haspopup') !== 'false' && role !== 'combobox')
     words.push('opens ' + (aria('haspopup') === 'true' ? 'menu' : aria('haspopup')));
   if (attr(el, 'draggable') === 'true') words.push('draggable');
+  if (el.localName.includes('-')) words.push(...ownStates(el).filter((word) => !words.includes(word)));
   return words;
 }
+
+// What an element of the page's own making says of itself to its style sheet only.
+const ownStates = (el) =>
+  ['checked', 'selected', 'pressed', 'expanded', 'open', 'disabled'].filter((word) => el.matches(`:state(${word})`));
+
 
 const optionName = (option) => squeeze(option.label || option.text) || option.value;
 

@@ -24,12 +24,16 @@ function aim(number, x, y) {
   landing();
   if (gone(el)) return { gone: true };
   const watched = new AbortController(),
-    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false, anew: redrawn.has(number) };
+    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false, anew: redrawn.has(number), inner: null };
   press = one;
   const inner = el.getRootNode();
   // Outside a closed root its events seem to come from its host.
-  const within = (hit) =>
-    el.isConnected ? meets(el, hit) || (closedRoots.has(hit) && holds(hit, el)) : like(el, hit);
+  const within = (hit) => {
+    if (!el.isConnected) return like(el, hit);
+    if (closedRoots.has(hit) && holds(hit, el)) return true;
+    const inner = innerTarget(el, hit);
+    return meets(el, hit) && (!inner || inner === one.inner);
+  };
   const listen = (types, note) => {
     const heard = (event) => event.isTrusted && note(event, event.composedPath()[0]);
     for (const root of inner === document ? [window] : [window, inner]) {
@@ -44,10 +48,11 @@ function aim(number, x, y) {
   });
   listen(RELEASES, () => (one.up ||= boxOf(el)));
   listen(CLICKS, (_, hit) => (one.clicked ||= within(hit)));
-  if (meets(el, elementAt(x, y))) return { x, y };
   const points = pointsOf(el),
-    free = points.find(([left, top]) => meets(el, elementAt(left, top)));
-  return free ? { x: free[0], y: free[1] } : { covered: points.length > 0 };
+    free = placeOn(el, [[x, y], ...points]);
+  if (!free) return { covered: points.length > 0 };
+  one.inner = free.inner;
+  return { x: free.x, y: free.y };
 }
 
 // What the watched press met; `seen` is false where no event told. `shift` is how far the element
@@ -64,6 +69,7 @@ function landing() {
     met: down.met,
     anew: down.anew,
     what: down.what,
+    inner: one.inner && describe(one.inner),
     slipped: down.met && !one.clicked && left,
     shift: shift(one.box, down.box),
     moves: one.anew || moved(one.box, down.box),

@@ -2,6 +2,7 @@
 const ASK = 'openmanus-timers?',
   ANSWER = 'openmanus-timers!';
 const RESTLESS = 8; // times that one node changes after which it counts as an animation
+const GOES_ON = 1000; // ms without a change after which one that had no end has ended
 const MESSAGE =
   '[role=alert],[role=status],[role=log],[aria-live=polite],[aria-live=assertive],' +
   '[class*=toast i],[class*=snackbar i],[class*=notification i],[class*=alert i],output';
@@ -16,19 +17,28 @@ const STILL_FRAMES = 3; // without a change: what is drawn in steps takes a fram
 let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
 let changes = 0; // since then
-let restless = new WeakMap();
+let restless = new WeakMap(); // node -> how often it has changed since then, and when first
+const endless = new WeakMap(); // node that changes without end -> when it last did
 let messages = []; // of alerts and toasts since then: where and what
 let pageTimersMs = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
-const observed = new WeakSet();
+const observed = new Set(); // the document and the shadow roots that were met
+
+// Whether a change may be an effect of the last action: a list that scripts slide open changes
+// often, but not for long, and did not before.
+function mayEnd(target, more) {
+  const now = performance.now();
+  if (now - (endless.get(target) ?? -Infinity) < GOES_ON) return void endless.set(target, now);
+  const { times = 0, first = now } = restless.get(target) || {};
+  restless.set(target, { times: times + more, first });
+  if (times + more <= RESTLESS || (markedAt && now - first < LONGEST_MOVE)) return true;
+  endless.set(target, now);
+  return false;
+}
 
 const observer = new MutationObserver((records) => {
   let counted = false;
   const times = new Map(records.map((record) => [record.target, record.type === 'childList' ? 0.5 : 1]));
-  for (const [target, more] of times) {
-    const count = (restless.get(target) || 0) + more;
-    restless.set(target, count);
-    if (count <= RESTLESS) counted = true;
-  }
+  for (const [target, more] of times) if (mayEnd(target, more)) counted = true;
   for (const record of records) {
     const shown = record.type !== 'attributes' || (record.target.matches(MESSAGE) && visibleIn(record.target, SEEN));
     if (shown) noteMessage(record);
@@ -132,10 +142,15 @@ function shifts(animation) {
   return names.some((name) => SHIFTING.test(name));
 }
 
+// Those of the document and of the shadow roots, none of which tells of another's.
+function animations() {
+  for (const root of observed) if (root.host?.isConnected === false) observed.delete(root);
+  return [...observed].flatMap((root) => root.getAnimations());
+}
+
 // What moves or fades to an end, other than mere decoration: elements and the ms they still take.
 function moves() {
-  return document
-    .getAnimations()
+  return animations()
     .filter((one) => one.effect?.target && one.timeline === document.timeline && shifts(one))
     .map((one) => ({
       el: one.effect.target,
@@ -200,6 +215,7 @@ window.addEventListener(
   },
   true,
 );
+const CLICK_WORDS = { double: 'double-click too', menu: 'right-click too' };
 const KINDS = ['press', 'touch', 'key', 'drag', 'drop', 'hover', 'double', 'menu'];
 function noteHandled(event) {
   const kinds = KINDS.filter((_, i) => event.detail & (1 << i));
@@ -215,6 +231,22 @@ function clickKind(el) {
     if (/press|touch/.test(handled.get(one))) return '';
   }
   return kind;
+}
+
+// What an element, or the row that it stands in, waits for beside a plain click; of a row, and of
+// cells, which are all alike, it is `said` once.
+function otherClicks(el, role, said) {
+  const plain = clickKind(el),
+    found = new Set();
+  for (let one = el, i = 0; one && one !== document.body && i < 3; one = parentOf(one), i++) {
+    const kinds = (handled.get(one) || '').split(' ');
+    if (kinds.length > 6) break; // frameworks listen for everything at their root
+    const place = role === 'gridcell' ? role : one;
+    if (said.has(place)) continue;
+    if (kinds.some((kind) => CLICK_WORDS[kind])) said.add(place);
+    for (const kind of kinds) if (kind !== plain && CLICK_WORDS[kind]) found.add(CLICK_WORDS[kind]);
+  }
+  return [...found];
 }
 
 // Take a closed shadow root for one that can be looked into.

@@ -81,6 +81,7 @@ class Walk {
     this.texts = 0; // characters of text so far
     this.listed = 0;
     this.visited = 0;
+    this.clicksSaid = new Set();
     this.covered = 0; // elements behind a dialog
     this.coveredText = false; // whether text is
     this.rest = 0; // elements left out at the end because a limit was reached
@@ -127,6 +128,8 @@ class Walk {
       onTop: !this.top,
       silent: false,
       unseen: false,
+      clear: false,
+      editable: false,
       depth: 0,
     };
   }
@@ -171,7 +174,7 @@ class Walk {
 
   text(node, around) {
     const words = node.data;
-    if (around.silent || around.unseen) return;
+    if (around.silent || around.unseen || around.clear) return;
     if (!around.onTop && !this.uncovered(parentOf(node))) return void (this.coveredText ||= !!words.trim());
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
@@ -193,8 +196,9 @@ class Walk {
     const shown = visibleIn(el);
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
-    if (CLIPPED.test(style.clipPath)) return;
-    if ((el instanceof HTMLElement && inertOf(el)) || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
+    if (CLIPPED.test(style.clipPath) && el.type !== 'range') return; // what is drawn for a slider cannot be set
+    if (el instanceof HTMLElement && inertOf(el)) return;
+    if (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label')) around = { ...around, clear: true };
     if (style.display === 'contents' && !nativeRole(el))
       return this.children(el, { ...around, depth: around.depth + 1 });
     let box = rectOf(el);
@@ -276,11 +280,15 @@ class Walk {
 
   content(el, style, box, inner, around) {
     const tag = el.localName;
-    if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box);
+    // Nothing is seen of what is clear, but the pointer meets it: a link over a whole card, say.
+    if (inner.clear && !(box.width && box.height && this.uncovered(el))) return this.children(el, inner);
+    if (around.editable && !this.usedInText(el)) return this.children(el, inner);
+    if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box, inner);
     if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
     const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
-    const soft = there && !role ? this.softReason(el, style, box, around) : '';
+    if (role === 'textbox' && style.opacity === '0' && attr(el, 'aria-hidden') === 'true') return; // a form's copy
+    const soft = there && !role && !inner.clear ? this.softReason(el, style, box, around) : '';
     if (tag === 'img') this.image(el, box, inner, role || soft);
     if (role && FIELDS.has(tag) && hiddenControl(el) && el.labels?.length) return;
     if (role) return this.strong(el, role, box, inner, around);
@@ -288,26 +296,41 @@ class Walk {
       return this.label(el, box, inner);
     }
     if (soft) return this.soft(el, soft, box, inner, around);
-    if (this.scrollArea(el, style, box)) this.list(el, 'scroll area', box, {});
+    if (this.outOfView(el, style, box)) this.list(el, 'scroll area', box, {});
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
   }
 
-  frame(el, box) {
+  frame(el, box, inner) {
     if (box.width < 5 || box.height < 5) return;
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const name = squeeze(attr(el, 'title') || attr(el, 'name') || attr(el, 'id'));
-    const left = box.left + el.clientLeft,
-      top = box.top + el.clientTop;
-    const style = getComputedStyle(el);
     this.items.push([
       'f',
       {
         n: numberOf(el),
         name: cut(name, 80),
         src: attr(el, 'src') || attr(el, 'data') || '',
-        at: [left + parseFloat(style.paddingLeft), top + parseFloat(style.paddingTop)],
-        box: this.box(box),
+        ...contentOf(el),
       },
     ]);
+  }
+
+  // How much of an area's content is above, below, left and right of what it shows; null of no area.
+  outOfView(el, style, box) {
+    const down = this.scrollArea(el, style, box),
+      across = this.sidewaysArea(el, style, box);
+    if (!down && !across) return null;
+    const left = Math.abs(el.scrollLeft); // it is negative where text runs from the right
+    const [above, below] = down ? [el.scrollTop, el.scrollHeight - el.clientHeight - el.scrollTop] : [0, 0];
+    return [above, below, ...(across ? [left, el.scrollWidth - el.clientWidth - left] : [0, 0])].map(Math.round);
+  }
+
+  // One that is scrolled sideways and draws only what is in view: what it draws ends with it.
+  sidewaysArea(el, style, box) {
+    if (!/auto|scroll/.test(style.overflowX) || el.scrollWidth < el.clientWidth + 20 || box.width < 40) return false;
+    if (el === document.scrollingElement || el === document.body || !el.firstElementChild) return false;
+    const beyond = (one) => !one.firstElementChild && (rectOf(one).left > box.right || rectOf(one).right < box.left);
+    return ![...allIn(el, '*')].slice(0, 500).some(beyond);
   }
 
   scrollArea(el, style, box) {
@@ -341,6 +364,7 @@ class Walk {
     };
     const words = facts.words || statesOf(el, role);
     if (el === this.active || facts.focused) words.push('focused');
+    words.push(...otherClicks(el, role, this.clicksSaid));
     if (words.length) entry.words = words;
     if (facts.value) entry.value = cut(facts.value, LONG_VALUE);
     if (facts.value?.length > LONG_VALUE && !facts.drawn) entry.long = facts.value.length;
@@ -350,8 +374,8 @@ class Walk {
     else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
     if (href) entry.href = cut(href, 300);
-    if (!nativeRole(el) && this.scrollArea(el, getComputedStyle(el), box))
-      entry.scroll = [el.scrollTop, el.scrollHeight - el.clientHeight - el.scrollTop].map(Math.round);
+    const unseen = nativeRole(el) ? null : this.outOfView(el, getComputedStyle(el), box);
+    if (unseen) entry.scroll = unseen;
     if (facts.open) entry.open = true;
     if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
     const bare = !entry.name && role !== 'gridcell',
@@ -359,6 +383,7 @@ class Walk {
     if (bare) entry.hint = icon || hintOf(el);
     if ((bare && !icon && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
     this.listed++;
+    controls.add(el);
     this.items.push(['e', entry]);
   }
 }
