@@ -3,14 +3,15 @@
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
@@ -112,20 +113,21 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
         """Run a call, or return what came of it before."""
-        effect = self._effect_of(request)
-        if effect == "pure":
-            return await handler(request)
-        config = get_config()
+        effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
-            self._warn()
+            if effect != "pure":
+                self._warn()
             return await handler(request)
+        call = _Call.of(request, outer_namespace(config))
+        if effect == "pure":
+            return call.answered(await handler(request))
         ledger = await asyncio.to_thread(self._open, config)
-        key = await _key_of(request, thread, await self._branch_of(thread, config), config, ledger)
+        key = await call.key(thread, await self._branch_of(thread, config), ledger)
         execution = _Execution(
             key, request, effect, ledger, Questions(ledger, config), self._reconcile.get(key.tool)
         )
-        return await execution.run(handler)
+        return call.answered(await execution.run(handler))
 
     @override
     def wrap_tool_call(
@@ -205,7 +207,7 @@ class _Execution:
         outcome = (entry and entry.outcome) or {}
         if "result" in outcome:
             await self._questions.skip(self._key)
-            return _answering(self._request, deserialised(outcome["result"])["result"])
+            return cast(Result, deserialised(outcome["result"])["result"])
         if "raised" in outcome and await self._ledger.find(self._numbered(self._number + 1)):
             raise exception_of(tuple(outcome["raised"]))  # a middleware around ours had it again
         is_unknown = entry is not None and entry.stage != "waiting"
@@ -265,51 +267,83 @@ class _Execution:
         return replace(self._first, execution=f"{self._first.execution} {number}")
 
 
-async def _key_of(
-    request: ToolCallRequest, thread: str, branch: str, config: RunnableConfig, ledger: Ledger
-) -> EffectKey:
-    """Return what the ledger knows a call by."""
-    name, args = request.tool_call["name"], canonical_args(request.tool_call["args"])
-    namespace = outer_namespace(config)
-    reply, parent, present = _reply_of(request)
-    call_id = str(request.tool_call["id"])
-    made_by = (reply.id or "", call_id) if reply is not None else ("", call_id)
-    if reply is not None and parent:
-        same = [one["id"] for one in reply.tool_calls if _is_same(one, name, args)]
-        position = same.index(call_id) if call_id in same else 0
-        digest = hashlib.sha256(args.encode()).hexdigest()
-        place = CallPlace(thread, branch, namespace, parent, name, digest, position)
-        first = await ledger.first_at(place, *made_by)
-        if first[0] not in present:  # its reply was lost with its checkpoint
-            made_by = first
-    return EffectKey(thread, f"{branch}|{namespace}", name, args, 0, " ".join(made_by))
+@dataclass(frozen=True)
+class _Call:
+    """A tool call, and where in the conversation the model made it."""
+
+    id: str
+    name: str
+    args: str
+    """Canonical JSON: what it runs with, which a middleware may have changed."""
+    namespace: str
+    """Of the graph, in its checkpoints."""
+    reply: str = ""
+    """Id of the model's message that makes it; empty if there is none."""
+    parent: str = ""
+    """Id of the message before that; empty if there is none."""
+    made: tuple[str, str, int] = ("", "", 0)
+    """The tool, the digest of the arguments, and the position among equal calls of the reply."""
+    others: frozenset[str] = frozenset()
+    """Ids of all other messages."""
+
+    @classmethod
+    def of(cls, request: ToolCallRequest, namespace: str) -> "_Call":
+        """Find a call in its graph's state."""
+        call = request.tool_call
+        known = cls(str(call["id"]), call["name"], canonical_args(call["args"]), namespace)
+        state = request.state  # a mapping, or an object of the app's own
+        messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
+        for place in range(len(messages) - 1, -1, -1):
+            reply = messages[place]
+            if isinstance(reply, AIMessage) and (made := _made_in(reply, known.id)):
+                parent = (messages[place - 1].id or "") if place else ""
+                others = frozenset(str(one.id) for one in messages if one is not reply)
+                return replace(known, reply=reply.id or "", parent=parent, made=made, others=others)
+        return known
+
+    async def key(self, thread: str, branch: str, ledger: Ledger) -> EffectKey:
+        """Return what the ledger knows the call by."""
+        made_by = (self.reply, self.id)
+        if self.parent:
+            place = CallPlace(thread, branch, self.namespace, self.parent, *self.made)
+            first = await ledger.first_at(place, *made_by)
+            if first[0] not in self.others:  # its reply was lost with its checkpoint
+                made_by = first
+        line = f"{branch}|{self.namespace}"
+        return EffectKey(thread, line, self.name, self.args, 0, " ".join(made_by))
+
+    def answered(self, result: Result) -> Result:
+        """Make a result the answer to this call, with an id that stays if its checkpoint is lost.
+
+        Calls of the next reply are known by it. LangGraph would give it another one each time.
+        A result that was kept may have answered a reply that was lost, whose call had another id.
+        """
+        parts = (self.namespace, self.parent, *map(str, self.made))
+        answer_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        changed = {"tool_call_id": self.id}
+        if self.parent and answer_id not in self.others:
+            changed["id"] = answer_id
+        if not isinstance(result, Command):
+            return result.model_copy(update=changed)
+        update = result.update
+        messages = update.get("messages") if isinstance(update, dict) else None
+        answers = [one for one in messages or () if isinstance(one, ToolMessage)]
+        if not answers:
+            return result
+        answer = min(answers, key=lambda one: one.tool_call_id != self.id)
+        new = [one.model_copy(update=changed) if one is answer else one for one in messages]
+        return replace(result, update={**update, "messages": new})
 
 
-def _reply_of(request: ToolCallRequest) -> tuple[AIMessage | None, str, set[str]]:
-    """Return the reply that makes a call, the id of the message before it, and all others' ids."""
-    state = request.state  # a mapping, or an object of the app's own
-    messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
-        if isinstance(message, AIMessage) and any(
-            call["id"] == request.tool_call["id"] for call in message.tool_calls
-        ):
-            parent = messages[place - 1].id if place else ""
-            others = {str(one.id) for one in messages if one is not message}
-            return message, parent or "", others
-    return None, "", set()
-
-
-def _is_same(call: ToolCall, name: str, args: str) -> bool:
-    return call["name"] == name and canonical_args(call["args"]) == args
-
-
-def _answering(request: ToolCallRequest, result: Result) -> Result:
-    """Return a result that was kept, as the answer to this call: its id may be another."""
-    call_id = request.tool_call["id"]
-    if isinstance(result, ToolMessage):
-        return result.model_copy(update={"tool_call_id": call_id})
-    return result
+def _made_in(reply: AIMessage, call_id: str) -> tuple[str, str, int] | None:
+    """Return tool, digest of the arguments and position among its equals of a reply's call."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for call in reply.tool_calls:
+        digest = hashlib.sha256(canonical_args(call["args"]).encode()).hexdigest()
+        if call["id"] == call_id:
+            return call["name"], digest, seen[call["name"], digest]
+        seen[call["name"], digest] += 1
+    return None
 
 
 def _executions_so_far() -> dict[str, int]:

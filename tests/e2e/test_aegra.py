@@ -197,6 +197,12 @@ async def follow(worker: Worker, thread: str, until_type: str) -> list[dict[str,
     raise AssertionError("the stream ended")
 
 
+async def statuses(http: httpx.AsyncClient) -> dict[str, str]:
+    """Return the threads that a page lists, with their statuses: other tests have some, too."""
+    listed = (await http.get("/app/api/threads")).json()["threads"]
+    return {one["id"]: one["status"] for one in listed}
+
+
 async def test_the_page_works_on_each_process(pair: list[Worker]) -> None:
     first, second = pair
     async with first.http() as http, second.http() as other:
@@ -209,12 +215,11 @@ async def test_the_page_works_on_each_process(pair: list[Worker]) -> None:
             async with asyncio.timeout(60):
                 events = await follow(worker, thread, "final")
             assert events[-1]["answer"] == "tea has all."
-        (listed,) = (await other.get("/app/api/threads")).json()["threads"]
-        assert (listed["id"], listed["status"]) == (thread, "finished")
+        assert (await statuses(other))[thread] == "finished"
         state = (await other.get(f"/app/api/threads/{thread}/checkpoints")).json()
         assert state["checkpoints"]
         assert (await other.delete(f"/app/api/threads/{thread}")).is_success
-        assert not (await http.get("/app/api/threads")).json()["threads"]
+        assert thread not in await statuses(http)
 
 
 async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list[Worker]) -> None:

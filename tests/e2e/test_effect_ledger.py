@@ -116,8 +116,18 @@ def test_a_person_says_what_became_of_a_call_that_nobody_can_be_asked_about(
     assert payments(tmp_path) == sorted(paid)
 
 
-@pytest.mark.parametrize("moment", ["done 0-0", "done 0-1", "after a1"])
-def test_a_reply_whose_checkpoint_was_lost_is_known_again(
+LOST = ["done 0-0", "done 0-1", "after a1", "done 1-0", "asked 2", "after c1", "asked 3"]
+LOST_SAMPLE = ("done 0-1", "asked 2")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(moment, marks=() if moment in LOST_SAMPLE else pytest.mark.exhaustive)
+        for moment in LOST
+    ],
+)
+def test_replies_whose_checkpoints_were_lost_are_known_again(
     agents: Zygote, tmp_path: Path, moment: str
 ) -> None:
     run(agents, tmp_path, kind="lost", kill=moment, reconcile=True, killed=True)

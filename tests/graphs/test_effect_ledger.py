@@ -1,13 +1,18 @@
 """`EffectLedger` among LangChain's own middlewares: wanted payments are made, each once."""
 
 import logging
-from typing import Any
+from typing import Annotated, Any
+from uuid import uuid4
 
 import pytest
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
-from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
-from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    SummarizationMiddleware,
+)
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, interrupt
@@ -59,6 +64,21 @@ class Till:
         return await self.graph.ainvoke(given or {"messages": [("user", "Pay.")]}, CONFIG)
 
 
+class ForgetfulSaver(InMemorySaver):
+    """Loses what it is given once it is told to, as a crash does with checkpoints on their way."""
+
+    losing = False
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        if self.losing:
+            return {"configurable": {**config["configurable"], "checkpoint_id": checkpoint["id"]}}
+        return await super().aput(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(self, config: Any, writes: Any, *ids: str) -> None:
+        if not self.losing:
+            await super().aput_writes(config, writes, *ids)
+
+
 def results(state: Any) -> list[str]:
     return [one.text for one in state["messages"] if one.type == "tool"]
 
@@ -71,6 +91,68 @@ async def test_equal_payments_are_all_made_although_summaries_shorten_the_state(
     state = await till.run()
     assert state["messages"][-1].text == "done"
     assert till.paid == [5] * 5
+
+
+async def test_replies_and_results_that_were_lost_one_after_the_other_are_known_again() -> None:
+    saver, paid = ForgetfulSaver(), list[int]()
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        saver.losing = True
+        paid.append(amount)
+        return f"paid {amount}"
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    @tool
+    def note(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Pay and note it."""
+        paid.append(0)
+        return Command(update={"messages": [ToolMessage("noted", tool_call_id=tool_call_id)]})
+
+    plan = [("pay", {"amount": 5}), ("look", {}), ("pay", {"amount": 5}), ("note", {})]
+    plan += [("pay", {"amount": 5})]
+    crashed = False
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        nonlocal crashed
+        turn = sum(isinstance(one, AIMessage) for one in messages)
+        if turn < len(plan):
+            name, args = plan[turn]
+            return AIMessage("", tool_calls=[{"name": name, "args": args, "id": uuid4().hex}])
+        if not crashed:
+            crashed = True
+            raise ConnectionError("as if it were killed")
+        return "done"
+
+    ledger = EffectLedger(effects={"look": "pure"})
+    graph: Any = create_agent(
+        ScriptedChatModel([reply] * 20), [pay, look, note], middleware=[ledger], checkpointer=saver
+    )
+    with pytest.raises(ConnectionError):
+        await graph.ainvoke({"messages": [("user", "Pay.")]}, CONFIG)
+    assert len((await graph.aget_state(CONFIG)).values["messages"]) == 2
+    state = await graph.ainvoke(None, CONFIG)
+    assert state["messages"][-1].text == "done"
+    assert paid == [5, 5, 0, 5]
+
+
+async def test_calls_that_a_middleware_makes_equal_are_all_made(
+    each_database: DatabaseUrl,
+) -> None:
+    class Five(AgentMiddleware):
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            call = {**request.tool_call, "args": {"amount": 5}}
+            return await handler(request.override(tool_call=call))
+
+    till = Till(pays(1, 2), "done", middleware=[Five()])
+    await till.run()
+    assert till.paid == [5, 5]
+    assert len(open_database(each_database).run("SELECT * FROM ledger")) == 2
 
 
 def test_in_a_graph_that_is_invoked_synchronously() -> None:
