@@ -325,14 +325,16 @@ class _Call:
             changed["id"] = answer_id
         if not isinstance(result, Command):
             return result.model_copy(update=changed)
-        update = result.update
-        messages = update.get("messages") if isinstance(update, dict) else None
-        answers = [one for one in messages or () if isinstance(one, ToolMessage)]
+        if not isinstance(result.update, dict):
+            return result
+        given = cast(dict[str, Any], result.update)  # its type does not say so
+        messages: list[Any] = given.get("messages") or []  # of all kinds that LangGraph takes
+        answers = [one for one in messages if isinstance(one, ToolMessage)]
         if not answers:
             return result
         answer = min(answers, key=lambda one: one.tool_call_id != self.id)
         new = [one.model_copy(update=changed) if one is answer else one for one in messages]
-        return replace(result, update={**update, "messages": new})
+        return replace(result, update={**given, "messages": new})
 
 
 def _made_in(reply: AIMessage, call_id: str) -> tuple[str, str, int] | None:

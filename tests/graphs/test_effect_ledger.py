@@ -74,9 +74,11 @@ class ForgetfulSaver(InMemorySaver):
             return {"configurable": {**config["configurable"], "checkpoint_id": checkpoint["id"]}}
         return await super().aput(config, checkpoint, metadata, new_versions)
 
-    async def aput_writes(self, config: Any, writes: Any, *ids: str) -> None:
+    async def aput_writes(
+        self, config: Any, writes: Any, task_id: str, task_path: str = ""
+    ) -> None:
         if not self.losing:
-            await super().aput_writes(config, writes, *ids)
+            await super().aput_writes(config, writes, task_id, task_path)
 
 
 def results(state: Any) -> list[str]:
@@ -114,8 +116,8 @@ async def test_replies_and_results_that_were_lost_one_after_the_other_are_known_
         paid.append(0)
         return Command(update={"messages": [ToolMessage("noted", tool_call_id=tool_call_id)]})
 
-    plan = [("pay", {"amount": 5}), ("look", {}), ("pay", {"amount": 5}), ("note", {})]
-    plan += [("pay", {"amount": 5})]
+    pays_five = ("pay", {"amount": 5})
+    plan: list[tuple[str, Any]] = [pays_five, ("look", {}), pays_five, ("note", {}), pays_five]
     crashed = False
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:

@@ -99,7 +99,8 @@ def test_only_what_changed_is_put(machines: tuple[Machine, Machine], tmp_path: P
     after = {path: path.stat().st_mtime_ns for path in objects_in(tmp_path)}
     assert after.items() >= before.items(), "none is written again"
     assert len(after) == len(before) + 2, "the file, and the folder that lists it"
-    second.take_up()
+    (told,) = second.take_up()
+    assert told.startswith("The thread's files, last used on "), "nothing was turned back"
     assert second.has() == {"a": "1" * 3_000_000, "b": "3"}
 
 

@@ -29,7 +29,7 @@ from openmanus_graph.backends.snapshots.take import INDEX, Index, read_index, ta
 from openmanus_graph.backends.snapshots.take import write_index as save_index
 from openmanus_graph.backends.snapshots.thread_snapshots import (
     bring_back,
-    describe_restore,
+    describe_differences,
     is_empty,
     named_paths,
 )
@@ -293,7 +293,7 @@ class ThreadFiles:
         done = restore_snapshot(
             store, digest, part.workspace, self._extent, part.index, aside, keeps_new=True
         )
-        return list(describe_restore(done, aside))
+        return list(describe_differences(done, aside))
 
     def _new_notices(self) -> Iterator[str]:
         """Yield what to tell the person about what is left out, each once."""

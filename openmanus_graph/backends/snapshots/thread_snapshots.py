@@ -288,6 +288,11 @@ def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
     changed = len(done.written) + len(done.removed)
     if changed:
         yield f"Files were turned back: {len(done.written)} written, {len(done.removed)} removed."
+    yield from describe_differences(done, aside)
+
+
+def describe_differences(done: Restored, aside: Path) -> Iterator[str]:
+    """Say in sentences where the files are not, or were not before, as the snapshot has them."""
     if done.put_aside:
         yield f"What no snapshot held lies in {aside} now: {named_paths(done.put_aside)}."
     if done.missing:
