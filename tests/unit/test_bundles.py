@@ -122,7 +122,7 @@ def test_no_secret_that_this_machine_knows_is_in_it(
         ' "client": {"token_endpoint_auth_method": "client_secret_basic"}}'
     )
     (home / "config.toml").write_text(
-        '[llm]\napi_key = "in-llm-table"\n[search.keys]\ntavily = "of-a-search-engine"\n'
+        '[llm]\napi_key = "in-llm-table"\n[search]\ntavily_api_key = "of-a-search-engine"\n'
         '[storage]\ndatabase_url = "postgresql://me:of-the-database@host/db"\n'
     )
     Path("config", "mcp.json").write_text(

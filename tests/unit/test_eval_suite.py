@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import regex
@@ -117,7 +118,7 @@ def test_the_shipped_suite_has_ten_tasks_of_every_kind_of_check() -> None:
 def test_the_documented_program_makes_a_suite_of_a_dataset_of_inspect(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "eval.md").read_text(encoding="utf-8")
     program = next(code for code in page.split("```python\n") if code.startswith("# from_inspect"))
-    samples = [
+    samples: list[dict[str, Any]] = [
         {"input": "What is 2 + 2?", "target": "4 (four)", "metadata": {"from": "here"}},
         {"id": 7, "input": "Name a colour of the flag.", "target": ["red", "white"]},
     ]

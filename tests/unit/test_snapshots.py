@@ -399,6 +399,15 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
     assert folder.index.snapshot == first
 
 
+def test_what_a_killed_restore_had_half_written_is_removed_by_the_next(folder: Folder) -> None:
+    folder.put("d/f", "one")
+    first = folder.take()
+    folder.put("d/.0123456789abcdef.part", "on")
+    done = folder.restore(first)
+    assert (done.missing, done.put_aside) == ({}, [])
+    assert [path.name for path in (folder.root / "d").iterdir()] == ["f"]
+
+
 def test_a_damaged_object_is_named_and_the_rest_restored(folder: Folder) -> None:
     folder.put("a", "one")
     folder.put("b", "two")

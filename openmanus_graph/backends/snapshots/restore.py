@@ -129,6 +129,9 @@ class _Restoring:
 
     def remove_what_is_not_there(self, *, keeps_new: bool) -> None:
         """Remove entries that the snapshot does not have, or has as another kind."""
+        for path in self.found.parts:
+            with self._noting(path), self._folder_of(path) as (folder, name):
+                os.unlink(name, dir_fd=folder)
         for path in reversed(self.found.stamps):  # a folder comes after its entries
             wanted, kind = self._target.get(path), kind_of(self.found.stamps[path][0])
             if wanted is not None and wanted.kind in (kind, "left out"):

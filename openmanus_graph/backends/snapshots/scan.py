@@ -56,6 +56,8 @@ class Scan:
     """The names in each folder, sorted; the root's path is empty."""
     unreadable: set[str] = field(default_factory=set[str])
     """Folders that cannot be listed."""
+    parts: list[str] = field(default_factory=list[str])
+    """Files of ours under way, or left half-written by a process that was killed."""
     ignored: list[str] = field(default_factory=list[str])
     """What snapshots leave alone: ignored names, sockets, pipes and devices."""
 
@@ -107,7 +109,10 @@ def _scan_folder(
             listed = sorted(entry.name for entry in entries)
         for name in listed:
             path = join(folder, name)
-            if is_part(name) or path in protected:
+            if path in protected:
+                continue
+            if is_part(name):
+                found.parts.append(path)
                 continue
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
