@@ -44,7 +44,7 @@ async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> 
 
 
 async def _no_ledger(task_id: str) -> None:
-    pass
+    """Keep nothing: without a run there is no ledger."""
 
 
 async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
