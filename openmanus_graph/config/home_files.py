@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
-    known = json.loads(text) if text.strip() else {}
+    known: object = json.loads(text) if text.strip() else {}
     if not isinstance(known, dict):
         raise ValueError("it holds no JSON object")  # as json's own errors
     return cast("dict[str, Any]", known)

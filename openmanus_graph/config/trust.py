@@ -57,7 +57,7 @@ def is_trusted(folder: Path, layer: Layer) -> bool:
 def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
     """Return whether the person has trusted what is in a folder by this name and digest."""
     known = read_object(_store())  # a damaged file trusts no folder
-    return known.get(str(folder), {}).get(name) == digest
+    return bool(known.get(str(folder), {}).get(name) == digest)
 
 
 def trust(folder: Path, layer: Layer) -> None:

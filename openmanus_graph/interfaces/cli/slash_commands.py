@@ -127,8 +127,8 @@ async def _compact(chat: ChatSession, argument: str) -> None:
 
 async def _resume(chat: ChatSession, argument: str) -> None:
     if argument:
-        known = await asyncio.to_thread(lambda: known_thread(thread_id(argument)))
-        await chat.switch(known.id)
+        chosen = await asyncio.to_thread(lambda: known_thread(thread_id(argument)))
+        await chat.switch(chosen.id)
         say(f"thread {chat.thread}")
     known = await asyncio.to_thread(find_thread, chat.thread)
     if known is not None and known.status in OPEN:
@@ -143,7 +143,7 @@ async def _go_on(chat: ChatSession, reply: Reply) -> None:
 
 
 async def _fork(chat: ChatSession, argument: str) -> None:
-    await asyncio.to_thread(known_thread, chat.thread)
+    await asyncio.to_thread(lambda: known_thread(chat.thread))
     if not argument:
         await asyncio.to_thread(list_points, chat.thread)
         say("Go back to one of them: /fork NUMBER")
