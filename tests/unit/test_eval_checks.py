@@ -150,7 +150,7 @@ def test_a_check_that_fails_outweighs_one_that_is_broken(find: Find, settings: S
 def test_the_example_of_the_documentation_works(tmp_path: Path, content: str, outcome: str) -> None:
     page = (ROOT / "docs" / "eval.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    (judges,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    judges, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "suite.jsonl").write_text(line)
     (tmp_path / "judges.py").write_text(judges)
     (task,) = read_suite(tmp_path / "suite.jsonl", ["manus"]).tasks
