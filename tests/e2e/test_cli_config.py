@@ -130,6 +130,13 @@ def test_an_untrusted_folder_cannot_send_the_key_elsewhere(cli: Cli, model: Open
         assert (changed.code, changed.final["answer"]) == (0, "asked anew")
 
 
+def test_trust_says_where_an_address_leads_without_its_password(cli: Cli) -> None:
+    cli.write("openmanus.toml", '[storage]\nrate_limit_url = "redis://me:hidden@far.test/1"\n')
+    told = cli.run("trust").stderr
+    assert "storage.rate_limit_url = redis://far.test/1" in told
+    assert "hidden" not in told
+
+
 def test_agents_md_is_in_the_system_prompt(cli: Cli, model: OpenAIServer) -> None:
     cli.write("AGENTS.md", "Always answer in Klingon. {curly} $dollar\n")
     model.add(Reply("nuqneH"))

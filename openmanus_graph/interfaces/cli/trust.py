@@ -1,13 +1,18 @@
 """`openmanus trust`, and the question on a terminal."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer, is_foreign, read_layer
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.redis_url import RedisUrl
 from openmanus_graph.state.skills import Skill
 
 
@@ -63,4 +68,12 @@ def untrusted_layers() -> list[Layer]:
 
 def describe(layer: Layer) -> str:
     """Say what the risky settings of a file are."""
-    return ", ".join(f"{key} = {value!r}" for key, value in risky_settings(layer).items())
+    return ", ".join(f"{key} = {_shown(value)}" for key, value in risky_settings(layer).items())
+
+
+def _shown(value: object) -> str:
+    """Write a setting; of an address that may hold a password, where it leads."""
+    if isinstance(value, SecretStr):
+        with suppress(ConfigError):
+            return str(RedisUrl.parse(value))
+    return repr(value)
