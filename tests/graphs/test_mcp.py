@@ -151,7 +151,8 @@ async def test_resources_of_a_server_are_listed_and_read() -> None:
         servers=[raw(way="library"), raw("bare")],
     )
     listed, book, picture, nothing = ran.results()
-    for line in ("res://book - book: All of it", "res://map - map (image/png)", "res://{page} - "):
+    templates = ("res://{page} - ", "res://{line} - ")
+    for line in ("res://book - book: All of it", "res://map - map (image/png)", *templates):
         assert line in listed
     assert "what was linked" in book
     assert "saved as mcp/" in picture

@@ -153,7 +153,12 @@ def library(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 def resources(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     uri = params.get("uri")
     if method == "resources/templates/list":
-        return {"resourceTemplates": [{"uriTemplate": "res://{page}", "name": "page"}]}
+        name = "line" if params.get("cursor") else "page"
+        following = {} if params.get("cursor") else {"nextCursor": "2"}
+        return {
+            "resourceTemplates": [{"uriTemplate": f"res://{{{name}}}", "name": name}],
+            **following,
+        }
     if method == "resources/list" and not params.get("cursor"):
         book = {"uri": "res://book", "name": "book", "description": "All of it"}
         return {"resources": [book], "nextCursor": "2"}

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.backends.mcp.failures import UNSURE, Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
-from openmanus_graph.backends.mcp.listed_tools import repair_message
+from openmanus_graph.backends.mcp.listed_tools import pages, repair_message
 from openmanus_graph.backends.mcp.resources import READ_RESOURCE, read_or_list, resource_tools
 from openmanus_graph.backends.mcp.stdio import stdio_streams
 from openmanus_graph.backends.mcp.tasks import begin_task, find_task, finish_task, runs_tasks
@@ -26,7 +26,7 @@ from openmanus_graph.state.mcp_server import MCPServer
 for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not write on the terminal
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
-PAGES, TOOLS, ROUNDS = 100, 2000, 20
+TOOLS, ROUNDS = 2000, 20
 """Pages and tools of a list of tools; rounds of input requests in one call."""
 WRONG_TRANSPORT = frozenset({404, 405, 406, 400})
 """Status codes that hint at the other transport, such as SSE."""
@@ -100,19 +100,14 @@ class Connection:
 
     async def _own_tools(self) -> list[types.Tool]:
         found: list[types.Tool] = []
-        cursor: str | None = None
-        for _ in range(PAGES):
-            params = types.PaginatedRequestParams(cursor=cursor)
-            try:
-                page = await self.session.list_tools(params=params)
-            except MCPError as error:
-                if error.code == types.METHOD_NOT_FOUND:
-                    return []  # a server without tools
-                raise
-            found += page.tools
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= TOOLS:
-                break
+        try:
+            async for page in pages(self.session.list_tools):
+                found += page.tools
+                if len(found) >= TOOLS:
+                    break
+        except MCPError as error:
+            if error.code != types.METHOD_NOT_FOUND or found:
+                raise  # else a server without tools
         return found[:TOOLS]
 
     async def call(

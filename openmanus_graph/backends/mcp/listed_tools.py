@@ -3,19 +3,22 @@
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar, cast
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCResponse, PaginatedRequestParams, PaginatedResult
 
 from openmanus_graph.backends.mcp.schemas import ANYTHING, for_checking, for_models, is_schema
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.tool_traits import Effect, Traits
 
 _Declared = TypeVar("_Declared")
+P = TypeVar("P", bound=PaginatedResult)
+PAGES = 100
+"""Most pages that are read of one list."""
 SCHEMA_KEY = "openmanus/schema"
 """Where a tool keeps the schema that its server sent."""
 TASK_KEY = "openmanus/task"
@@ -47,6 +50,21 @@ class ListedTool:
     effect: Effect
     destructive: bool = False
     """The server says that a call destroys something."""
+
+
+async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
+    """Yield the pages of one of a server's lists, at most so many.
+
+    Args:
+        list_page: A method of the session that takes the `params` of a page.
+    """
+    params = PaginatedRequestParams()
+    for _ in range(PAGES):
+        page = await list_page(params=params)
+        yield page
+        if page.next_cursor is None:
+            return
+        params = PaginatedRequestParams(cursor=page.next_cursor)
 
 
 def offered_tools(server: MCPServer, tools: Iterable[Any]) -> tuple[ListedTool, ...]:

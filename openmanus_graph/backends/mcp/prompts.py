@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import mcp_types as types
 
 from openmanus_graph.backends.mcp.connection import connect_outside_run
+from openmanus_graph.backends.mcp.listed_tools import pages
 from openmanus_graph.state.mcp_server import MCPServer
-
-PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,8 @@ async def list_prompts(server: MCPServer) -> list[ServerPrompt]:
         capabilities = session.server_capabilities
         if capabilities is None or capabilities.prompts is None:
             return []
-        params = types.PaginatedRequestParams()
-        for _ in range(PAGES):
-            page = await session.list_prompts(params=params)
+        async for page in pages(session.list_prompts):
             found += [_described(server, one) for one in page.prompts]
-            if page.next_cursor is None:
-                break
-            params = types.PaginatedRequestParams(cursor=page.next_cursor)
     return found
 
 

@@ -6,10 +6,9 @@ import mcp_types as types
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY
+from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, pages
 
 READ_RESOURCE = "read_resource"
-PAGES = 20
 _DESCRIPTION = (
     "Reads a resource of this server: a file, a record, a page of documentation. Without `uri` it "
     "lists them, and templates such as file:///{path} whose names in braces you fill in."
@@ -60,16 +59,11 @@ async def read_or_list(session: ClientSession, uri: str | None) -> types.CallToo
 async def _described(session: ClientSession) -> list[str]:
     """Describe the resources and templates, a line each."""
     lines: list[str] = []
-    params = types.PaginatedRequestParams()
     try:
-        for _ in range(PAGES):
-            page = await session.list_resources(params=params)
+        async for page in pages(session.list_resources):
             lines += [_line(one.uri, one) for one in page.resources]
-            if page.next_cursor is None:
-                break
-            params = types.PaginatedRequestParams(cursor=page.next_cursor)
-        templates = await session.list_resource_templates()
-        lines += [_line(one.uri_template, one) for one in templates.resource_templates]
+        async for templates in pages(session.list_resource_templates):
+            lines += [_line(one.uri_template, one) for one in templates.resource_templates]
     except MCPError as error:
         if error.code != types.METHOD_NOT_FOUND:
             raise
