@@ -29,7 +29,6 @@ from openmanus_graph.config.trust import is_trusted, risky_settings, without_ris
 from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
@@ -40,6 +39,7 @@ from openmanus_graph.state.settings import (
     StorageSettings,
     WebSettings,
 )
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 Section = TypeVar(
     "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings

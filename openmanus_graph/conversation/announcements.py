@@ -249,8 +249,8 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
     """
     if asked and _WORDS_WANTED.search(task):
         return False
-    own_words = _QUOTED.sub("", text)
-    sentences = [one for one in map(_plain, _SENTENCE_END.split(own_words)) if one]
+    unquoted = _QUOTED.sub("", text)
+    sentences = [one for one in map(_plain, _SENTENCE_END.split(unquoted)) if one]
     return any(map(_says_next_action, sentences if whole else sentences[-2:]))
 
 

@@ -23,8 +23,8 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.ledger import (
     CallPlace,
     EffectKey,
-    Entry,
     Ledger,
+    LedgerEntry,
     open_ledger,
 )
 from openmanus_graph.config.resolve import database_url
@@ -37,7 +37,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     require_shared_ledger,
 )
 from openmanus_graph.runtime.tool_runtime import deserialised, serialised
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
     ask_elsewhere,
@@ -244,7 +244,7 @@ class _Execution:
         found = await ask_elsewhere(self._reconcile, self._first.tool, args, key)
         return None if found is None else self._message(found)
 
-    async def _settled_unknown(self, entry: Entry) -> ToolMessage | None:
+    async def _settled_unknown(self, entry: LedgerEntry) -> ToolMessage | None:
         """Return what became of a call, as far as it may be known; None: it is to run again."""
         if self._effect == "workspace" and entry.stage == "done":
             return None  # it raised, in this process or another

@@ -61,7 +61,7 @@ _DATA = re.compile(r"(data:[^,]{0,100},)?[A-Za-z0-9+/=_\s-]+")
 
 @dataclass(frozen=True)
 class _Sent:
-    """The newest request of a lane, to see what is new in the next one."""
+    """The newest request of a caller, to see what is new in the next one."""
 
     number: int
     """Of its row."""
@@ -112,10 +112,10 @@ async def recorded(
     if (replay := current_replay()) is not None:
         parts, places = request_parts(request), _places(session)
         replayed: AIMessage = await replay.answer(
-            lane_of(call.role), parts, places, partial(send, request)
+            caller_of(call.role), parts, places, partial(send, request)
         )
         return replayed
-    if (known := take_known_reply(lane_of(call.role))) is not None:
+    if (known := take_known_reply(caller_of(call.role))) is not None:
         send = partial(_given, known)
     recorder = await _recorder(session)
     if recorder is None:
@@ -139,7 +139,7 @@ async def recorded(
         facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
     if session.server_tools:
         facts["server_tools"] = session.server_tools
-    await recorder.record(lane_of(call.role), request, answer, facts)
+    await recorder.record(caller_of(call.role), request, answer, facts)
     if isinstance(answer, ModelError):
         raise answer
     return answer
@@ -216,13 +216,13 @@ class FlightRecorder:
         Args:
             records: Where they are written.
             thread: Its id.
-            newest: The newest requests of this process on the thread, by lane.
+            newest: The newest requests of this process on the thread, by caller.
         """
         self._records, self._thread, self._newest = records, thread, newest
 
     async def record(
         self,
-        lane: str,
+        caller: str,
         request: ProviderRequest,
         answer: AIMessage | ModelError,
         facts: Mapping[str, Any],
@@ -230,20 +230,20 @@ class FlightRecorder:
         """Write down a model call. What cannot be written is missing in the record, no more.
 
         Args:
-            lane: From `lane_of`.
+            caller: From `caller_of`.
             request: As it was sent.
             answer: The model's reply, or how the call failed.
             facts: What else a replay has to know.
         """
-        before = self._newest.get(lane)
+        before = self._newest.get(caller)
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
-        call = NewCall(lane, base, shared, new, {**facts, **_answer_facts(answer)})
+        call = NewCall(caller, base, shared, new, {**facts, **_answer_facts(answer)})
         number = await self._written("A model call", self._records.add(self._thread, call))
         if number is None:
-            self._newest.pop(lane, None)
+            self._newest.pop(caller, None)
         else:
-            self._newest[lane] = _Sent(number, *sent)
+            self._newest[caller] = _Sent(number, *sent)
 
     async def record_fact(self, name: str, value: Any) -> None:
         """Write down a fact about the run's surroundings, or leave it out if that fails."""
@@ -288,7 +288,7 @@ def _places(session: Session) -> dict[str, str]:
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
 
 
-def lane_of(role: ModelRole | None) -> str:
+def caller_of(role: ModelRole | None) -> str:
     """Return who makes a model call: the node, the plan's step and the role; no ids of tasks."""
     config = get_config()
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))

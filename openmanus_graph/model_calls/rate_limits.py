@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.redis_url import RedisUrl
+from openmanus_graph.state.storage_urls import RedisUrl
 
 if TYPE_CHECKING:
     from limits import RateLimitItem

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.flight_record import PLACES, FlightRecord
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
+from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
 from openmanus_graph.model_calls.flight_recorder import (
     MACHINE_FACTS,
@@ -81,7 +81,7 @@ class RecordReplay:
         """What the record does not hold, if a run asked for that."""
         self.tool_calls: list[str] = []
         """Those that were answered, as `NAME ARGUMENTS`."""
-        self._answered: list[tuple[EffectKey, Entry]] = []
+        self._answered: list[tuple[EffectKey, LedgerEntry]] = []
         """The tool calls since the newest model call."""
         self._earlier: list[EffectKey] = []
         """Those before."""
@@ -106,14 +106,14 @@ class RecordReplay:
         return [position for position, call in self._left.items() if not call.is_of_tool]
 
     async def answer(
-        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str], ask: Ask
+        self, caller: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str], ask: Ask
     ) -> AIMessage:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
         Calls that run side by side may come in another order, so a request is first looked for.
 
         Args:
-            lane: Who makes it.
+            caller: Who makes it.
             request: What would be sent.
             places: The run's folders, which were others when it was recorded.
             ask: Sends it.
@@ -125,15 +125,15 @@ class RecordReplay:
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()
         sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
-        of_lane = [position for position, call in self._left.items() if call.lane == lane]
-        same = (position for position in of_lane if self._left[position].request == sent)
-        position = next(same, next(iter(of_lane), None))
+        of_caller = [position for position, call in self._left.items() if call.caller == caller]
+        same = (position for position in of_caller if self._left[position].request == sent)
+        position = next(same, next(iter(of_caller), None))
         if self._what_if.asks_model:
             now = await ask()
-            self._compare(position, KnownReply(lane, now))
+            self._compare(position, KnownReply(caller, now))
             return now
         if position is None:
-            where = f"a model call that is not in the record ({lane})"
+            where = f"a model call that is not in the record ({caller})"
             raise self._end(f"The run makes {where}, after all that are.")
         call = self._left.pop(position)
         self._newest = position, call
@@ -259,7 +259,7 @@ class RecordReplay:
         known = self._facts[name]
         return known.popleft() if len(known) > 1 else known[0]
 
-    async def outcome(self, effect: EffectKey, call_id: str) -> Entry:
+    async def outcome(self, effect: EffectKey, call_id: str) -> LedgerEntry:
         """Return what came of a tool call.
 
         Where the ledger does not know, since a person refused the call say, it stands in a later
@@ -285,14 +285,14 @@ class RecordReplay:
         self._answered.append((effect, entry))
         return entry
 
-    def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> Entry | None:
+    def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> LedgerEntry | None:
         for call in self._record.calls:
             for part in call.request:
                 if part.get("call") == call_id:
                     outcome = {"text": part.get("content", ""), "images": ()}
                     failed = part["status"] == "error"
                     args = json.loads(effect.args)
-                    return Entry("done", {**outcome, "failed": failed}, args, 1)
+                    return LedgerEntry("done", {**outcome, "failed": failed}, args, 1)
         return None
 
     async def of(self, thread: str) -> list[Interjection]:
@@ -319,10 +319,10 @@ def _taken_back(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
     for call in calls:
         if not call.is_agent_step:
             continue
-        before = newest.get(call.lane)
+        before = newest.get(call.caller)
         if before and before.request == call.request and "reply" in before.facts:
             yield before
-        newest[call.lane] = call
+        newest[call.caller] = call
 
 
 def _limits(calls: Iterable[RecordedCall]) -> Iterator[dict[str, Any]]:

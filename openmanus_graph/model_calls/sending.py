@@ -21,7 +21,7 @@ from openmanus_graph.model_calls.text_protocol import (
 )
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.redis_url import RedisUrl
+from openmanus_graph.state.storage_urls import RedisUrl
 
 
 @dataclass(frozen=True)

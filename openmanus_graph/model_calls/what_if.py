@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
+from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.runtime.replaying import KnownReply
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.state.context import Policy
@@ -47,7 +47,7 @@ class Divergence:
     """Of the run inside the thread's; empty if it is the thread's own."""
     reply: KnownReply | None = None
     """The model's, if it is what is different."""
-    answered: Sequence[tuple[EffectKey, Entry]] = ()
+    answered: Sequence[tuple[EffectKey, LedgerEntry]] = ()
     """The calls of the same reply that the record had answered before."""
     earlier: Sequence[EffectKey] = ()
     """The calls of earlier replies."""

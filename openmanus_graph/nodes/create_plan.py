@@ -35,7 +35,7 @@ async def create_plan(
     """Take a turn at the plan: the next pass takes another one, until there is a plan."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    begun = begin_run(state)
+    begun = fresh_plan(state)
     if begun:
         run, fork = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
@@ -101,7 +101,7 @@ async def route_after_create_plan(
     return "schedule" if state["reviewed"] else "approve_plan"
 
 
-def begin_run(state: PlanningState) -> Update:
+def fresh_plan(state: PlanningState) -> Update:
     """Return the fresh state of a run that a new user message begins, else nothing."""
     message = last_user_message(state["messages"])
     message_id = (message.id if message else None) or "start"

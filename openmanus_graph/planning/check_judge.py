@@ -37,7 +37,7 @@ def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> O
 
 
 @dataclass(frozen=True)
-class Ruling:
+class Judgement:
     """What a judge says of a check."""
 
     done_when: str | None
@@ -49,7 +49,7 @@ class Ruling:
 
 async def judge_disputed_check(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
-) -> Ruling:
+) -> Judgement:
     """Have a judge look at a step's check that failed.
 
     Args:
@@ -78,8 +78,8 @@ async def judge_disputed_check(
         )
         if problem is None:
             why = "holds in an empty folder too, so it would show nothing"
-            return Ruling(None, f"Its correction, `{corrected}`, {why}.", usage)
-    return Ruling(corrected, reason, usage)
+            return Judgement(None, f"Its correction, `{corrected}`, {why}.", usage)
+    return Judgement(corrected, reason, usage)
 
 
 def read_judgement(reply: AIMessage, done_when: str) -> tuple[str | None, str]:

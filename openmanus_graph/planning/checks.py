@@ -48,7 +48,7 @@ def verdict(done: bool, reason: str) -> Observation:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of a check."""
 
     problem: str | None
@@ -58,7 +58,7 @@ class Finding:
 
 async def check_step_run(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
-) -> Finding:
+) -> CheckResult:
     """Check a step whose run has ended.
 
     Args:
@@ -72,19 +72,19 @@ async def check_step_run(
         ModelError: That call failed after all retries.
     """
     if step_run["outcome"] != "succeeded":
-        return Finding(step_run["result"], no_usage())
+        return CheckResult(step_run["result"], no_usage())
     kind, wanted = read_check(step_run["done_when"])
     if kind == "file":
         look = partial(file_problem, wanted, session.workspace)
         problem = await recorded_fact(session, f"check of {attempt_name(step_run)}", look)
-        return Finding(problem, no_usage())
+        return CheckResult(problem, no_usage())
     if kind == "command":
         if not wanted:
-            return Finding(f"Its check `{COMMAND}` names no command.", no_usage())
+            return CheckResult(f"Its check `{COMMAND}` names no command.", no_usage())
         problem = await command_problem(wanted, step_run, state, session, emit)
-        return Finding(problem, no_usage())
+        return CheckResult(problem, no_usage())
     if not wanted:
-        return Finding(None, no_usage())
+        return CheckResult(None, no_usage())
     evidence = await evidence_text(step_run, session)
     request = render(
         "plan_check_request",
@@ -93,7 +93,7 @@ async def check_step_run(
         evidence=evidence,
     )
     reply, usage = await ask_judge("plan_check", request, verdict, state, session, emit)
-    return Finding(read_verdict(reply), usage)
+    return CheckResult(read_verdict(reply), usage)
 
 
 def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], str]:

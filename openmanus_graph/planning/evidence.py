@@ -21,7 +21,7 @@ from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.planning import StepRun
 
-RESULT_CHARS, RESULTS_CHARS = 2000, 8000
+SHOWN_RESULT_CHARS, RESULTS_CHARS = 2000, 8000
 """Of one tool's result, and of all that are kept: the newest."""
 PERSON_CHARS = 3000
 FILES_CHARS = 12_000
@@ -47,7 +47,7 @@ def run_evidence(messages: Sequence[AnyMessage]) -> str:
     person = "\n".join(_person_lines(messages, calls))
     results = [
         f"{one.name} {cut_middle(str(calls.get(one.tool_call_id, '')), _ARGS_CHARS)}\n"
-        f"{cut_middle(one.text, RESULT_CHARS)}"
+        f"{cut_middle(one.text, SHOWN_RESULT_CHARS)}"
         for one in messages
         if isinstance(one, ToolMessage) and one.name != _ASK_TOOL
     ]

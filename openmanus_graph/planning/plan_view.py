@@ -13,7 +13,7 @@ from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.state.interrupts import decision_request
 from openmanus_graph.state.plan import Plan, Step
 
-RESULT_CHARS = 600
+SHOWN_CHARS = 600
 """Limit of a step's result in the checklist; all of it is in the thread."""
 EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 _PLAN_TOOL = "planning"
@@ -84,8 +84,8 @@ def plan_document(plan: Plan) -> str:
             lines.append(f"  - {_one_line(step['notes'])}")
         if step["status"] == "completed":
             result = step["result"].strip()
-            if len(result) > RESULT_CHARS:
-                result = f"{result[:RESULT_CHARS]} …"
+            if len(result) > SHOWN_CHARS:
+                result = f"{result[:SHOWN_CHARS]} …"
             lines += [f"  > {line}".rstrip() for line in result.splitlines()]
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ class Replay(InterjectionStore, Protocol):
 
     async def answer(
         self,
-        lane: str,
+        caller: str,
         request: Sequence[Mapping[str, Any]],
         places: Mapping[str, str],
         ask: Callable[[], Awaitable[Any]],
@@ -79,7 +79,7 @@ class Replay(InterjectionStore, Protocol):
 class KnownReply:
     """A model's reply that a what-if replay has got already, for the run that goes on with it."""
 
-    lane: str
+    caller: str
     """Who had asked the model."""
     reply: Any
     """The message."""
@@ -112,7 +112,7 @@ def replaying(replay: Replay) -> Generator[None]:
 
 @contextlib.contextmanager
 def knowing_reply(known: KnownReply | None) -> Generator[None]:
-    """Have the next model call of the reply's lane answered by it; all others are really made."""
+    """Have the next model call of the reply's caller answered by it; all others are really made."""
     before = _known.set([known] if known else None)
     try:
         yield
@@ -120,7 +120,7 @@ def knowing_reply(known: KnownReply | None) -> Generator[None]:
         _known.reset(before)
 
 
-def take_known_reply(lane: str) -> Any:
-    """Return the reply that a lane's model call need not ask for; None if it has to."""
+def take_known_reply(caller: str) -> Any:
+    """Return the reply that a caller's model call need not ask for; None if it has to."""
     known = _known.get()
-    return known.pop().reply if known and known[0].lane == lane else None
+    return known.pop().reply if known and known[0].caller == caller else None

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, MessageCache, task_text_of
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.own_words import OwnWords, own_words
+from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
     canonical_url,
     canonical_urls,
@@ -45,7 +45,7 @@ _shown_paths = MessageCache[frozenset[str]]()
 _opened = MessageCache[frozenset[str]]()
 _named = MessageCache[frozenset[tuple[str, int | None]]]()
 _words = MessageCache[str]()
-_own = MessageCache[OwnWords]()
+_own = MessageCache[UnquotedText]()
 
 
 def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
@@ -132,7 +132,7 @@ class _Provenance:
                 self._add_links(
                     _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
                 )
-            own = _own.get(message, lambda message: own_words(person_words(message)))
+            own = _own.get(message, lambda message: unquoted_text(person_words(message)))
             self.tainted |= own.quotes
             self._add_domains(message, lambda _: own.text)
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
@@ -173,7 +173,7 @@ class _Provenance:
         if traits is None:  # a tool of another agent, or an unknown one
             self.tainted |= result.status != "error"
         elif traits.resource == PERSON:
-            self._add_domains(result, lambda result: own_words(result.text).text)
+            self._add_domains(result, lambda result: unquoted_text(result.text).text)
         elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
             self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
             if site := artifact.get("site"):

@@ -18,8 +18,8 @@ from openmanus_graph.conversation.history import (
     is_unchanged,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.own_words import own_words
 from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
+from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.urls import domains_in
 from openmanus_graph.safety.values import (
@@ -118,7 +118,7 @@ class ValueLabels:
         }
 
     def _hear(self, text: str) -> None:
-        own = own_words(text)
+        own = unquoted_text(text)
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
         self.tainted |= own.quotes

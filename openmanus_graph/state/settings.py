@@ -14,10 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
 from openmanus_graph.state.context import ModelRole, Policy, PolicyRule, SandboxMode
-from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.redis_url import RedisUrl
 from openmanus_graph.state.search_engines import (
     ENGINES,
     GOOGLE_ID_VARIABLE,
@@ -50,7 +48,7 @@ from openmanus_graph.state.setting_declaration import (
     ssh_name,
 )
 from openmanus_graph.state.skills import Skill
-from openmanus_graph.state.workspace_url import WorkspaceUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl, RedisUrl, WorkspaceUrl
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"

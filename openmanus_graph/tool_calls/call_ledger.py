@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict, fields
 from typing import Any
 
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
+from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import canonical_args
@@ -54,7 +54,7 @@ def exception_of(record: tuple[str, str]) -> Exception:
     return RuntimeError(f"{name}: {text}")
 
 
-async def find_entry(execution: CallExecution) -> Entry | None:
+async def find_entry(execution: CallExecution) -> LedgerEntry | None:
     """Return what the ledger knows of the call; None for a new one, or without a checkpointer.
 
     In a replay every call is known. ReplayEndedError: it is not.
@@ -62,7 +62,7 @@ async def find_entry(execution: CallExecution) -> Entry | None:
     if (replay := current_replay()) is not None:
         if replay.policy_before is not None:
             await _check_policy(execution, replay.policy_before, replay)
-        recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
+        recorded: LedgerEntry = await replay.outcome(execution.key, execution.call["id"])
         return recorded
     ledger = execution.context.ledger
     return None if ledger is None else await ledger.find(execution.key)
@@ -79,7 +79,7 @@ async def _check_policy(execution: CallExecution, before: Policy, replay: Replay
     )
 
 
-def was_cut_off(execution: CallExecution, entry: Entry) -> bool:
+def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     """Say whether a crash ended the call and it must not simply run again."""
     traits = execution.traits
     waits = execution.context.session.has_open_call(execution.key.digest)
@@ -87,7 +87,7 @@ def was_cut_off(execution: CallExecution, entry: Entry) -> bool:
     return entry.stage in ("intent", "task") and not waits and not repeatable
 
 
-async def runs_as_task(execution: CallExecution, entry: Entry) -> bool:
+async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
     """Say whether another side runs the call, and can say what becomes of it."""
     if not entry.server_task:
         return False
@@ -97,7 +97,7 @@ async def runs_as_task(execution: CallExecution, entry: Entry) -> bool:
     )
 
 
-def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
+def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
     """Return the observation of a call that has run, with what it changed in the chain."""
     outcome = with_current_names(entry.outcome or {})
     execution.announce(entry.args)
@@ -114,7 +114,9 @@ def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
     return Observation(**found)
 
 
-async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Observation | None:
+async def resolve_unknown_outcome(
+    execution: CallExecution, entry: LedgerEntry
+) -> Observation | None:
     """Decide on a call that a crash cut off; None means: run it again."""
     traits, key = execution.traits, execution.first_key.digest
     known = await ask_elsewhere(traits.reconcile, execution.name, entry.args, key)
@@ -159,7 +161,7 @@ async def ask_elsewhere(
 
 
 async def decide_unknown_outcome(
-    key: EffectKey, entry: Entry, call_id: str, questions: Questions, *, external: bool
+    key: EffectKey, entry: LedgerEntry, call_id: str, questions: Questions, *, external: bool
 ) -> Observation | None:
     """Return what a call counts as that a crash cut off, if the other side cannot tell.
 

@@ -1,6 +1,6 @@
 """Does a recorded call really again, in a replay that was asked for that."""
 
-from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.safety.untrusted_text import without_mark
@@ -9,7 +9,7 @@ from openmanus_graph.tool_calls.execution import run_tool
 from openmanus_graph.tool_calls.permission import evaluate
 
 
-async def repeat_call(execution: CallExecution, recorded: Entry) -> None:
+async def repeat_call(execution: CallExecution, recorded: LedgerEntry) -> None:
     """Run a recorded call with its effects, if the replay under way does such calls again.
 
     The graph goes on with the recorded outcome, so the run asks for the same next. The policy

@@ -22,7 +22,7 @@ from openmanus_graph.backends.snapshots.scan import Extent
 from openmanus_graph.backends.snapshots.take import Index, take_snapshot
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.workspace_url import WorkspaceUrl
+from openmanus_graph.state.storage_urls import WorkspaceUrl
 from tests.support.cli import Cli, Result, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

@@ -20,7 +20,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.interjections import Interjections, open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger, open_ledger
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
@@ -28,7 +28,7 @@ from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import RunError, prepare_home
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.graphs import calls, run_graph
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -148,11 +148,11 @@ async def test_an_outcome_that_is_not_as_it_was_written_is_unknown(damage: str) 
         await ledger.conclude(key, {"eur": 5}, {"text": "paid"})
     rows = open_database(database_url())
     rows.run(f"UPDATE ledger SET {damage} WHERE occurrence = 0")
-    assert await ledger.find(hit) == Entry("intent", None, {"eur": 5}, 1)
-    assert await ledger.find(sound) == Entry("done", {"text": "paid"}, {"eur": 5}, 1)
+    assert await ledger.find(hit) == LedgerEntry("intent", None, {"eur": 5}, 1)
+    assert await ledger.find(sound) == LedgerEntry("done", {"text": "paid"}, {"eur": 5}, 1)
     await ledger.intend(hit, {"eur": 6}, "c")
     await ledger.conclude(hit, {"eur": 6}, {"text": "paid again"})
-    assert await ledger.find(hit) == Entry("done", {"text": "paid again"}, {"eur": 6}, 2)
+    assert await ledger.find(hit) == LedgerEntry("done", {"text": "paid again"}, {"eur": 6}, 2)
 
 
 LEDGER_OF_0_1 = """
@@ -180,11 +180,11 @@ async def test_a_ledger_of_0_1_is_as_good_as_before() -> None:
             )
     rows = open_database(url)
     ledger = open_ledger(database_url())
-    assert await ledger.find(done) == Entry("done", {"text": "paid"}, {}, 1)
+    assert await ledger.find(done) == LedgerEntry("done", {"text": "paid"}, {}, 1)
     await ledger.conclude(begun, {}, {"text": "paid"})
-    assert await ledger.find(begun) == Entry("done", {"text": "paid"}, {}, 1)
+    assert await ledger.find(begun) == LedgerEntry("done", {"text": "paid"}, {}, 1)
     rows.run('UPDATE ledger SET outcome = \'{"text": "said"}\'')
-    assert await ledger.find(begun) == Entry("intent", None, {}, 1), "it has a checksum now"
+    assert await ledger.find(begun) == LedgerEntry("intent", None, {}, 1), "it has a checksum now"
 
 
 async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_each_request_and_reply_is_recorded_as_it_was() -> None:
         "I add.", calls(("add", {"a": 1, "b": 2})).tool_calls, ran.messages[1].id,
     )  # fmt: skip
     assert made.usage_metadata == {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
-    assert (second.lane, second.facts["step"]) == ("think", 2)
+    assert (second.caller, second.facts["step"]) == ("think", 2)
     named = [tool["function"]["name"] for tool in first.request[1]["tools"]]
     assert named == ran.model.tool_names(0)
     assert first.request[0]["name"] == "scripted"
@@ -99,7 +99,7 @@ async def test_the_models_internal_replies_are_recorded() -> None:
     model.profile = {"max_input_tokens": 4000}
     graph = build_manus_graph(tools=[note], checkpointer=InMemorySaver())
     ran = await run_graph(graph, model=model, task="Count.", config=CONFIG, max_steps=200)
-    notes = [one for one in check_record(ran) if "compaction" in one.lane]
+    notes = [one for one in check_record(ran) if "compaction" in one.caller]
     assert len(notes) == sum(map(asks_for_notes, ran.model.requests)) >= 2
     assert notes[0].facts["reply"]["data"]["content"].startswith("- the numbers so far")
 

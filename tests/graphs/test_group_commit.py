@@ -12,11 +12,16 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.backends.persistence import postgres, sqlite, sqlite_checkpointer, worker
+from openmanus_graph.backends.persistence import (
+    database_thread,
+    postgres,
+    sqlite,
+    sqlite_checkpointer,
+)
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.database_thread import Write
 from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.backends.persistence.worker import Write
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.graphs import add, calls, run_graph
 from tests.support.group_writing import WRITERS, put_together
 from tests.support.limits import BACKSTOP_S
@@ -38,13 +43,13 @@ class Counted:
             postgres.PostgresDatabase, sqlite.SqliteDatabase, sqlite_checkpointer.LeanSqliteSaver
         ):  # fmt: skip
             monkeypatch.setattr(owner, "_commit", self._counted(vars(owner)["_commit"]))
-        deliver = vars(worker)["_deliver"]
+        deliver = vars(database_thread)["_deliver"]
 
         def delivered(done: Any) -> None:
             self.hand_overs += 1
             deliver(done)
 
-        monkeypatch.setattr(worker, "_deliver", delivered)
+        monkeypatch.setattr(database_thread, "_deliver", delivered)
 
     def _counted(self, commit: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def counted(owner: Any, writes: list[Write]) -> list[Any]:

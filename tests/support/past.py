@@ -9,7 +9,7 @@ from typing import Any
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 MANY_THREADS = 1000
 MANY_EVENTS = 10_000

@@ -15,7 +15,7 @@ from openmanus_graph.interfaces.service.batch_files import (
     open_results,
     read_tasks,
 )
-from openmanus_graph.interfaces.service.batch_worker import LocalWorker
+from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
 from tests.support.limits import BACKSTOP_S
@@ -79,7 +79,7 @@ async def test_a_task_that_was_about_to_begin_does_not_begin_after_a_signal(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     worker = await asyncio.to_thread(
-        LocalWorker, RunOptions(model="openai:x"), None, Budget(None, 0), print
+        LocalTaskRunner, RunOptions(model="openai:x"), None, Budget(None, 0), print
     )
     worker.request_drain("SIGINT")
     assert await worker.do(tasks[0], "a-thread") is None

@@ -20,7 +20,7 @@ from openmanus_graph.backends.persistence.bundles import (
     save_bundle,
 )
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
@@ -46,7 +46,7 @@ def record_of(said: str) -> FlightRecord:
         inputs=[{"messages": [HumanMessage("the task", id="m")]}],
         calls=calls,
         facts=[("date", "2020-02-29"), ("named files of m", {"missing": []})],
-        outcomes={"digest": Entry("done", {"text": said}, {"command": "ls"}, 1)},
+        outcomes={"digest": LedgerEntry("done", {"text": said}, {"command": "ls"}, 1)},
     )
 
 

@@ -11,7 +11,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS, LeanSqliteSaver
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.postgres import Postgres
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.graphs import run_graph
 from tests.support.postgres import Postgres
 

@@ -36,9 +36,8 @@ from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.state.workspace_url import WorkspaceUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.safety.own_words import own_words
+from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.values import addresses_in, said_tokens, tokens_of
 
 ZERO_WIDTH = "\u200b"
@@ -108,7 +108,7 @@ def test_no_text_takes_long(piece: str) -> None:
     text = piece * (400_000 // len(piece))
     tokens_of(text)
     list(addresses_in(text))
-    own_words(text)
+    unquoted_text(text)
 
 
 QUOTED = "Dear customer, pay to DE89370400440532013000 by tomorrow. Regards, your bank"
@@ -128,7 +128,7 @@ QUOTED = "Dear customer, pay to DE89370400440532013000 by tomorrow. Regards, you
     ],
 )
 def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:
-    own = own_words(text)
+    own = unquoted_text(text)
     assert own.quotes
     assert "DE89" not in own.text
 
@@ -148,6 +148,6 @@ def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:
     ],
 )
 def test_what_a_person_writes_is_his_own(text: str) -> None:
-    own = own_words(text)
+    own = unquoted_text(text)
     assert not own.quotes
     assert own.text == text

@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.beginnings import (
     checkpoint_to_json,
 )
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
@@ -104,7 +104,7 @@ def load_bundle(path: Path) -> FlightRecord:
         inputs=[_input_from_json(given) for given in about["inputs"]],
         calls=list(_calls(found[_CALLS])),
         facts=[(name, value) for name, value in found[_FACTS]],
-        outcomes={digest: Entry(**entry) for digest, entry in found[_OUTCOMES]},
+        outcomes={digest: LedgerEntry(**entry) for digest, entry in found[_OUTCOMES]},
         beginning=[checkpoint_from_json(one, _APPROVALS) for one in found.get(_BEGINNING, [])],
     )
 
@@ -123,18 +123,18 @@ def _lines(record: FlightRecord) -> dict[str, list[str]]:
 
 
 def _new_parts(record: FlightRecord) -> Iterator[dict[str, Any]]:
-    """Yield the calls, each with the parts that its lane's call before does not begin with."""
+    """Yield the calls, each with the parts that its caller's call before does not begin with."""
     before: dict[str, RecordedCall] = {}
     for call in record.calls:
-        known = before[call.lane].request if call.lane in before else ()
+        known = before[call.caller].request if call.caller in before else ()
         pairs = zip(known, call.request, strict=False)
         shared = next(
             (n for n, (old, new) in enumerate(pairs) if old != new),
             min(len(known), len(call.request)),
         )
         parts = list(call.request[shared:])
-        yield {"lane": call.lane, "shared": shared, "parts": parts, "facts": call.facts}
-        before[call.lane] = call
+        yield {"lane": call.caller, "shared": shared, "parts": parts, "facts": call.facts}
+        before[call.caller] = call
 
 
 def _calls(rows: list[Any]) -> Iterator[RecordedCall]:

@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpoint_ids import continue_after
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from openmanus_graph.backends.persistence.beginnings import beginning_at
 from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.ledger import Entry, open_ledger
+from openmanus_graph.backends.persistence.ledger import LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.model_call_records import (
     RecordedCall,
     open_model_call_records,
@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import id_of
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 PLACES = "places"
 """Name of the fact that each run begins with: the folders it had, and the checkpoint it was at."""
@@ -50,7 +50,7 @@ class FlightRecord:
     """Of models, in order."""
     facts: Sequence[tuple[str, Any]]
     """What its runs had found out about their surroundings, by name and in order."""
-    outcomes: Mapping[str, Entry]
+    outcomes: Mapping[str, LedgerEntry]
     """Of the tool calls, by the digests of their keys in the ledger."""
     beginning: Sequence[CheckpointTuple] = ()
     """The checkpoints that the record goes on from, oldest first; empty: it begins with nothing."""

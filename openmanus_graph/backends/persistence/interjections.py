@@ -19,7 +19,7 @@ from openmanus_graph.runtime.interjections import Interjection, InterjectionRead
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.rows import crc32, read_json
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 _PLACE = (
     "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"
@@ -68,7 +68,7 @@ class CallPlace:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """What the ledger knows of an effect."""
 
     stage: Stage
@@ -88,7 +88,7 @@ class Ledger:
         self._database = database
         self._run = database.arun
 
-    def outcomes_of(self, thread: str) -> dict[str, Entry]:
+    def outcomes_of(self, thread: str) -> dict[str, LedgerEntry]:
         """Return the calls of a thread that were concluded, by their keys' digests. Blocks.
 
         Damaged rows are left out: what came of their calls is not known.
@@ -99,12 +99,12 @@ class Ledger:
             (thread,),
         )
         return {
-            str(effect): Entry("done", read_json(outcome), read_json(args), attempts)
+            str(effect): LedgerEntry("done", read_json(outcome), read_json(args), attempts)
             for effect, args, outcome, checksum, attempts in rows
             if outcome and checksum in (None, crc32(args, "done", outcome))
         }
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """Return the recorded effect.
 
         A damaged row still says that the call was begun; what came of it counts as unknown.
@@ -120,15 +120,15 @@ class Ledger:
                     raise sqlite3.DatabaseError("it is not as it was written")
                 known = read_json(outcome) if outcome else None
                 if stage == "task":
-                    return Entry(stage, None, read_json(args), attempts, str(known))
-                return Entry(stage, known, read_json(args), attempts)
+                    return LedgerEntry(stage, None, read_json(args), attempts, str(known))
+                return LedgerEntry(stage, known, read_json(args), attempts)
             except sqlite3.DatabaseError as error:
                 log.warning(
                     "The ledger's row of a call of %s in thread %s is damaged (%s). What came of "
                     "the call counts as unknown.", key.tool, key.thread, error,
                 )  # fmt: skip
                 begun = attempts if isinstance(attempts, int) else 1
-                return Entry("intent", None, read_json(key.args), begun)
+                return LedgerEntry("intent", None, read_json(key.args), begun)
         return None
 
     async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:

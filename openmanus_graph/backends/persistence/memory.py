@@ -19,8 +19,8 @@ from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 
 from openmanus_graph.backends.persistence.store import Batch, DatabaseStore
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 ROOT = "/memories"
 USER_FOLDER = f"{ROOT}/user"

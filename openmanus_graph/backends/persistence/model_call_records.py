@@ -12,7 +12,7 @@ from typing import Any, get_args
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json, write_json
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 Part = dict[str, Any]
 """One message of a request, or what was sent beside the messages, as JSON."""
@@ -22,8 +22,8 @@ Part = dict[str, Any]
 class NewCall:
     """A model call that is to be recorded."""
 
-    lane: str
-    """Who asked: the calls of one lane come one after another."""
+    caller: str
+    """Who asked (the column `lane`): the calls of one caller come one after another."""
     base: int | None
     """Number of the row whose request this one begins as; None: it is stored whole."""
     shared: int
@@ -40,20 +40,20 @@ class RecordedCall:
 
     number: int
     """Among all threads' calls: later ones have higher numbers."""
-    lane: str
+    caller: str
     request: Sequence[Part]
     facts: Mapping[str, Any]
 
     @property
     def is_agent_step(self) -> bool:
         """Whether it asked an agent for its next step: its conversation grows with each reply."""
-        nodes, *others = self.lane.split(" ")
+        nodes, *others = self.caller.split(" ")
         return nodes.split("/")[-1] == "think" and not {*others} & {*get_args(ModelRole)}
 
     @property
     def is_of_tool(self) -> bool:
         """Whether it was made while a tool ran, whose outcome the ledger holds."""
-        return "act" in self.lane.partition(" ")[0].split("/")
+        return "act" in self.caller.partition(" ")[0].split("/")
 
 
 class ModelCallRecords:
@@ -68,7 +68,7 @@ class ModelCallRecords:
         rows = await self._database.arun(
             "INSERT INTO model_calls (thread, lane, base, shared, parts, facts, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
-            (thread, call.lane, call.base, call.shared, parts, facts, crc32(parts, facts)),
+            (thread, call.caller, call.base, call.shared, parts, facts, crc32(parts, facts)),
             worker_of=thread,
         )
         return int(rows[0][0])
@@ -119,13 +119,13 @@ class ModelCallRecords:
             (thread,),
         )
         found: dict[int, RecordedCall] = {}
-        for position, (number, lane, base, shared, parts, facts, checksum) in enumerate(rows, 1):
+        for position, (number, caller, base, shared, parts, facts, checksum) in enumerate(rows, 1):
             try:
                 if checksum != crc32(parts, facts):
                     raise sqlite3.DatabaseError("it is not as it was written")
                 begin: Sequence[Part] = () if base is None else found[base].request[:shared]
                 request: list[Part] = [*begin, *read_json(parts)]
-                found[number] = RecordedCall(number, lane, request, read_json(facts))
+                found[number] = RecordedCall(number, caller, request, read_json(facts))
             except (sqlite3.DatabaseError, KeyError) as error:
                 raise DamagedRowError(
                     f"Of thread {thread} the record of model call {position} is damaged, so it "

@@ -22,10 +22,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from openmanus_graph.backends.persistence.database_thread import (
+    DatabaseThread,
+    GroupConnection,
+    Write,
+)
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
-from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 MAX_CONNECTIONS = 8
 """Of one process. A statement takes less than a millisecond of one."""
@@ -65,8 +69,8 @@ class PostgresDatabase:
     def __init__(self, url: DatabaseUrl) -> None:
         """Connect, and bring the tables up to date. Blocks."""
         self._url = url
-        self._writer = Worker(f"{url} writer", self._commit)
-        self._readers = [Worker(f"{url} {number}") for number in range(READERS)]
+        self._writer = DatabaseThread(f"{url} writer", self._commit)
+        self._readers = [DatabaseThread(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
         self._group = GroupConnection[Connection]()
         self._address = url.secret.get_secret_value()
@@ -129,8 +133,8 @@ class PostgresDatabase:
 
     def settle(self) -> None:
         """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""
-        for worker in (self._writer, *self._readers):
-            worker.settle()
+        for thread in (self._writer, *self._readers):
+            thread.settle()
 
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
         """Take a connection for a moment, waiting for a free one; within `repeated` only."""
@@ -199,8 +203,8 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """Close all connections. Blocks."""
-        for worker in (self._writer, *self._readers):
-            worker.close()
+        for thread in (self._writer, *self._readers):
+            thread.close()
         with self._lock:
             if self._pool is not None:
                 self._pool.close()

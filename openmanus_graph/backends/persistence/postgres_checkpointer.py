@@ -24,7 +24,7 @@ from openmanus_graph.backends.persistence.checkpointer import (
 )
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 T = TypeVar("T")
 S = TypeVar("S", bound="LeanPostgresSaver")

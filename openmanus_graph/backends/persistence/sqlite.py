@@ -12,8 +12,12 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from openmanus_graph.backends.persistence.database_thread import (
+    DatabaseThread,
+    GroupConnection,
+    Write,
+)
 from openmanus_graph.backends.persistence.schema import migrate_sqlite
-from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
@@ -164,7 +168,7 @@ class SqliteDatabase:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Autocommit: one statement is one transaction, written when the call returns.
         self._connection = Connection(path, isolation_level=None)
-        self._worker = Worker(path.name, self._commit)
+        self._worker = DatabaseThread(path.name, self._commit)
         self._group = GroupConnection[sqlite3.Connection]()
         try:
             with self._connection.lock, _schema_errors():

@@ -17,10 +17,14 @@ from openmanus_graph.backends.persistence.checkpointer import (
     Checkpointer,
     undamaged,
 )
+from openmanus_graph.backends.persistence.database_thread import (
+    DatabaseThread,
+    GroupConnection,
+    Write,
+)
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
-from openmanus_graph.backends.persistence.worker import GroupConnection, Worker, Write
-from openmanus_graph.state.database_url import DATABASE, DatabaseUrl
+from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
 """The file in the home folder."""
@@ -65,7 +69,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
             super().__init__(connection.get(), serde=CheckedSerializer())
         self.lock = connection.lock
         self._connection = connection
-        self._worker = Worker(CHECKPOINTS, self._commit)
+        self._worker = DatabaseThread(CHECKPOINTS, self._commit)
         self._group = GroupConnection[sqlite3.Cursor]()
 
     @classmethod

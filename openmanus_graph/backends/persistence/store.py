@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.sqlite import BUSY_TIMEOUT_S, SqliteDatabase
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 T = TypeVar("T")
 Batch = Callable[[Iterable[Op]], list[Result]]

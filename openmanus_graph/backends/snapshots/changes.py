@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from openmanus_graph.backends.snapshots.objects import (
-    Entry,
     MissingObjectError,
     SnapshotStore,
+    TreeEntry,
 )
 from openmanus_graph.backends.snapshots.scan import join
 from openmanus_graph.runtime.workspace import shown
@@ -22,9 +22,9 @@ class Change:
     """One path that differs."""
 
     path: str
-    before: Entry | None
+    before: TreeEntry | None
     """None: it was not there."""
-    after: Entry | None
+    after: TreeEntry | None
     """None: it is gone."""
 
     @property
@@ -90,14 +90,14 @@ def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
     }
 
 
-def _entry_as_json(entry: Entry | None) -> dict[str, object] | None:
+def _entry_as_json(entry: TreeEntry | None) -> dict[str, object] | None:
     if entry is None:
         return None
     target = shown(entry.content) if entry.kind == "link" else None
     return {"kind": entry.kind, "mode": f"{entry.mode:o}", "size": entry.size, "target": target}
 
 
-def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:
+def _lines(store: SnapshotStore, entry: TreeEntry | None) -> list[str] | None:
     """Return the lines of a text file; None for anything else."""
     if entry is None:
         return []
@@ -110,7 +110,7 @@ def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:
     return None if "\0" in text else list(io.StringIO(text, newline="\n"))
 
 
-def _described(entry: Entry | None) -> str:
+def _described(entry: TreeEntry | None) -> str:
     if entry is None:
         return "nothing"
     if entry.kind == "file":

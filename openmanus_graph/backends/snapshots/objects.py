@@ -57,7 +57,7 @@ _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 500
 Kind = Literal["file", "folder", "link", "left out"]
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One entry of a folder in a snapshot."""
 
     kind: Kind
@@ -100,12 +100,12 @@ class ObjectStore(ABC):
     def name_snapshot(self, thread: str, snapshot: str, root: Path) -> None:
         """Keep a snapshot of a folder for a thread."""
 
-    def tree(self, digest: str) -> dict[str, Entry]:
+    def tree(self, digest: str) -> dict[str, TreeEntry]:
         """Return a folder's entries by name. MissingObjectError as `read`."""
         rows = cast("list[Any]", json.loads(self.read(digest)))
-        return {row[0]: Entry(*row[1:]) for row in rows}
+        return {row[0]: TreeEntry(*row[1:]) for row in rows}
 
-    def files_in(self, tree: str, folder: str = "") -> Iterator[tuple[str, Entry]]:
+    def files_in(self, tree: str, folder: str = "") -> Iterator[tuple[str, TreeEntry]]:
         """Yield all that a tree holds, by path; a folder before its entries."""
         waiting = [(folder, tree)]
         while waiting:
@@ -124,7 +124,7 @@ class ObjectStore(ABC):
             self.moved_objects += 1
             self.moved_bytes += len(data)
 
-    def pieces(self, entry: Entry) -> list[str]:
+    def pieces(self, entry: TreeEntry) -> list[str]:
         """Return the digests of the pieces of a file."""
         if entry.size <= PIECE:
             return [entry.content]
@@ -279,7 +279,7 @@ class SnapshotStore(ObjectStore):
                     if entry.size > PIECE and self.has(entry.content):
                         used.update(self.pieces(entry))
 
-    def _tree_if_there(self, digest: str) -> dict[str, Entry]:
+    def _tree_if_there(self, digest: str) -> dict[str, TreeEntry]:
         try:
             return self.tree(digest)
         except MissingObjectError:

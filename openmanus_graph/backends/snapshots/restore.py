@@ -12,9 +12,9 @@ from pathlib import Path
 from openmanus_graph.backends.snapshots.objects import (
     HOLE,
     PIECE,
-    Entry,
     MissingObjectError,
     ObjectStore,
+    TreeEntry,
     digest_of,
     list_of,
 )
@@ -105,7 +105,7 @@ class _Restoring:
         self,
         store: ObjectStore,
         workspace: Workspace,
-        target: dict[str, Entry],
+        target: dict[str, TreeEntry],
         newest: Index,
         aside: Path,
     ) -> None:
@@ -161,7 +161,7 @@ class _Restoring:
 
     def write_what_differs(self) -> None:
         """Write what the workspace lacks, or has with other content."""
-        differing: list[tuple[str, Entry]] = []
+        differing: list[tuple[str, TreeEntry]] = []
         for path, wanted in self._target.items():
             if wanted.kind == "left out":
                 self._note_left_out(path, wanted)
@@ -185,7 +185,7 @@ class _Restoring:
                 with self._noting(path), self._folder_of(path) as (folder, name):
                     _set_mode(folder, name, wanted.mode)
 
-    def _note_left_out(self, path: str, wanted: Entry) -> None:
+    def _note_left_out(self, path: str, wanted: TreeEntry) -> None:
         if path in self.found.stamps:
             self.done.left_alone.append(path)
         elif path not in self.found.ignored:
@@ -198,7 +198,7 @@ class _Restoring:
             folder in self._target and self._target[folder].kind == "left out" for folder in above
         )
 
-    def _is_unchanged(self, path: str, wanted: Entry) -> bool:
+    def _is_unchanged(self, path: str, wanted: TreeEntry) -> bool:
         """Say whether an entry is as wanted, by what is known of it without opening it."""
         stamp = self.found.stamps.get(path)
         if stamp is None or kind_of(stamp[0]) != wanted.kind:
@@ -209,7 +209,7 @@ class _Restoring:
         known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
         return same_mode and known == wanted.content
 
-    def _is_same(self, folder: int, name: str, path: str, wanted: Entry) -> bool:
+    def _is_same(self, folder: int, name: str, path: str, wanted: TreeEntry) -> bool:
         """Say whether an entry is as wanted; permissions that differ are set."""
         found = status(folder, name)
         if found is None or kind_of(found.st_mode) != wanted.kind:
@@ -221,7 +221,7 @@ class _Restoring:
         _set_mode(folder, name, wanted.mode)
         return True
 
-    def _write(self, folder: int, name: str, path: str, wanted: Entry) -> None:
+    def _write(self, folder: int, name: str, path: str, wanted: TreeEntry) -> None:
         temporary = part_name()
         try:
             if wanted.kind == "link":
@@ -235,7 +235,7 @@ class _Restoring:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
 
-    def _write_file(self, folder: int, name: str, wanted: Entry) -> None:
+    def _write_file(self, folder: int, name: str, wanted: TreeEntry) -> None:
         """Write a file's pieces; where they are nothing but zeros the file gets a hole."""
         pieces = self._store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
@@ -250,7 +250,7 @@ class _Restoring:
             os.fchmod(file.fileno(), wanted.mode)
 
     def _content(self, folder: int, name: str, path: str) -> str:
-        """Return a file's digest or a link's target, as an `Entry` has it."""
+        """Return a file's digest or a link's target, as a `TreeEntry` has it."""
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             return os.readlink(name, dir_fd=folder)

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, cast
 from openmanus_graph.backends.snapshots.objects import (
     HOLE,
     PIECE,
-    Entry,
     NewObjects,
     ObjectStore,
+    TreeEntry,
     digest_of,
     list_of,
 )
@@ -61,7 +61,7 @@ class Index:
     stamps: Mapping[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
     """By path. None: it may have changed since without another stamp, and is read again."""
     contents: Mapping[str, str] = field(default_factory=dict[str, str])
-    """As an `Entry`'s, by path; what is left out has none."""
+    """As a `TreeEntry`'s, by path; what is left out has none."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why a path's content is not held."""
     torn: tuple[str, ...] = ()
@@ -226,24 +226,24 @@ class _Taking:
             file.seek(0)
         self.torn.append(path)
 
-    def _entry(self, path: str) -> Entry | None:
+    def _entry(self, path: str) -> TreeEntry | None:
         """Return what the tree says of a path; None if it is gone."""
         if (why := self.left_out.get(path)) is not None:
-            return Entry("left out", 0, 0, why)
+            return TreeEntry("left out", 0, 0, why)
         mode, size, *_ = self._found.stamps[path]
         kind = kind_of(mode)
         if kind == "folder":
-            return Entry("folder", permissions(mode), 0, self.trees[path])
+            return TreeEntry("folder", permissions(mode), 0, self.trees[path])
         content = self.contents.get(path)
         if kind is None or content is None:
             return None
         if kind == "link":
-            return Entry("link", 0, 0, content)
-        return Entry("file", permissions(mode), size, content)
+            return TreeEntry("link", 0, 0, content)
+        return TreeEntry("file", permissions(mode), size, content)
 
 
 def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
-    """Store a file's first bytes, in pieces, and return the digest that an `Entry` has of it."""
+    """Store a file's first bytes, in pieces, and return the digest that a `TreeEntry` has of it."""
     digests = [new.add(piece) for piece in pieces_in(file, size)]
     return digests[0] if size <= PIECE else new.add_list(digests)
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from urllib.parse import urljoin
 
 from openmanus_graph.backends.files.page_encoding import decode_page
-from openmanus_graph.backends.web.exchange import Reply, Request, exchange
+from openmanus_graph.backends.web.exchange import HttpResponse, Request, exchange
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import WebAddress
@@ -118,7 +118,7 @@ async def _follow_redirects(request: Request, guard: Guard) -> Page:
     )
 
 
-async def _exchange_once(request: Request, guard: Guard, requested: str) -> Reply:
+async def _exchange_once(request: Request, guard: Guard, requested: str) -> HttpResponse:
     try:
         return await exchange(request, guard)
     except TrustedToolError as error:

@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Reply:
+class HttpResponse:
     """The response of one server."""
 
     status: int
@@ -63,7 +63,7 @@ def user_agent() -> str:
     return f"Mozilla/5.0 (compatible; openmanus-graph/{version('openmanus-graph')})"
 
 
-async def exchange(request: Request, guard: Guard) -> Reply:
+async def exchange(request: Request, guard: Guard) -> HttpResponse:
     """Send one request and read the response. ToolError if it failed."""
     # Imported and opened in a thread: both read files.
     pool = await asyncio.to_thread(_open, request.address, guard)
@@ -88,7 +88,7 @@ def _open(address: WebAddress, guard: Guard) -> "AsyncConnectionPool":
     return open_pool(address, guard)
 
 
-async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> Reply:
+async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> HttpResponse:
     headers = {
         "User-Agent": user_agent(),
         "Accept-Language": "en;q=0.8,*;q=0.5",
@@ -110,7 +110,7 @@ async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> Reply:
         body, cut = await _read(response, known.encoding, limit, request.address)
         if cut and not text:
             _too_long(request, known, limit)
-        return Reply(
+        return HttpResponse(
             response.status, known.media_type, known.charset, known["location"], known.filename,
             body, cut,
         )  # fmt: skip

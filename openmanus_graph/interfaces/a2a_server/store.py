@@ -10,7 +10,7 @@ from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskState
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 UNDER_WAY = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
 

@@ -21,7 +21,7 @@ from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch import Budget, Worker
+    from openmanus_graph.interfaces.service.batch import Budget, TaskRunner
     from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
 
 BAR_WIDTH = 24
@@ -45,7 +45,7 @@ def do_batch(
     from openmanus_graph.graphs.catalog import agent_names, check_agent
     from openmanus_graph.interfaces.service.batch import Batch, Budget
     from openmanus_graph.interfaces.service.batch_files import open_results, read_tasks
-    from openmanus_graph.interfaces.service.batch_worker import LocalWorker
+    from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
 
     if remote is None:
         check_agent(agent)
@@ -58,16 +58,16 @@ def do_batch(
     with log_file(output.log), open_results(out_path, tasks, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
         view = BatchProgress(len(tasks), results, budget, quiet=output.quiet)
-        worker: Worker
+        runner: TaskRunner
         if remote is None:
-            worker = LocalWorker(options, agent, budget, view.notice)
+            runner = LocalTaskRunner(options, agent, budget, view.notice)
         else:
-            from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
+            from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
 
-            worker = RemoteWorker(remote, options, agent, budget, view.notice)
+            runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
         with view:
             code = asyncio.run(
-                closing_models(Batch(tasks, results, worker, budget, view, jobs).run())
+                closing_models(Batch(tasks, results, runner, budget, view, jobs).run())
             )
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))

@@ -24,7 +24,7 @@ SUFFIX = ".eval"
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvalOptions:
     """What `openmanus eval` is to do."""
 
     suite: str | None
@@ -37,40 +37,40 @@ class Plan:
     budget_usd: float | None
 
 
-def evaluate_suite(plan: Plan, options: RunOptions, output: OutputOptions) -> int:
+def evaluate_suite(wanted: EvalOptions, options: RunOptions, output: OutputOptions) -> int:
     """Do what of an evaluation is not done yet, show and write its report; return the exit code."""
     require_stdout()
     ask_for_trust(options.config)
     from openmanus_graph.graphs.catalog import check_agent
     from openmanus_graph.interfaces.service.evals.evaluation import load_evaluation
 
-    check_agent(plan.agent)
-    before = load_evaluation(Path(plan.against)) if plan.against is not None else None
-    with log_file(output.log), _opened_suite(plan) as (suite, out):
-        if plan.against is not None and out.exists() and out.samefile(plan.against):
+    check_agent(wanted.agent)
+    before = load_evaluation(Path(wanted.against)) if wanted.against is not None else None
+    with log_file(output.log), _opened_suite(wanted) as (suite, out):
+        if wanted.against is not None and out.exists() and out.samefile(wanted.against):
             raise ConfigError("--against is the folder of this evaluation. Give another one.")
-        if plan.shipped and options.model is None:
+        if wanted.shipped and options.model is None:
             options = _recorded(options, quiet=output.quiet)
-        code = _do(suite, plan, options, out, quiet=output.quiet)
+        code = _do(suite, wanted, options, out, quiet=output.quiet)
     return _report(load_evaluation(out), before, out, code, quiet=output.quiet)
 
 
 @contextlib.contextmanager
-def _opened_suite(plan: Plan) -> "Generator[tuple[Suite, Path]]":
+def _opened_suite(wanted: EvalOptions) -> "Generator[tuple[Suite, Path]]":
     """Read the suite that was named; also return the folder of the evaluation."""
     from openmanus_graph.demo.recorded import SUITE, demo_folder
     from openmanus_graph.graphs.catalog import agent_names
     from openmanus_graph.interfaces.service.evals.suite import read_suite
 
-    if (plan.suite is None) != plan.shipped:
+    if (wanted.suite is None) != wanted.shipped:
         raise ConfigError("Name a suite, or give --shipped for the ten tasks that come with it.")
-    if plan.suite is not None:
-        path = Path(plan.suite)
-        yield read_suite(path, agent_names()), Path(plan.out or path.with_suffix(SUFFIX))
+    if wanted.suite is not None:
+        path = Path(wanted.suite)
+        yield read_suite(path, agent_names()), Path(wanted.out or path.with_suffix(SUFFIX))
         return
     with demo_folder() as folder:
         suite = read_suite(folder / SUITE, agent_names(), "shipped")
-        yield suite, Path(plan.out or f"shipped{SUFFIX}")
+        yield suite, Path(wanted.out or f"shipped{SUFFIX}")
 
 
 def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
@@ -84,33 +84,33 @@ def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
     return replace(options, model=f"demo:{EVALS_MODEL}")
 
 
-def _do(suite: "Suite", plan: Plan, options: RunOptions, out: Path, *, quiet: bool) -> int:
+def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, quiet: bool) -> int:
     """Make the attempts that are left, and judge them; return the batch's exit code."""
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.interfaces.service.batch import Batch, Budget
     from openmanus_graph.interfaces.service.batch_files import open_results
-    from openmanus_graph.interfaces.service.batch_worker import LocalWorker
+    from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
     from openmanus_graph.interfaces.service.evals.evaluation import prepare_folder, store_about
     from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
 
-    about = _about(suite, plan, options)
+    about = _about(suite, wanted, options)
     prepare_folder(out, about)
-    attempts = suite.attempts(plan.repeat)
+    attempts = suite.attempts(wanted.repeat)
     with open_results(out / RESULTS, attempts, str(database_url())) as results:
         store_about(out, about)  # now that the results are known to be of this suite
-        budget = Budget(plan.budget_usd, results.cost_usd)
+        budget = Budget(wanted.budget_usd, results.cost_usd)
         grader = Grader(suite, options, out)
 
         def word(result: "BatchResult") -> str:
             return grader.verdicts[result.id].where or "passed"
 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
-            worker = LocalWorker(options, plan.agent, budget, view.notice)
-            batch = Batch(attempts, results, worker, budget, view, plan.jobs, judge=grader)
+            runner = LocalTaskRunner(options, wanted.agent, budget, view.notice)
+            batch = Batch(attempts, results, runner, budget, view, wanted.jobs, judge=grader)
             return asyncio.run(closing_models(batch.run()))
 
 
-def _about(suite: "Suite", plan: Plan, options: RunOptions) -> "About":
+def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":
     from openmanus_graph.config import resolve_settings
     from openmanus_graph.graphs.catalog import DEFAULT_AGENT
     from openmanus_graph.interfaces.service.evals.evaluation import About
@@ -123,9 +123,9 @@ def _about(suite: "Suite", plan: Plan, options: RunOptions) -> "About":
     return About(
         suite=suite.name,
         tasks=[one.task.id for one in suite.tasks],
-        repeat=plan.repeat,
+        repeat=wanted.repeat,
         model=model_label(settings),
-        agent=plan.agent or DEFAULT_AGENT,
+        agent=wanted.agent or DEFAULT_AGENT,
         options={name: kept[name] for name in kept if name not in ("model", "workspace")},
     )
 

@@ -31,7 +31,7 @@ from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, resuming_run
+from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
 from openmanus_graph.interfaces.service.run_setup import graph_arguments, new_thread
 from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.model_calls.what_if import Divergence
@@ -87,7 +87,7 @@ def go_on(departure: Departure) -> int:
         + f"\nIf it is cut off: openmanus resume {name}\n"
     )
     with knowing_reply(departure.divergence.reply):
-        return execute_run(lambda: resuming_run(new, Reply(), RunOptions()), OutputOptions())
+        return execute_run(lambda: resuming_run(new, ResumeAnswer(), RunOptions()), OutputOptions())
 
 
 def _begin(departure: Departure, new: str) -> str:

@@ -16,7 +16,7 @@ from openmanus_graph.graphs.catalog import FLOW, check_agent
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, resuming_run
+from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def planned(given: InputOptions) -> InputOptions:
     return replace(given, agent=FLOW)
 
 
-def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:
+def resume_thread(
+    thread: str, reply: ResumeAnswer, options: RunOptions, output: OutputOptions
+) -> int:
     """Go on with a thread and return the exit code."""
     reply.value()  # wrong usage is reported before anything is opened
     from openmanus_graph.interfaces.cli.trust import ask_for_trust

@@ -19,7 +19,7 @@ from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, resuming_run
+from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
 from openmanus_graph.interfaces.service.transcript import plan_in
@@ -114,7 +114,7 @@ async def _plan(chat: ChatSession, argument: str) -> None:
 async def _approve(chat: ChatSession, argument: str) -> None:
     if argument not in ("", "all"):
         raise ConfigError("Write /approve for the open question, or /approve all.")
-    await _go_on(chat, Reply(approve=True, every=argument == "all"))
+    await _go_on(chat, ResumeAnswer(approve=True, every=argument == "all"))
 
 
 async def _compact(chat: ChatSession, argument: str) -> None:
@@ -132,13 +132,13 @@ async def _resume(chat: ChatSession, argument: str) -> None:
         say(f"thread {chat.thread}")
     known = await asyncio.to_thread(find_thread, chat.thread)
     if known is not None and known.status in OPEN:
-        await _go_on(chat, Reply())
+        await _go_on(chat, ResumeAnswer())
     elif not argument:
         await asyncio.to_thread(list_threads, as_json=False)
         say("Go on with one of them: /resume ID")
 
 
-async def _go_on(chat: ChatSession, reply: Reply) -> None:
+async def _go_on(chat: ChatSession, reply: ResumeAnswer) -> None:
     await chat.do(await asyncio.to_thread(resuming_run, chat.thread, reply, RunOptions()))
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread
 from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
 from openmanus_graph.backends.persistence.rows import LeaseLostError
-from openmanus_graph.backends.persistence.worker import Worker
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
@@ -69,7 +69,7 @@ class Journal:
         self._table, self._loop = table, loop
         self._threads: dict[str, _ThreadEvents] = {}
         self._lock = threading.Lock()
-        self._database_thread = Worker("journal")
+        self._database_thread = DatabaseThread("journal")
         self._saves = asyncio.Lock()
         """One at a time: what a failed one gives up must not be on its way in another."""
         self._writing: asyncio.Task[None] | None = None

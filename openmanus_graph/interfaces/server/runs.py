@@ -45,10 +45,10 @@ class RunRequest(BaseModel):
 @router.post("/runs", status_code=202)
 async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
     """Start a run, or resume one."""
-    return {"run_id": await begin_run(thread, request)}
+    return {"run_id": await start_or_resume(thread, request)}
 
 
-async def begin_run(
+async def start_or_resume(
     thread: str, request: RunRequest, history: Sequence[Mapping[str, Any]] = ()
 ) -> str:
     """Start a run, or resume one, and return the run's id.

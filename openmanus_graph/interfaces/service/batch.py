@@ -66,7 +66,7 @@ class Budget:
         self._ended += cost_usd
 
 
-class Worker(Protocol):
+class TaskRunner(Protocol):
     """Does single tasks: in this process, or on a server."""
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
@@ -116,7 +116,7 @@ class Batch:
 
     tasks: Sequence[BatchTask]
     results: Results
-    worker: Worker
+    runner: TaskRunner
     budget: Budget
     view: BatchView
     jobs: int
@@ -130,7 +130,7 @@ class Batch:
         """Do all tasks that have no result yet, and return the exit code.
 
         Raises:
-            ConfigError, RunError: As `Worker.do`. The tasks at work can be resumed.
+            ConfigError, RunError: As `TaskRunner.do`. The tasks at work can be resumed.
         """
         signals = Signals(self, self._show)
         with signals.handled():
@@ -158,7 +158,7 @@ class Batch:
             reason: The signal's name. Ctrl-C gives them all the time they need, others do not.
         """
         self.draining = True
-        self.worker.request_drain(reason)
+        self.runner.request_drain(reason)
         if reason != signal.SIGINT.name:
             self._clock.reschedule(asyncio.get_running_loop().time() + self.term_grace_s)
 
@@ -179,7 +179,7 @@ class Batch:
             for task in self.tasks
             if task.id not in self.results.statuses
         }
-        begun = await self.worker.begun(list(threads.values()))
+        begun = await self.runner.begun(list(threads.values()))
         left = [task for task in self.tasks if task.id in threads]
         return sorted(left, key=lambda task: threads[task.id] not in begun)
 
@@ -192,7 +192,7 @@ class Batch:
             if self.draining or self.budget.is_spent:
                 return
             thread = self.results.thread(task)
-            result = await self.worker.do(task, thread)
+            result = await self.runner.do(task, thread)
             if result is not None:
                 self.results.add(result)
                 self.budget.end(thread, result.cost_usd)

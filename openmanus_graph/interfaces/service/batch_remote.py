@@ -33,7 +33,7 @@ MOST_FOUND = 1000
 """Threads that a server lists at once."""
 
 
-class RemoteWorker:
+class RemoteTaskRunner:
     """Runs tasks on a server, and waits for them; a run goes on there if this process ends.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ResumeAnswer:
     """The person's answer to an open question."""
 
     answer: str | None = None
@@ -42,7 +42,7 @@ class Reply:
         return self.answer
 
 
-def resuming_run(thread: str, reply: Reply, options: RunOptions) -> "Run":
+def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> "Run":
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.interfaces.service.threads import whole_thread
@@ -74,7 +74,7 @@ class ThreadState:
     """Whether there is an interjection that the run has not read."""
 
 
-def _next_input(thread_state: ThreadState, known: "Thread", reply: Reply) -> Any:
+def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer) -> Any:
     """Return the input that resumes a thread: an answer, None to continue, or a restart."""
     from langgraph.types import Command
 
@@ -117,7 +117,7 @@ def _unsaved_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) 
     return None if message.id in {one.id for one in saved} else {"messages": [message]}
 
 
-def _answer_command(state: "StateSnapshot", value: Any, reply: Reply) -> Any:
+def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> Any:
     from langgraph.types import Command
 
     from openmanus_graph.interfaces.service.threads import questions_of

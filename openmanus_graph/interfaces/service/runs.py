@@ -14,7 +14,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, read_thread_state, resuming_run
+from openmanus_graph.interfaces.service.resume import ResumeAnswer, read_thread_state, resuming_run
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
 from openmanus_graph.interfaces.service.step_events import step_line
@@ -109,13 +109,17 @@ class RemoteRun:
 
         def plan() -> Run:
             known = question or asyncio.run(first_question(self.thread, self.agent))
-            return resuming_run(self.thread, Reply(answer=text, interrupt=known), self.options)
+            return resuming_run(
+                self.thread, ResumeAnswer(answer=text, interrupt=known), self.options
+            )
 
         return await self._run_to_end(plan)
 
     async def go_on(self) -> Final:
         """Resume the thread where it was interrupted."""
-        return await self._run_to_end(lambda: resuming_run(self.thread, Reply(), self.options))
+        return await self._run_to_end(
+            lambda: resuming_run(self.thread, ResumeAnswer(), self.options)
+        )
 
     def _new_run(self, message: Message) -> Run:
         options = thread_options(self.options, self.thread)

@@ -117,10 +117,10 @@ def evaluate(
     ] = None,
 ) -> None:
     """Do the tasks of a suite, check each, and report what passes."""
-    from openmanus_graph.interfaces.cli.evaluation import Plan, evaluate_suite
+    from openmanus_graph.interfaces.cli.evaluation import EvalOptions, evaluate_suite
 
-    plan = Plan(suite, shipped, out, against, repeat, agent, jobs, budget_usd)
-    raise typer.Exit(evaluate_suite(plan, options, output))
+    wanted = EvalOptions(suite, shipped, out, against, repeat, agent, jobs, budget_usd)
+    raise typer.Exit(evaluate_suite(wanted, options, output))
 
 
 @app.command()
@@ -151,10 +151,10 @@ def resume(
 ) -> None:
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
     from openmanus_graph.interfaces.cli.run import resume_thread
-    from openmanus_graph.interfaces.service.resume import Reply
+    from openmanus_graph.interfaces.service.resume import ResumeAnswer
     from openmanus_graph.interfaces.service.threads import thread_id
 
-    reply = Reply(answer, approve, reject, reason, interrupt, every)
+    reply = ResumeAnswer(answer, approve, reject, reason, interrupt, every)
     raise typer.Exit(resume_thread(thread_id(thread), reply, options, output))
 
 

@@ -30,7 +30,7 @@ from openmanus_graph.interfaces.server.openai_api.agent_runs import (
 from openmanus_graph.interfaces.server.openai_api.chat import PING, STREAM_HEADERS
 from openmanus_graph.interfaces.server.openai_api.errors import ApiError
 from openmanus_graph.interfaces.server.own_api import own_api
-from openmanus_graph.interfaces.server.runs import RunRequest, begin_run
+from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
 from openmanus_graph.interfaces.server.store import store
 
 router = APIRouter(prefix="/ag-ui")
@@ -62,7 +62,7 @@ async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> Stre
     if wanted.resume:
         after = await store().journal.last(thread)
         answers = RunRequest(answers=answers_of(wanted.resume))
-        run = AgentRun(await begin_run(thread, answers), thread, after)
+        run = AgentRun(await start_or_resume(thread, answers), thread, after)
     else:
         prompt = read_messages(wanted.messages, wanted.context or ())
         try:

@@ -20,7 +20,7 @@ from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.server.openai_api.errors import ApiError
 from openmanus_graph.interfaces.server.openai_api.prompts import Prompt
 from openmanus_graph.interfaces.server.own_api import own_api
-from openmanus_graph.interfaces.server.runs import RunRequest, begin_run, cancel_runs
+from openmanus_graph.interfaces.server.runs import RunRequest, cancel_runs, start_or_resume
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.server.token import write_ticket
@@ -98,7 +98,7 @@ async def start(
     else:
         request = RunRequest(agent=agent, message=text, images=images, context=context)
     history = () if known else prompt.history()
-    return AgentRun(await begin_run(thread, request, history), thread, after)
+    return AgentRun(await start_or_resume(thread, request, history), thread, after)
 
 
 async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:

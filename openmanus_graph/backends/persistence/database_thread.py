@@ -1,4 +1,4 @@
-"""A worker thread for one database, so that it never blocks the event loop.
+"""An OS thread for one database, which keeps its jobs off the event loop.
 
 `asyncio.to_thread` would do, but its pool of threads fights for the interpreter: with many agents
 in a process most of the time goes into handing over. Here all jobs go through one thread, and
@@ -81,7 +81,7 @@ class GroupConnection(threading.local, Generic[C]):
         return [answer() for answer in answers]
 
 
-class Worker:
+class DatabaseThread:
     """Runs jobs one after another; its thread ends with `close` or with the process."""
 
     def __init__(self, name: str, commit: Commit | None = None) -> None:
@@ -95,7 +95,7 @@ class Worker:
         self._commit = commit
         self._closed = False
         self.restart()
-        _workers.add(self)
+        _threads.add(self)
 
     def restart(self) -> None:
         """Begin with no jobs and no thread, as in a forked child, which has the parent's neither.
@@ -111,7 +111,7 @@ class Worker:
         """Run a blocking job. It is finished even if its caller is cancelled meanwhile.
 
         Raises:
-            RuntimeError: The worker is closed.
+            RuntimeError: It is closed.
         """
         answer: T = await self._ask(partial(job, *args, **kwargs))
         return answer
@@ -122,7 +122,7 @@ class Worker:
         It is even if its caller is cancelled meanwhile, and may be executed more than once.
 
         Raises:
-            RuntimeError: The worker is closed.
+            RuntimeError: It is closed.
         """
         return await self._ask(write)
 
@@ -229,12 +229,12 @@ def _settle(answers: list[_Done]) -> None:
             answer.set_exception(error)
 
 
-_workers = weakref.WeakSet[Worker]()
+_threads = weakref.WeakSet[DatabaseThread]()
 
 
 def _restart_all() -> None:
-    for worker in list(_workers):
-        worker.restart()
+    for thread in list(_threads):
+        thread.restart()
 
 
 os.register_at_fork(after_in_child=_restart_all)

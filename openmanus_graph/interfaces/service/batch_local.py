@@ -20,7 +20,7 @@ from openmanus_graph.interfaces.service.failures import (
 )
 from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, final_event
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import Reply, read_thread_state, resuming_run
+from openmanus_graph.interfaces.service.resume import ResumeAnswer, read_thread_state, resuming_run
 from openmanus_graph.interfaces.service.run_setup import new_run, to_context
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoPerson, RemoteView
@@ -30,7 +30,7 @@ from openmanus_graph.state.reducers import Usage, no_usage
 log = logging.getLogger(__name__)
 
 
-class LocalWorker:
+class LocalTaskRunner:
     """Runs tasks side by side in this process, as `openmanus run` does one.
 
     Args:
@@ -79,7 +79,7 @@ class LocalWorker:
 
         def plan() -> Run:
             if known is not None:
-                return resuming_run(thread, Reply(), options)
+                return resuming_run(thread, ResumeAnswer(), options)
             given = InputOptions(file=list(task.files))
             return new_run(task.text, given, (thread, task.agent or self._agent, options))
 
@@ -129,17 +129,17 @@ class LocalWorker:
 class _CostView(RemoteView):
     """Remembers how a run ended, and reports what its steps cost and what fails for all."""
 
-    def __init__(self, worker: LocalWorker, thread: str) -> None:
+    def __init__(self, runner: LocalTaskRunner, thread: str) -> None:
         super().__init__(self._take)
-        self._worker, self._thread = worker, thread
+        self._runner, self._thread = runner, thread
         self.limit: str | None = None
         """The setting whose limit ended the run."""
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "think_end":
-            self._worker.spend(self._thread, event["usage"]["cost_usd"])
+            self._runner.spend(self._thread, event["usage"]["cost_usd"])
         elif event["type"] == "notice" and event["level"] == "error":
-            self._worker.notice(event["text"])
+            self._runner.notice(event["text"])
         elif event["type"] == "limit":
             self.limit = event.get("setting")
 

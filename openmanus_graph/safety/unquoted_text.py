@@ -43,7 +43,7 @@ _ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
 
 
 @dataclass(frozen=True)
-class OwnWords:
+class UnquotedText:
     """What a person wrote himself."""
 
     text: str
@@ -51,7 +51,7 @@ class OwnWords:
     """Whether he quoted a foreign text beside it: then that was read."""
 
 
-def own_words(text: str) -> OwnWords:
+def unquoted_text(text: str) -> UnquotedText:
     """Return what a person wrote himself, without the foreign text that he quotes."""
     own = _without_tagged(text)
     for quoted in (_FENCED, _MARKED, _QUOTED):
@@ -64,7 +64,7 @@ def own_words(text: str) -> OwnWords:
     to_read = _TO_READ.search(own)
     if to_read is not None and _is_pasted(own, to_read.end(), least_chars=1):
         own = own[: to_read.end()]
-    return OwnWords(own, own != text)
+    return UnquotedText(own, own != text)
 
 
 def _without_tagged(text: str) -> str:
