@@ -17,3 +17,11 @@ class ConfigError(ValueError):
 
     A `ValueError`: LangGraph's API tells its clients the words of such errors, of others none.
     """
+
+
+def install_extra(extra: str) -> str:
+    """Say how an optional extra of this package is installed; the end of an error's text."""
+    return (
+        f'Install it with: pip install "openmanus-graph[{extra}]" '
+        f"(in a clone: uv sync --extra {extra})."
+    )

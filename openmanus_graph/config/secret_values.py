@@ -33,14 +33,13 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
 
 
 class SecretValues:
-    """Removes known values from texts."""
+    """Removes known values from texts.
+
+    Args:
+        values: The secrets; what is too short to be one is left out.
+    """
 
     def __init__(self, values: Iterator[str]) -> None:
-        """Begin.
-
-        Args:
-            values: The secrets; what is too short to be one is left out.
-        """
         known = {one for value in values for one in _forms(value)}
         longest_first = sorted(known, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if known else None

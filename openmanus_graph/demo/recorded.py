@@ -10,7 +10,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from typing_extensions import override
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.testing import RecordedPlanModel, load_conversations, load_recording
 from openmanus_graph.testing.recorded import Conversations
 
@@ -74,5 +74,6 @@ def require_packages(model: str = MODEL) -> None:
     missing = [name for name in _NEEDED[model] if not importlib.util.find_spec(name)]
     if missing:
         raise ConfigError(
-            f"The demo needs {' and '.join(missing)}: pip install 'openmanus-graph[data]'."
+            f"The demo needs the extra `data` ({' and '.join(missing)} missing). "
+            f"{install_extra('data')}"
         )

@@ -293,10 +293,10 @@ class _Call:
         known = cls(str(call["id"]), call["name"], canonical_args(call["args"]), namespace)
         state = request.state  # a mapping, or an object of the app's own
         messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
-        for place in range(len(messages) - 1, -1, -1):
-            reply = messages[place]
+        for index in range(len(messages) - 1, -1, -1):
+            reply = messages[index]
             if isinstance(reply, AIMessage) and (made := _made_in(reply, known.id)):
-                parent = (messages[place - 1].id or "") if place else ""
+                parent = (messages[index - 1].id or "") if index else ""
                 others = frozenset(str(one.id) for one in messages if one is not reply)
                 return replace(known, reply=reply.id or "", parent=parent, made=made, others=others)
         return known

@@ -34,15 +34,14 @@ class Reservation:
 
 
 class SharedBudget:
-    """What the runs of a tree have spent, and what they are about to."""
+    """What the runs of a tree have spent, and what they are about to.
+
+    Args:
+        settings: Of the flow around the runs; hold its limits.
+        before: How far the flow had come before these runs.
+    """
 
     def __init__(self, settings: Settings, before: Progress) -> None:
-        """Begin.
-
-        Args:
-            settings: Of the flow around the runs; hold its limits.
-            before: How far the flow had come before these runs.
-        """
         self._settings = settings
         self._spent = before
         self._started = time.monotonic()
@@ -66,7 +65,8 @@ class SharedBudget:
         """Count what a run has spent without a reservation.
 
         Args:
-            run: Names it. One that was not met yet brings what it spent along when it is.
+            run: Its name. A run that `count_earlier` has not counted yet is left out: what it
+                counts then includes this.
             usage: Of calls that were made past `call_model`.
         """
         if run in self._known:

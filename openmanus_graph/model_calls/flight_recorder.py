@@ -29,7 +29,7 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.models.build import model_name
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.flight_record import PLACES
+from openmanus_graph.backends.persistence.flight_record import FOLDERS
 from openmanus_graph.backends.persistence.model_call_records import (
     ModelCallRecords,
     NewCall,
@@ -61,10 +61,10 @@ _DATA = re.compile(r"(data:[^,]{0,100},)?[A-Za-z0-9+/=_\s-]+")
 
 @dataclass(frozen=True)
 class _Sent:
-    """The newest request of a caller, to see what is new in the next one."""
+    """The newest request of a caller, which the next one is stored as a difference to."""
 
     number: int
-    """Of its row."""
+    """Of its row in the table of model calls."""
     objects: Sequence[object]
     """What the parts were made of: the same object makes the same part."""
     digests: Sequence[bytes]
@@ -110,9 +110,9 @@ async def recorded(
         ModelError: The call failed for good.
     """
     if (replay := current_replay()) is not None:
-        parts, places = request_parts(request), _places(session)
+        parts, folders = request_parts(request), _folders(session)
         replayed: AIMessage = await replay.answer(
-            caller_of(call.role), parts, places, partial(send, request)
+            caller_of(call.role), parts, folders, partial(send, request)
         )
         return replayed
     if (known := take_known_reply(caller_of(call.role))) is not None:
@@ -130,7 +130,7 @@ async def recorded(
     facts: dict[str, Any] = {
         "step": call.step,
         "elapsed_s": round(call.progress.elapsed_s, 3),
-        "place": place_of_run(),
+        "place": run_path(),
         "checkpoint": outermost_checkpoint(get_config()),
         "handles": sorted(session.identities()),
         "interjections": _new_interjections(call),
@@ -208,16 +208,15 @@ async def fact_of_run(
 
 
 class FlightRecorder:
-    """Records the model calls of one run on a thread."""
+    """Records the model calls of one run on a thread.
+
+    Args:
+        records: Where they are written.
+        thread: Its id.
+        newest: The newest requests of this process on the thread, by caller.
+    """
 
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
-        """Begin.
-
-        Args:
-            records: Where they are written.
-            thread: Its id.
-            newest: The newest requests of this process on the thread, by caller.
-        """
         self._records, self._thread, self._newest = records, thread, newest
 
     async def record(
@@ -278,11 +277,11 @@ async def _recorder(session: Session) -> FlightRecorder | None:
     recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
     if not session.is_nested:
         at = {"checkpoint": outermost_checkpoint(get_config())}
-        await recorder.record_fact(PLACES, _places(session) | at)
+        await recorder.record_fact(FOLDERS, _folders(session) | at)
     return recorder
 
 
-def _places(session: Session) -> dict[str, str]:
+def _folders(session: Session) -> dict[str, str]:
     """Return the folders of a run that requests may name."""
     settings = session.settings
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
@@ -301,7 +300,7 @@ def profile_fact(chosen: ModelSettings) -> str:
     return f"profile of {model_name(chosen)}"
 
 
-def place_of_run() -> str:
+def run_path() -> str:
     """Return which run inside the thread's it is: the nodes around it, and the plan's step."""
     config = get_config()
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))

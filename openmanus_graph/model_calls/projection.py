@@ -218,9 +218,9 @@ def _joined(reply: AIMessage, following: AIMessage) -> AIMessage:
     if isinstance(following.content, str):
         return following.model_copy(update={"content": f"{text}{gap}{following.content}"})
     blocks = following.content  # what the model thought stands first in it
-    place = next((n for n, one in enumerate(blocks) if _is_text(one)), len(blocks))
+    position = next((n for n, one in enumerate(blocks) if _is_text(one)), len(blocks))
     block = {"type": "text", "text": f"{text}{gap}"}
-    return following.model_copy(update={"content": [*blocks[:place], block, *blocks[place:]]})
+    return following.model_copy(update={"content": [*blocks[:position], block, *blocks[position:]]})
 
 
 def _is_text(block: str | Block) -> bool:

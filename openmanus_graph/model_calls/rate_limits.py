@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.storage_urls import RedisUrl
@@ -217,8 +217,7 @@ def _redis_storage(url: RedisUrl) -> "RedisStorage":
         from redis.retry import Retry
     except ImportError as error:
         raise ConfigError(
-            "[storage] rate_limit_url needs the extra `redis`. Install it with: pip install "
-            '"openmanus-graph[redis]"'
+            f"[storage] rate_limit_url needs the extra `redis`. {install_extra('redis')}"
         ) from error
     options: dict[str, Any] = {  # limits passes them on, and declares fewer types than Redis takes
         "socket_timeout": REDIS_TIMEOUT_S,

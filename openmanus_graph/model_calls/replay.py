@@ -14,13 +14,13 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.flight_record import PLACES, FlightRecord
+from openmanus_graph.backends.persistence.flight_record import FOLDERS, FlightRecord
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
 from openmanus_graph.model_calls.flight_recorder import (
     MACHINE_FACTS,
-    place_of_run,
     recorded_answer,
+    run_path,
 )
 from openmanus_graph.model_calls.what_if import (
     Divergence,
@@ -55,19 +55,18 @@ class Difference:
 
 
 class RecordReplay:
-    """Answers the runs of one thread from its record."""
+    """Answers the runs of one thread from its record.
+
+    Args:
+        record: Of the thread.
+        elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
+            record as well.
+        what_if: What is tried on the run.
+    """
 
     def __init__(
         self, record: FlightRecord, *, elsewhere: bool, what_if: WhatIf | None = None
     ) -> None:
-        """Begin.
-
-        Args:
-            record: Of the thread.
-            elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
-                record as well.
-            what_if: What is tried on the run.
-        """
         self._what_if = what_if or WhatIf()
         self.policy_before: Policy | None = self._what_if.policy_before
         self.divergence: Divergence | None = None
@@ -106,7 +105,11 @@ class RecordReplay:
         return [position for position, call in self._left.items() if not call.is_of_tool]
 
     async def answer(
-        self, caller: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str], ask: Ask
+        self,
+        caller: str,
+        request: Sequence[Mapping[str, Any]],
+        folders: Mapping[str, str],
+        ask: Ask,
     ) -> AIMessage:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
@@ -115,7 +118,7 @@ class RecordReplay:
         Args:
             caller: Who makes it.
             request: What would be sent.
-            places: The run's folders, which were others when it was recorded.
+            folders: The run's folders, which were others when it was recorded.
             ask: Sends it.
 
         Raises:
@@ -124,7 +127,7 @@ class RecordReplay:
         """
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()
-        sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
+        sent: list[Part] = json.loads(self._with_recorded_folders(json.dumps(request), folders))
         of_caller = [position for position, call in self._left.items() if call.caller == caller]
         same = (position for position in of_caller if self._left[position].request == sent)
         position = next(same, next(iter(of_caller), None))
@@ -165,7 +168,7 @@ class RecordReplay:
                 what=what,
                 recorded=recorded,
                 now=now,
-                place=place_of_run(),
+                run_path=run_path(),
                 reply=reply,
                 answered=tuple(self._answered),
                 earlier=tuple(self._earlier),
@@ -195,10 +198,10 @@ class RecordReplay:
     def _numbered(self, call: str) -> str:
         return f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]},"
 
-    def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
+    def _with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
         """Put the folders' recorded names into a JSON text in place of today's."""
-        recorded: Mapping[str, str] = self._facts[PLACES][0] if PLACES in self._facts else {}
-        for name, now in sorted(places.items(), key=lambda one: -len(one[1])):
+        recorded: Mapping[str, str] = self._facts[FOLDERS][0] if FOLDERS in self._facts else {}
+        for name, now in sorted(folders.items(), key=lambda one: -len(one[1])):
             text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
         return text
 
@@ -212,9 +215,9 @@ class RecordReplay:
 
         Those of tools are left out, as nobody makes them again.
         """
-        place = place_of_run()
+        path = run_path()
         coming = (one for one in self._left.values() if not one.is_of_tool)
-        return next((one for one in coming if one.facts["place"] == place), None)
+        return next((one for one in coming if one.facts["place"] == path), None)
 
     def limits_changed(self) -> dict[str, Any]:
         """Return the limits that the run had which comes next, where the newest had others.

@@ -126,14 +126,14 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     metadata = raw.response_metadata
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
-    places = [number for number, problem in enumerate(problems) if problem is not None]
+    positions = [number for number, problem in enumerate(problems) if problem is not None]
     return AIMessage(
         content=without_surrogates(raw.content),
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=with_invalid_call_positions(without_surrogates(extra), places),
+        additional_kwargs=with_invalid_call_positions(without_surrogates(extra), positions),
         response_metadata=without_surrogates(kept),
     )
 

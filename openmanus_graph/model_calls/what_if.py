@@ -43,7 +43,7 @@ class Divergence:
     """In a sentence."""
     recorded: str
     now: str
-    place: str
+    run_path: str
     """Of the run inside the thread's; empty if it is the thread's own."""
     reply: KnownReply | None = None
     """The model's, if it is what is different."""

@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
-from openmanus_graph.model_calls.flight_recorder import awaited_fact, place_of_run
+from openmanus_graph.model_calls.flight_recorder import awaited_fact, run_path
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, plan_of
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
@@ -32,7 +32,7 @@ async def approve_plan(
     session = await enter_session(runtime)
     plan = plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
-    problem, review = "", f"review of the plan {place_of_run()}".rstrip()
+    problem, review = "", f"review of the plan {run_path()}".rstrip()
     while True:
         answer = await awaited_fact(session, review, partial(_ask, plan_request(plan, problem)))
         try:

@@ -9,7 +9,7 @@ from langgraph.errors import GraphInterrupt
 from langgraph.runtime import Runtime
 
 from openmanus_graph.planning.saved_plan import AnyGraph, plan_around
-from openmanus_graph.planning.wave import Wave, places_of, report_of, worker_of
+from openmanus_graph.planning.wave import Wave, max_workers, report_of, worker_of
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
@@ -66,6 +66,6 @@ def wave_of(session: Session, state: WorkerInput) -> Wave:
 async def _restore_wave(name: str, session: Session, flow: Flow) -> None:
     if session.find_cached((Wave, name)) is None and flow.graph is not None:
         saved = await plan_around(flow.graph, get_config())
-        places = places_of(session, get_config())
-        wave = Wave(saved.state, session, places, ended=saved.ended, left=saved.left)
+        most = max_workers(session, get_config())
+        wave = Wave(saved.state, session, most, ended=saved.ended, left=saved.left)
         session.cached((Wave, name), lambda: wave)

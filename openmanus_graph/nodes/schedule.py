@@ -24,7 +24,7 @@ from openmanus_graph.planning.flow import (
 from openmanus_graph.planning.plan import most_at_once
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.planning.step_texts import step_prompt
-from openmanus_graph.planning.wave import Wave, places_of
+from openmanus_graph.planning.wave import Wave, max_workers
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
@@ -52,27 +52,27 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
     begins |= await snapshot_files(session, state, runtime.stream_writer, only_first=True)
-    places = places_of(session, get_config())
-    begun = begun_step_updates(step_runs, places)
+    most = max_workers(session, get_config())
+    begun = begun_step_updates(step_runs, most)
     wave = uuid.uuid4().hex
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "wave": wave}
     await publish_plan(plan_of(now), session, runtime.stream_writer)
-    session.cached((Wave, wave), lambda: Wave(now, session, places))
+    session.cached((Wave, wave), lambda: Wave(now, session, most))
     return {
         **begins,
         "steps": {**blocked, **begun},
         "wave": wave,
-        "workers": wave_width(now, places),
+        "workers": wave_width(now, most),
     }
 
 
-def wave_width(state: PlanningState, places: int) -> int:
+def wave_width(state: PlanningState, most: int) -> int:
     """Return how many workers a wave has: with one step under way it ends before the next."""
     step_runs = step_runs_of(state)
     begun = steps_under_way(step_runs)
     left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
-    return min(places, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
+    return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
 async def route_after_schedule(saved: PlanningState) -> list[Send] | str:

@@ -34,7 +34,16 @@ GRACE_S = 10.0
 
 
 class ExecutorRun:
-    """One run of an executor, whose state and written files are recorded as it goes."""
+    """One run of an executor, whose state and written files are recorded as it goes.
+
+    Args:
+        executor: The graph that is run.
+        messages: What it is given.
+        limits: Bound its run.
+        session: Of the run around it.
+        outer_context: The context of the run around it.
+        config: Names the session and the place of its run, see `metadata_inside`.
+    """
 
     def __init__(
         self,
@@ -46,16 +55,6 @@ class ExecutorRun:
         outer_context: Any,
         config: RunnableConfig,
     ) -> None:
-        """Begin.
-
-        Args:
-            executor: The graph that is run.
-            messages: What it is given.
-            limits: Bound its run.
-            session: Of the run around it.
-            outer_context: The context of the run around it.
-            config: Names the session and the place of its run, see `metadata_inside`.
-        """
         self._executor, self._config = executor, config
         self._ours = executor.context_schema is Context
         self._limits = limits
@@ -111,16 +110,16 @@ class ExecutorRun:
                 await asyncio.to_thread(self.written_files.follow, messages_in(values))
 
 
-def metadata_inside(around: RunnableConfig, worker: str, place: str) -> dict[str, Any]:
+def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str, Any]:
     """Return the metadata that name the session and the place of a run inside a node.
 
     Args:
         around: The node's config.
         worker: Tells apart the sessions of runs side by side.
-        place: The plan step's id, or the helper's name.
+        name: The plan step's id, or the helper's name.
     """
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
-    inner = f"{plan_step_of(around)}/{place}".lstrip("/")
+    inner = f"{plan_step_of(around)}/{name}".lstrip("/")
     return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
 
 

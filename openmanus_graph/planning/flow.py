@@ -312,9 +312,9 @@ def steps_to_replace(
 
 def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:
     """Insert new steps at the place of the first one they replace."""
-    place = min(order.index(name) for name in replaced)
-    before = [name for name in order[:place] if name not in replaced]
-    after = [name for name in order[place:] if name not in replaced]
+    position = min(order.index(name) for name in replaced)
+    before = [name for name in order[:position] if name not in replaced]
+    after = [name for name in order[position:] if name not in replaced]
     return [*before, *new, *after]
 
 

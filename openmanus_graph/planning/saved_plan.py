@@ -43,7 +43,7 @@ async def plan_around(flow: AnyGraph, config: RunnableConfig) -> SavedPlan:
     """
     configurable = config.get("configurable", {})
     namespace = outer_namespace(config)
-    place: dict[str, Any] = {
+    inside: dict[str, Any] = {
         "thread_id": configurable["thread_id"],
         "checkpoint_ns": namespace,
         "checkpoint_id": configurable[MAP_KEY][namespace],
@@ -51,7 +51,7 @@ async def plan_around(flow: AnyGraph, config: RunnableConfig) -> SavedPlan:
     }
     # Going back to a checkpoint, LangGraph runs all of its tasks anew.
     is_replay = configurable.get(REPLAY_KEY) is not None
-    return await _saved_plan(flow, place, with_tasks=not is_replay)
+    return await _saved_plan(flow, inside, with_tasks=not is_replay)
 
 
 async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
@@ -61,15 +61,15 @@ async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
         flow: The planning graph, with its checkpointer.
         config: Names the thread and the checkpoint.
     """
-    place = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", flow).checkpointer}
-    state, *_ = await _saved_plan(flow, place, with_tasks=True)
+    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", flow).checkpointer}
+    state, *_ = await _saved_plan(flow, inside, with_tasks=True)
     order, steps, replans = merge_reports(state, state["reports"].values())
     state["order"], state["steps"], state["replans"] = order, steps, replans
     return state
 
 
-async def _saved_plan(flow: AnyGraph, place: Mapping[str, Any], *, with_tasks: bool) -> SavedPlan:
-    saved = await flow.aget_state({"configurable": dict(place)})
+async def _saved_plan(flow: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool) -> SavedPlan:
+    saved = await flow.aget_state({"configurable": dict(inside)})
     state = cast("PlanningState", with_current_names(saved.values))
     state["reports"] = dict(state.get("reports") or {})
     tasks: Sequence[PregelTask] = saved.tasks if with_tasks else ()
@@ -79,7 +79,7 @@ async def _saved_plan(flow: AnyGraph, place: Mapping[str, Any], *, with_tasks: b
             continue
         done = task.result
         if done is None:
-            values = await _worker_state(flow, task, place[CHECKPOINTER_KEY])
+            values = await _worker_state(flow, task, inside[CHECKPOINTER_KEY])
             state["reports"][task.id] = report_of(values)
         else:
             values = cast("Mapping[str, Any]", done)

@@ -36,27 +36,26 @@ from openmanus_graph.state.reducers import no_usage
 class Wave:
     """The plan as it stands now, and who does which step. For one event loop.
 
-    It is told what a worker has done by the worker's next node: what it knows is saved.
+    A worker's node reports to it what the node before has saved, so that a crash between the two
+    loses nothing.
+
+    Args:
+        state: Of the plan; its `reports` are what the workers have done so far.
+        session: Of the run.
+        max_workers: How many workers may run at once; a run that goes on may have fewer.
+        ended: Steps that nobody goes on with before the next wave, though they are under way.
+        left: Workers whose runs were over before.
     """
 
     def __init__(
         self,
         state: PlanningState,
         session: Session,
-        places: int,
+        max_workers: int,
         *,
         ended: Collection[str] = (),
         left: Collection[int] = (),
     ) -> None:
-        """Begin, or go on after a crash or a question.
-
-        Args:
-            state: Of the plan; its `reports` are what the workers have done so far.
-            session: Of the run.
-            places: How many workers may run at once; a run that goes on may have fewer.
-            ended: Steps that nobody goes on with before the next wave, though they are under way.
-            left: Workers whose runs were over before.
-        """
         self.emit: Emit = ignore
         """Sends events into the stream of the planning graph itself, which everybody reads; set by
         `run_step`."""
@@ -64,8 +63,8 @@ class Wave:
         self._session = session
         self._started = time.monotonic()
         self._idle: dict[int, asyncio.Future[StepRun | None]] = {}
-        self._places = places
-        self._place = asyncio.Semaphore(places)
+        self._max_workers = max_workers
+        self._slots = asyncio.Semaphore(max_workers)
         self._entered: set[int] = set()
         self._left = set(left)
         self._ended = False
@@ -107,7 +106,7 @@ class Wave:
 
     async def enter(self, worker: int) -> None:
         """Wait for a place for this worker's run, which has to `leave` at its end."""
-        await self._place.acquire()
+        await self._slots.acquire()
         self._entered.add(worker)
 
     async def next_step(self, worker: int) -> StepRun | None:
@@ -126,7 +125,7 @@ class Wave:
     def leave(self, worker: int) -> None:
         """Note that a worker's run is over, or waits for a person: others wait for it no longer."""
         self._left.add(worker)
-        self._place.release()
+        self._slots.release()
         self.end_replanning(worker)
         self._settle()
 
@@ -174,7 +173,7 @@ class Wave:
 
     def _kept_out(self) -> int:
         """Return how many workers have a step and find no place to go on with it."""
-        if len(self._entered - self._left) < self._places:
+        if len(self._entered - self._left) < self._max_workers:
             return 0
         return len(self._working.keys() - self._entered - self._left)
 
@@ -195,7 +194,7 @@ class Wave:
             self._idle[step_run["worker"]].set_result(step_run)
 
 
-def places_of(session: Session, config: RunnableConfig) -> int:
+def max_workers(session: Session, config: RunnableConfig) -> int:
     """Return how many workers may run at once: by the settings, and by the caller's own limit."""
     at_once = config.get("max_concurrency") or sys.maxsize
     return min(session.settings.max_parallel_steps, at_once)

@@ -46,19 +46,19 @@ def replace_file(
         synced: Whether to call fsync, so that the file survives a power failure.
     """
     temporary = part_name()
-    place = folder if scratch is None else scratch
+    source_folder = folder if scratch is None else scratch
     try:
-        with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=place), "wb") as file:
+        with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=source_folder), "wb") as file:
             file.write(data)
             file.flush()
             if like:
                 _copy_owner_and_mode(file.fileno(), like)
             if synced:
                 os.fsync(file.fileno())
-        move_into_place(place, temporary, folder, name, replace=like is not None)
+        move_into_place(source_folder, temporary, folder, name, replace=like is not None)
     finally:
         with suppress(OSError):
-            os.unlink(temporary, dir_fd=place)
+            os.unlink(temporary, dir_fd=source_folder)
     with suppress(OSError):  # some file systems cannot; the content itself is safe by now
         os.fsync(folder)
 
@@ -108,11 +108,13 @@ def is_part(name: str) -> bool:
     return _PART.fullmatch(name) is not None
 
 
-def move_into_place(place: int, temporary: str, folder: int, name: str, *, replace: bool) -> None:
+def move_into_place(
+    source_folder: int, temporary: str, folder: int, name: str, *, replace: bool
+) -> None:
     """Rename a whole file; one on another disk is copied first, to a hidden file beside its place.
 
     Args:
-        place: Descriptor of the folder that it is in.
+        source_folder: Descriptor of the folder that it is in.
         temporary: Its name there.
         folder: Descriptor of the folder that it belongs in.
         name: Its name there.
@@ -120,24 +122,24 @@ def move_into_place(place: int, temporary: str, folder: int, name: str, *, repla
     """
     try:
         if replace:
-            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+            os.replace(temporary, name, src_dir_fd=source_folder, dst_dir_fd=folder)
         else:
-            _rename_to_new(place, temporary, folder, name)
+            _rename_to_new(source_folder, temporary, folder, name)
     except OSError as error:
-        if error.errno != errno.EXDEV or place == folder:
+        if error.errno != errno.EXDEV or source_folder == folder:
             raise
         beside = part_name()
         try:
-            _copy_file(place, temporary, folder, beside)
+            _copy_file(source_folder, temporary, folder, beside)
             move_into_place(folder, beside, folder, name, replace=replace)
         finally:
             with suppress(OSError):
                 os.unlink(beside, dir_fd=folder)
 
 
-def _copy_file(place: int, name: str, folder: int, copy: str) -> None:
+def _copy_file(source_folder: int, name: str, folder: int, copy: str) -> None:
     with (
-        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=place), "rb") as source,
+        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=source_folder), "rb") as source,
         os.fdopen(os.open(copy, OPEN_NEW, 0o666, dir_fd=folder), "wb") as target,
     ):
         shutil.copyfileobj(source, target)
@@ -146,16 +148,16 @@ def _copy_file(place: int, name: str, folder: int, copy: str) -> None:
         os.fsync(target.fileno())
 
 
-def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
+def _rename_to_new(source_folder: int, temporary: str, folder: int, name: str) -> None:
     """Rename without replacing what another process created meanwhile."""
     try:
-        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(temporary, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
         if status(folder, name):
             raise FileExistsError(errno.EEXIST, "File exists", name) from error
-        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+        os.replace(temporary, name, src_dir_fd=source_folder, dst_dir_fd=folder)
 
 
 def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:

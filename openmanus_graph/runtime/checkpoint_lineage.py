@@ -93,8 +93,8 @@ class Lineage:
     fork_id: str = ""
     """Names the fork that the run is on; empty if the thread was never forked before it."""
     came_back: str = ""
-    """Names the going back to an earlier checkpoint by which the run came to this line; empty if it
-    goes on from what was newest. Editing the newest checkpoint is a fork, and no going back."""
+    """Id of the return to an earlier checkpoint with which this lineage began; empty if the run
+    goes on from the newest checkpoint. Editing the newest one is a fork, and no return."""
     snapshot: str = ""
     """Of the workspace as it is there; empty if none was taken before."""
     gap: str = ""
@@ -111,8 +111,8 @@ async def lineage_of(config: RunnableConfig) -> Lineage:
     if thread is None:
         return Lineage()
     history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
-    lineage, place = await _begin(config, history)
-    snapshot, gap = await history.snapshot_at(place, or_later=bool(lineage.came_back))
+    lineage, saved = await _begin(config, history)
+    snapshot, gap = await history.snapshot_at(saved, or_later=bool(lineage.came_back))
     return replace(lineage, snapshot=snapshot, gap=gap)
 
 
@@ -131,20 +131,22 @@ async def _begin(
 ) -> tuple[Lineage, CheckpointTuple | None]:
     """Return a run's lineage without snapshot, and the checkpoint whose files it begins with."""
     configurable = config.get("configurable", {})
-    place = outermost_checkpoint(config)
+    checkpoint_id = outermost_checkpoint(config)
     addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
     saved_each_step = configurable.get(DURABILITY_KEY) != "exit"
     newest = await history.at()
-    current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
+    current = await history.at(
+        checkpoint_id, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0
+    )
     if current is None and addressed:  # it is saved when the run has ended
-        return Lineage(f"@{place}", f"@{place}"), await history.at(addressed)
+        return Lineage(f"@{checkpoint_id}", f"@{checkpoint_id}"), await history.at(addressed)
     if current is None:  # it is saved soon: a message on what was newest
         return Lineage(came_back=await history.going_back_to(newest)), newest
-    if newest is not None and _id(newest) > place:  # an earlier question is answered again
-        fork_id = came_back = f"@{place}:{_id(newest)}"
+    if newest is not None and _id(newest) > checkpoint_id:  # an earlier question is answered again
+        fork_id = came_back = f"@{checkpoint_id}:{_id(newest)}"
     else:
         made_by_node = current.metadata.get("source") == "loop"
-        start = await history.start_before(place) if made_by_node else current
+        start = await history.start_before(checkpoint_id) if made_by_node else current
         fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
         came_back = await history.going_back_to(start)
     return Lineage(fork_id, came_back), current
@@ -162,10 +164,10 @@ async def snapshot_at(
     return await history.snapshot_at(await history.at(checkpoint))
 
 
-def known_snapshot(place: CheckpointTuple) -> str:
+def known_snapshot(saved: CheckpointTuple) -> str:
     """Return the snapshot that a checkpoint names for itself; `snapshot_at` finds it in others."""
-    saved = place.checkpoint["channel_values"].get(SNAPSHOT_KEY)
-    return snapshot_written_after(place).get(SNAPSHOT_KEY) or saved or ""
+    before = saved.checkpoint["channel_values"].get(SNAPSHOT_KEY)
+    return snapshot_written_after(saved).get(SNAPSHOT_KEY) or before or ""
 
 
 class _History:
@@ -174,14 +176,14 @@ class _History:
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str) -> None:
         self._saver, self._thread = saver, thread
 
-    async def at(self, place: str = "", *, wait_s: float = 0.0) -> CheckpointTuple | None:
+    async def at(self, checkpoint_id: str = "", *, wait_s: float = 0.0) -> CheckpointTuple | None:
         """Return a checkpoint, by default the newest.
 
         Args:
-            place: Its id.
+            checkpoint_id: Its id.
             wait_s: How long to wait for it: LangGraph may save it while the run continues.
         """
-        config = self._config({"checkpoint_id": place} if place else {})
+        config = self._config({"checkpoint_id": checkpoint_id} if checkpoint_id else {})
         found = await self._read(config)
         until = time.monotonic() + wait_s
         while found is None and time.monotonic() < until:
@@ -189,9 +191,9 @@ class _History:
             found = await self._read(config)
         return found
 
-    async def start_before(self, place: str) -> CheckpointTuple | None:
+    async def start_before(self, checkpoint_id: str) -> CheckpointTuple | None:
         """Return the newest checkpoint before this one at which a run started."""
-        found = [await self._before(place, source) for source in STARTS]
+        found = [await self._before(checkpoint_id, source) for source in STARTS]
         return max((one for one in found if one is not None), key=_id, default=None)
 
     async def is_fork(self, start: CheckpointTuple) -> bool:
@@ -207,34 +209,34 @@ class _History:
         return ""
 
     async def snapshot_at(
-        self, place: CheckpointTuple | None, *, or_later: bool = True
+        self, saved: CheckpointTuple | None, *, or_later: bool = True
     ) -> tuple[str, str]:
         """Return the snapshot of the files at a checkpoint, and why it lacks newer steps.
 
         Args:
-            place: The checkpoint.
+            saved: The checkpoint.
             or_later: Whether to look for a later one where no snapshot is earlier, which reads all
                 checkpoints.
         """
-        while place is not None:
+        while saved is not None:
             # The node after a checkpoint takes the snapshot of the files as they are there.
-            written = snapshot_written_after(place)
-            origin = None if written else await self._origin(place)
-            if origin is None or not self._nothing_ran_between(origin, place):
-                values = {**place.checkpoint["channel_values"], **written}
+            written = snapshot_written_after(saved)
+            origin = None if written else await self._origin(saved)
+            if origin is None or not self._nothing_ran_between(origin, saved):
+                values = {**saved.checkpoint["channel_values"], **written}
                 found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
                 is_needed = or_later and not any(found)
-                return await self._first_snapshot_after(place) if is_needed else found
-            place = origin
+                return await self._first_snapshot_after(saved) if is_needed else found
+            saved = origin
         return "", ""
 
-    async def _first_snapshot_after(self, place: CheckpointTuple) -> tuple[str, str]:
+    async def _first_snapshot_after(self, saved: CheckpointTuple) -> tuple[str, str]:
         """Return the first snapshot on the lines from a checkpoint on, as `snapshot_at` does.
 
         It was taken before the first call that might change files.
         """
-        later = [one async for one in self._list() if _id(one) > _id(place)]
-        line = {_id(place)}
+        later = [one async for one in self._list() if _id(one) > _id(saved)]
+        line = {_id(saved)}
         for one in reversed(later):  # the oldest first
             if id_of(one.parent_config) not in line:
                 continue
@@ -249,10 +251,10 @@ class _History:
         return before is not None and _id(before) > (_id(origin) if origin else "")
 
     @staticmethod
-    def _nothing_ran_between(parent: CheckpointTuple, place: CheckpointTuple) -> bool:
+    def _nothing_ran_between(parent: CheckpointTuple, saved: CheckpointTuple) -> bool:
         """Say whether no node ran: LangGraph alone takes in a message, and a person edits."""
         return START in parent.checkpoint["channel_values"] or (
-            place.metadata.get("source") in STARTS
+            saved.metadata.get("source") in STARTS
         )
 
     async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
@@ -272,8 +274,8 @@ class _History:
                 return other
         return parent
 
-    async def _before(self, place: str, source: str = "") -> CheckpointTuple | None:
-        before = self._config({"checkpoint_id": place})
+    async def _before(self, checkpoint_id: str, source: str = "") -> CheckpointTuple | None:
+        before = self._config({"checkpoint_id": checkpoint_id})
         wanted = {"source": source} if source else None
         listed = self._list(filter=wanted, before=before, limit=1)
         return next(iter([one async for one in listed]), None)
@@ -299,9 +301,9 @@ class _History:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}
 
 
-def snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
+def snapshot_written_after(saved: CheckpointTuple) -> dict[str, str]:
     """Return what the node after a checkpoint wrote of the snapshot that it took."""
-    written = place.pending_writes or ()
+    written = saved.pending_writes or ()
     return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}
 
 

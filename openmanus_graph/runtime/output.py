@@ -37,8 +37,10 @@ def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CH
     """
     if len(text) <= with_overrun(max_chars):
         return text
-    place = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
-    return _cut(text[:max_chars], text[-max_chars:], len(text), line_count(text), place, max_chars)
+    saved_at = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
+    return _cut(
+        text[:max_chars], text[-max_chars:], len(text), line_count(text), saved_at, max_chars
+    )
 
 
 def shorten_file(
@@ -56,13 +58,13 @@ def shorten_file(
     if whole.characters <= with_overrun(max_chars):
         file.seek(start)
         return plain(file.read(whole.size).decode("utf-8", "replace"))
-    place = _saved(lambda: _copy(file, start, whole, workspace))
+    saved_at = _saved(lambda: _copy(file, start, whole, workspace))
     return _cut(
-        plain(whole.head), plain(whole.tail), whole.characters, whole.lines, place, max_chars
+        plain(whole.head), plain(whole.tail), whole.characters, whole.lines, saved_at, max_chars
     )
 
 
-def left_out(first: int, last: int, lines: int, characters: int, place: Path | str) -> str:
+def left_out(first: int, last: int, lines: int, characters: int, saved_at: Path | str) -> str:
     """Say which lines of a text are left out, and how they are read.
 
     Args:
@@ -70,13 +72,13 @@ def left_out(first: int, last: int, lines: int, characters: int, place: Path | s
         last: The last one.
         lines: Of the whole.
         characters: That are left out.
-        place: Where the whole is, or why it is nowhere.
+        saved_at: Where the whole is, or why it is nowhere.
     """
     if first == last:
-        more = f"the whole is in {place}" if isinstance(place, Path) else place
+        more = f"the whole is in {saved_at}" if isinstance(saved_at, Path) else saved_at
         return f"{characters} characters of line {first} left out; {more}"
-    more = f'read_file(path="{place}", lines="{first}-{last}") shows them'
-    more = more if isinstance(place, Path) else place
+    more = f'read_file(path="{saved_at}", lines="{first}-{last}") shows them'
+    more = more if isinstance(saved_at, Path) else saved_at
     return f"lines {first}-{last} of {lines} left out; {more}"
 
 
@@ -163,7 +165,7 @@ def _saved(save: Callable[[], Path]) -> Path | str:
 
 
 def _cut(
-    head: str, tail: str, characters: int, lines: int, place: Path | str, max_chars: int
+    head: str, tail: str, characters: int, lines: int, saved_at: Path | str, max_chars: int
 ) -> str:
     """Join the ends, at line breaks where that costs little.
 
@@ -172,7 +174,7 @@ def _cut(
         tail: The end.
         characters: Of the whole.
         lines: Of the whole, however they end.
-        place: Where the whole is, or why it is nowhere.
+        saved_at: Where the whole is, or why it is nowhere.
         max_chars: Characters of the result.
     """
     max_chars = max(max_chars - MARK_CHARS, max_chars // 2)
@@ -183,6 +185,6 @@ def _cut(
     tail = tail[line_start:] if whole_lines else tail
     first = head.count("\n") + 1
     last = lines - line_count(tail) + (not whole_lines)
-    mark = left_out(first, last, lines, characters - len(head) - len(tail), place)
+    mark = left_out(first, last, lines, characters - len(head) - len(tail), saved_at)
     gap = "" if head.endswith("\n") else "\n"
     return f"{head}{gap}[... {mark} ...]\n{tail}"  # as `MARK` finds it

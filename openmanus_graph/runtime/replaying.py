@@ -24,7 +24,7 @@ class Replay(InterjectionStore, Protocol):
         self,
         caller: str,
         request: Sequence[Mapping[str, Any]],
-        places: Mapping[str, str],
+        folders: Mapping[str, str],
         ask: Callable[[], Awaitable[Any]],
     ) -> Any:
         """Return the reply to a model call, or raise ReplayEndedError."""

@@ -41,11 +41,11 @@ async def request_permissions(calls: Sequence[PendingCall], context: ToolCallCon
         return
 
     @task
-    async def permission(place: int) -> dict[str, Any] | None:
-        return await _decide(executions[place], verdicts[place])
+    async def permission(position: int) -> dict[str, Any] | None:
+        return await _decide(executions[position], verdicts[position])
 
     # LangGraph knows the tasks within a task by their places, so each call of the chain has one.
-    answers = await _all_answers([permission(place) for place in range(len(executions))])
+    answers = await _all_answers([permission(position) for position in range(len(executions))])
     for execution, answer in zip(executions, answers, strict=True):
         if answer is not None:
             context.decisions[execution.key] = Decision(**answer)

@@ -75,23 +75,23 @@ def call_chains(
             call["after_foreign"] = is_tainted(messages, traits)
     declared = [_declared_for(call, traits) for call in calls]
     return [
-        [calls[place] for place in places]
+        [calls[position] for position in positions]
         for group in dependent_groups(declared)
-        for places in first_chains(group, declared)
+        for positions in first_chains(group, declared)
     ]
 
 
 def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
-    """Return the places of calls in groups: within one each depends on another, directly or not.
+    """Return the positions of calls in groups: within one each depends on another, directly or not.
 
     Args:
         calls: What is declared for each, with its arguments.
     """
     groups: list[list[int]] = []
-    for place, call in enumerate(calls):
+    for position, call in enumerate(calls):
         linked = [one for one in groups if not all(independent(call, calls[n]) for n in one)]
         others = [one for one in groups if one not in linked]
-        groups = [*others, [*sorted(joined.from_iterable(linked)), place]]
+        groups = [*others, [*sorted(joined.from_iterable(linked)), position]]
     return sorted(groups)
 
 
@@ -105,10 +105,10 @@ def first_chains(group: Sequence[int], calls: Sequence[Traits]) -> list[list[int
         group: Places of calls, in call order.
         calls: What is declared for each.
     """
-    agents = list(takewhile(lambda place: calls[place].runs_agent, group))
+    agents = list(takewhile(lambda position: calls[position].runs_agent, group))
     if agents:
-        return [[place] for place in agents]
-    return [list(takewhile(lambda place: not calls[place].runs_agent, group))]
+        return [[position] for position in agents]
+    return [list(takewhile(lambda position: not calls[position].runs_agent, group))]
 
 
 def independent(one: Traits, other: Traits) -> bool:

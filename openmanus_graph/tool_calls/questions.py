@@ -1,8 +1,8 @@
 """Asking people from within a task that may run again from its start.
 
-LangGraph gives the n-th answer of a task to its n-th `interrupt()`: each has a place. A call whose
+LangGraph gives the n-th answer of a task to its n-th `interrupt()`: each has a index. A call whose
 outcome stands in the ledger is skipped when its chain runs again, and with it its questions. So the
-ledger remembers the places of each call's questions, and those that nobody would take are taken
+ledger remembers the indices of each call's questions, and those that nobody would take are taken
 here: an `interrupt()` whose answer is there returns at once.
 """
 
@@ -33,26 +33,25 @@ T = TypeVar("T")
 _PAUSE = "interrupt "
 """Begins the ledger's name of a question that a tool or a hook asks; its id follows."""
 _ELSEWHERE = -1
-"""Stands for the place of a question that a graph within a tool asks: it has none in the task."""
+"""Stands for the index of a question that a graph within a tool asks: it has none in the task."""
 _OPEN = "open"
 """The ledger's name of a task's last question."""
 
 
 class Questions:
-    """The questions of one execution of a task."""
+    """The questions of one execution of a task.
+
+    Args:
+        ledger: Remembers their indices; None where nothing is saved.
+        config: Of the node, with a ledger.
+    """
 
     def __init__(self, ledger: Ledger | None, config: RunnableConfig | None = None) -> None:
-        """Begin.
-
-        Args:
-            ledger: Remembers their places; None where nothing is saved.
-            config: Of the node, with a ledger.
-        """
         self._ledger = ledger
         if ledger is not None and config is not None:
             self._resumed, given = is_answered(config), config.get("configurable", {})
             self._task = EffectKey(str(given["thread_id"]), given["checkpoint_ns"], "task", "", 0)
-        self._place = 0
+        self._index = 0
         """The next one, as far as is known while a tool or a hook runs."""
         self._active: set[int] = set()
         """Places of what runs, which takes them by itself."""
@@ -83,11 +82,11 @@ class Questions:
                 value = interrupt(request)
             except GraphInterrupt:
                 self._exhausted = self._over = True
-                await self._record(key, name, self._place)
+                await self._record(key, name, self._index)
                 raise
-            self._place += 1
-            if is_answered and self._place - 1 == asked_at:
-                await self._ledger.ask(key, done, self._place - 1)
+            self._index += 1
+            if is_answered and self._index - 1 == asked_at:
+                await self._ledger.ask(key, done, self._index - 1)
                 return value
 
     async def run_with_answers(
@@ -106,12 +105,12 @@ class Questions:
         if self._ledger is None:
             return await ask()
         known = await self._known(key or self._task)
-        ahead = [place for place in known.values() if place >= self._place]
+        ahead = [index for index in known.values() if index >= self._index]
         self._skip_to(min(ahead, default=0))
         if key and not known:
             await self._drop_others()
-        pauses = {name: place for name, place in known.items() if name.startswith(_PAUSE)}
-        own = sorted(place for place in pauses.values() if place != _ELSEWHERE)
+        pauses = {name: index for name, index in known.items() if name.startswith(_PAUSE)}
+        own = sorted(index for index in pauses.values() if index != _ELSEWHERE)
         self._active |= set(own)
         left, refused = len(own), cast("Exception | None", None)
         while True:
@@ -125,7 +124,7 @@ class Questions:
                     raise
                 left, refused = left - 1, error
         self._active -= set(own)
-        self._place = max([self._place, *(place + 1 for place in own)])
+        self._index = max([self._index, *(index + 1 for index in own)])
         return result
 
     async def skip(self, key: EffectKey) -> None:
@@ -133,8 +132,8 @@ class Questions:
         if self._ledger is not None:
             known = await self._ledger.asked(key)
             self._skip_to(max(known.values(), default=_ELSEWHERE) + 1)
-            if known and self._exhausted:  # they were lost: others will have their places
-                await self._ledger.unask(key, self._place)
+            if known and self._exhausted:  # they were lost: others will have their indices
+                await self._ledger.unask(key, self._index)
 
     async def decide(
         self,
@@ -165,16 +164,16 @@ class Questions:
             shown["question"] = f"{problem} {request['question']}"
 
     async def _known(self, key: EffectKey) -> dict[str, int]:
-        """Return the places of what was asked and may be answered, by the names."""
+        """Return the indices of what was asked and may be answered, by the names."""
         return {} if self._exhausted or self._ledger is None else await self._ledger.asked(key)
 
-    async def _record(self, key: EffectKey, name: str, place: int) -> None:
-        """Write down that the task waits for an answer at this place."""
+    async def _record(self, key: EffectKey, name: str, index: int) -> None:
+        """Write down that the task waits for an answer at this index."""
         if self._ledger is not None:
-            if place != _ELSEWHERE:
-                await self._ledger.unask(key, place)  # nothing from there on has an answer
-            await self._ledger.ask(key, name, place)
-            await self._ledger.ask(self._task, _OPEN, place)
+            if index != _ELSEWHERE:
+                await self._ledger.unask(key, index)  # nothing from there on has an answer
+            await self._ledger.ask(key, name, index)
+            await self._ledger.ask(self._task, _OPEN, index)
 
     def _can_ask_again(self, error: Exception, left: int) -> bool:
         """Say whether the refused question is what comes next when its asker runs again."""
@@ -194,7 +193,7 @@ class Questions:
             return waiting
         self._over = True
         asked: list[Interrupt] = list(waiting.args[0])
-        if refused is not None and is_invalid_resume(refused):  # its place is free again
+        if refused is not None and is_invalid_resume(refused):  # its index is free again
             last = max(pauses, key=lambda name: pauses[name])
             asked[0] = _with_id(asked[0], last.removeprefix(_PAUSE))
         else:
@@ -205,13 +204,13 @@ class Questions:
 
     async def _record_pause(self, key: EffectKey, asked: str, pauses: Mapping[str, int]) -> None:
         """Write down a question of a tool or hook, by its id."""
-        name, place = f"{_PAUSE}{asked}", _ELSEWHERE
+        name, index = f"{_PAUSE}{asked}", _ELSEWHERE
         try:
             interrupt(None)
         except GraphInterrupt as open_place:
             if open_place.args[0][0].id == asked:
-                place = self._behind_active()
-        await self._record(key, name, pauses.get(name, place))
+                index = self._behind_active()
+        await self._record(key, name, pauses.get(name, index))
 
     async def _drop_others(self) -> None:
         """Take what is left when all questions of the task have their answers."""
@@ -219,25 +218,25 @@ class Questions:
             asked = await self._ledger.asked(self._task)
             last = asked.get(_OPEN)
             if last is None or _ELSEWHERE < last < self._behind_active():
-                self._place = self._behind_active()
+                self._index = self._behind_active()
                 while not self._exhausted:
                     self._take()
 
     def _behind_active(self) -> int:
-        return max([self._place, *(place + 1 for place in self._active)])
+        return max([self._index, *(index + 1 for index in self._active)])
 
-    def _skip_to(self, place: int) -> None:
-        """Take the answers before a place, but for those that what runs has taken itself."""
-        while self._place < place and not self._exhausted:
-            if self._place in self._active:
-                self._place += 1
+    def _skip_to(self, index: int) -> None:
+        """Take the answers before a index, but for those that what runs has taken itself."""
+        while self._index < index and not self._exhausted:
+            if self._index in self._active:
+                self._index += 1
             else:
                 self._take()
 
     def _take(self) -> None:
         try:
             interrupt(None)
-            self._place += 1
+            self._index += 1
         except GraphInterrupt:
             self._exhausted = True
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.config.mcp import check_servers
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
 from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
@@ -229,7 +229,6 @@ def load_client() -> "ServerToolsResolver":
         from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "MCP servers are configured. Install what they need: pip install "
-            "'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
+            f"MCP servers are configured, which need the extra `mcp`. {install_extra('mcp')}"
         ) from error
     return resolve_server_tools

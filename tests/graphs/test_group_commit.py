@@ -30,6 +30,8 @@ STEPS = 6
 AGENTS = 20
 STATEMENTS_OF_A_STEP = 11
 """Jobs that an agent's step asks the database for, one after another but for two."""
+SHARED_BY_CHANCE = 2
+"""Jobs at the begin and end of a run that share a group or do not, as they happen to meet."""
 ACKNOWLEDGED = 300
 
 
@@ -155,5 +157,8 @@ async def test_commits_and_hand_overs_of_a_step(
 
     for agents, most in ((1, STATEMENTS_OF_A_STEP), (AGENTS, STATEMENTS_OF_A_STEP / 2)):
         few, many = await cost(agents, 1), await cost(agents, 1 + STEPS)
-        of_step = [(b - a) / STEPS / agents for a, b in zip(few, many, strict=True)]
+        of_step = [
+            (b - a - SHARED_BY_CHANCE * agents) / STEPS / agents
+            for a, b in zip(few, many, strict=True)
+        ]
         assert max(of_step) <= most, (agents, of_step)

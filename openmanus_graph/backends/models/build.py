@@ -7,9 +7,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Coroutine, Hashable, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, ModelProfile
@@ -37,12 +37,13 @@ from openmanus_graph.backends.models.prices import (
     price_queries,
 )
 from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.validation import validation_problems
 
+T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 300.0
 """How long a server may stay silent: reasoning models think for minutes before the first byte."""
@@ -101,6 +102,18 @@ def _stand_in(settings: ModelSettings) -> BaseChatModel | None:
         return None
     why = "A replay asks no model."
     return MissingModel(model_name=name, why=why, profile=cast("ModelProfile", profile))
+
+
+def run_and_close_models(work: Coroutine[Any, Any, T]) -> T:
+    """Run a program's work in an event loop of its own, and close the models that it used."""
+
+    async def run() -> T:
+        try:
+            return await work
+        finally:
+            await close_models()
+
+    return asyncio.run(run())
 
 
 async def close_models() -> None:
@@ -243,8 +256,8 @@ def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -
         client: Any = getattr(importlib.import_module(provider.package), provider.client)
     except ImportError as error:
         raise ConfigError(
-            f"The model {spec} needs a package that is not installed ({error.name}). Install it: "
-            f'pip install "openmanus-graph[{provider.name}]"'
+            f"The model {spec} needs a package that is not installed ({error.name}). "
+            f"{install_extra(provider.name)}"
         ) from error
     # Retries are counted in one place, which is not the client: see `retries`.
     options = {key: value for key, value in settings.options.items() if key != "max_retries"}

@@ -23,21 +23,21 @@ _OWN_CHANNELS = "__"
 
 
 def beginning_at(
-    place: CheckpointTuple, history: Sequence[CheckpointTuple]
+    saved: CheckpointTuple, history: Sequence[CheckpointTuple]
 ) -> list[CheckpointTuple]:
     """Return what a replay begins with that goes on from a checkpoint.
 
     Args:
-        place: The checkpoint. What was written after it is left out: that is replayed.
+        saved: The checkpoint. What was written after it is left out: that is replayed.
         history: The thread's checkpoints until then, oldest first.
     """
     parents = {id_of(one.config): id_of(one.parent_config) for one in history}
-    line, at = set[str](), id_of(place.config)
+    line, at = set[str](), id_of(saved.config)
     while at in parents:
         line.add(at)
         at = parents[at]
     return [
-        _kept(one, is_last=one is place) if id_of(one.config) in line else _emptied(one)
+        _kept(one, is_last=one is saved) if id_of(one.config) in line else _emptied(one)
         for one in history
     ]
 
@@ -64,7 +64,7 @@ async def put_beginning(
         beginning: From `beginning_at`.
     """
     version = _versions_of(saver)
-    place = {"thread_id": thread, "checkpoint_ns": ""}
+    at_root = {"thread_id": thread, "checkpoint_ns": ""}
     stored = set[tuple[str, Any]]()
     for one in beginning:
         checkpoint = one.checkpoint.copy()
@@ -79,7 +79,7 @@ async def put_beginning(
         new = new if checkpoint["channel_values"] else {}
         stored |= set(new.items())
         before: RunnableConfig = {
-            "configurable": {**place, "checkpoint_id": id_of(one.parent_config) or None}
+            "configurable": {**at_root, "checkpoint_id": id_of(one.parent_config) or None}
         }
         written = await saver.aput(before, checkpoint, one.metadata, new)
         tasks: dict[str, list[tuple[str, Any]]] = {}

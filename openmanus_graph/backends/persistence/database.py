@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openmanus_graph.backends.persistence.sqlite import Migration, SqliteDatabase
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
@@ -92,7 +92,7 @@ def load_postgres() -> Callable[[DatabaseUrl], Database]:
     except ImportError as error:
         raise ConfigError(
             f"A postgresql:// database needs the extra `postgres` ({error.name} is missing). "
-            'Install it with: pip install "openmanus-graph[postgres]"'
+            f"{install_extra('postgres')}"
         ) from error
     return PostgresDatabase
 

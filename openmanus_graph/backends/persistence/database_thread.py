@@ -82,15 +82,14 @@ class GroupConnection(threading.local, Generic[C]):
 
 
 class DatabaseThread:
-    """Runs jobs one after another; its thread ends with `close` or with the process."""
+    """Runs jobs one after another; its thread ends with `close` or with the process.
+
+    Args:
+        name: Of the thread.
+        commit: For `write`, which needs it.
+    """
 
     def __init__(self, name: str, commit: Commit | None = None) -> None:
-        """Begin without a thread.
-
-        Args:
-            name: Of the thread.
-            commit: For `write`, which needs it.
-        """
         self._name = name
         self._commit = commit
         self._closed = False

@@ -24,7 +24,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import id_of
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
-PLACES = "places"
+FOLDERS = "places"
 """Name of the fact that each run begins with: the folders it had, and the checkpoint it was at."""
 _BRANCH = "branch:to:"
 """Begins the names of LangGraph's channels by which a node is started."""
@@ -105,18 +105,18 @@ async def read_flight_record(url: DatabaseUrl, known: Thread) -> FlightRecord:
 
 
 def _since(
-    place: str, thread: str, calls: Sequence[RecordedCall], facts: Sequence[tuple[str, Any]]
+    checkpoint_id: str, thread: str, calls: Sequence[RecordedCall], facts: Sequence[tuple[str, Any]]
 ) -> tuple[list[RecordedCall], list[tuple[str, Any]]]:
     """Leave out what was recorded on lines that a thread has left. Their checkpoints are older.
 
     ConfigError if nothing is left.
     """
-    newer = [call for call in calls if call.facts.get("checkpoint", "") >= place]
+    newer = [call for call in calls if call.facts.get("checkpoint", "") >= checkpoint_id]
     first = next(
         (
             number
             for number, (name, value) in enumerate(facts)
-            if name == PLACES and value.get("checkpoint", "") >= place
+            if name == FOLDERS and value.get("checkpoint", "") >= checkpoint_id
         ),
         len(facts),
     )
@@ -139,21 +139,21 @@ async def _course(url: DatabaseUrl, thread: str) -> _Course:
     start = max((at for at in range(len(history)) if _is_start(history, at)), default=None)
     if start is None:
         return _Course((), _inputs(history), "")
-    place = history[start]
-    is_copy = COPIED_FROM in place.metadata
-    if place.metadata.get("source") == "loop" and not is_copy:
+    saved = history[start]
+    is_copy = COPIED_FROM in saved.metadata
+    if saved.metadata.get("source") == "loop" and not is_copy:
         raise ConfigError(
             f"Thread {thread} answered an earlier question again, so its record holds several "
             f"ways. Only what goes straight on can be replayed. Try again from a point: openmanus "
             f"fork {shlex.quote(thread)}"
         )
     until = history[: start + 1]
-    inputs = _inputs(history[start + 1 :], place)
-    if inputs and START in place.checkpoint["channel_values"]:
-        values = {**place.checkpoint["channel_values"], START: inputs[0]}
-        until[-1] = place._replace(checkpoint={**place.checkpoint, "channel_values": values})
+    inputs = _inputs(history[start + 1 :], saved)
+    if inputs and START in saved.checkpoint["channel_values"]:
+        values = {**saved.checkpoint["channel_values"], START: inputs[0]}
+        until[-1] = saved._replace(checkpoint={**saved.checkpoint, "channel_values": values})
         inputs[0] = None
-    edited_at = "" if is_copy else place.checkpoint["id"]
+    edited_at = "" if is_copy else saved.checkpoint["id"]
     return _Course(beginning_at(until[-1], until), inputs, edited_at)
 
 
@@ -167,15 +167,15 @@ def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
     )
 
 
-def _inputs(history: Sequence[CheckpointTuple], place: CheckpointTuple | None = None) -> list[Any]:
+def _inputs(history: Sequence[CheckpointTuple], saved: CheckpointTuple | None = None) -> list[Any]:
     """Return what the runs were given that made these checkpoints.
 
     Args:
         history: The checkpoints, oldest first.
-        place: The checkpoint that they go on from, if there is one.
+        saved: The checkpoint that they go on from, if there is one.
     """
     inputs: list[Any] = []
-    before = [] if place is None else [place]
+    before = [] if saved is None else [saved]
     seen = {one.checkpoint["channel_values"].get("run_message") for one in before}
     for one in (*before, *history):
         values, source = one.checkpoint["channel_values"], one.metadata.get("source")
@@ -183,7 +183,7 @@ def _inputs(history: Sequence[CheckpointTuple], place: CheckpointTuple | None = 
             inputs.append(values[START])
         if restart := _restart_after(one):
             inputs.append(restart)
-        if not inputs and one is not place:
+        if not inputs and one is not saved:
             inputs.append(None)
         run = values.get("run_message")
         if inputs and run is not None and run not in seen:
@@ -192,11 +192,11 @@ def _inputs(history: Sequence[CheckpointTuple], place: CheckpointTuple | None = 
     return inputs
 
 
-def _restart_after(place: CheckpointTuple) -> Command[Any] | None:
+def _restart_after(saved: CheckpointTuple) -> Command[Any] | None:
     """Return how a run that had ended there was told to go on, if it was."""
     given = [
         channel.removeprefix(_BRANCH)
-        for task, channel, value in place.pending_writes or ()
+        for task, channel, value in saved.pending_writes or ()
         if task == _OF_CALLER and channel.startswith(_BRANCH) and value == START
     ]
     return Command(goto=given) if given else None

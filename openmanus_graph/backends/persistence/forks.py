@@ -67,10 +67,10 @@ async def fork(saver: Checkpointer, old: str, checkpoint: str, new: str) -> None
     after the checkpoint, it gets the snapshot of the files as they are there.
     """
     await saver.acopy_line(old, checkpoint, new)
-    place = {"checkpoint_ns": "", "checkpoint_id": checkpoint}
-    found = await saver.aget_tuple({"configurable": {"thread_id": old, **place}})
+    at = {"checkpoint_ns": "", "checkpoint_id": checkpoint}
+    found = await saver.aget_tuple({"configurable": {"thread_id": old, **at}})
     if found is not None and (written := snapshot_written_after(found)):
-        copied: RunnableConfig = {"configurable": {"thread_id": new, **place}}
+        copied: RunnableConfig = {"configurable": {"thread_id": new, **at}}
         # Under the id of no task, or LangGraph would take that node's task for done.
         await saver.aput_writes(copied, list(written.items()), SNAPSHOT_KEY)
 

@@ -73,7 +73,7 @@ class Holder:
         return (self.name.split("/") + [""] * 4)[:4]
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """The host and process, for people."""
         host, process, *_ = self._parts
         return f"process {process} on {host}"
@@ -120,8 +120,8 @@ class ThreadInUseError(StorageError):
 
     def __init__(self, thread: str, holder: Holder) -> None:
         super().__init__(
-            f"Thread {thread} is in use by {holder.place}. Wait for it, or stop it first; if it "
-            f"has died, its lease ends in {holder.left_s:.0f} s."
+            f"Thread {thread} is in use by {holder.description}. Wait for it, or stop it first; if "
+            f"it has died, its lease ends in {holder.left_s:.0f} s."
         )
 
 

@@ -64,18 +64,18 @@ class Memory:
 
     def __init__(self, store: DatabaseStore, user: str, project: str) -> None:
         self._store = store
-        self._places = {True: _namespace("user", user), False: _namespace("project", project)}
+        self._namespaces = {True: _namespace("user", user), False: _namespace("project", project)}
         """By whether a note is the person's."""
 
     def notes(self, folder: str = ROOT) -> list[Note]:
         """Return the notes in a folder and those below it, the newest change first."""
         within = f"{note_path(folder)}/"
-        places = [
-            place
-            for of_user, place in self._places.items()
+        namespaces = [
+            namespace
+            for of_user, namespace in self._namespaces.items()
             if of_user or not within.startswith(f"{USER_FOLDER}/")
         ]
-        searches = [SearchOp(place, limit=_MOST_READ) for place in places]
+        searches = [SearchOp(namespace, limit=_MOST_READ) for namespace in namespaces]
         found = [note for items in self._store.batch(searches) for note in _read_all(items)]
         found = [note for note in found if note.path.startswith(within)]
         return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
@@ -180,7 +180,7 @@ class Memory:
         self._store.exclusively(job)
 
     def _place(self, path: str) -> tuple[str, ...]:
-        return self._places[_is_user(path)]
+        return self._namespaces[_is_user(path)]
 
     def _read(self, batch: Batch, path: str) -> list[Note]:
         """Return all notes of the person or project that a path belongs to."""

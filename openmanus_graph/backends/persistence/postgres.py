@@ -286,23 +286,23 @@ def _options(address: str) -> dict[str, Any]:
     return {"autocommit": True, "prepare_threshold": 0, **wanted}
 
 
-def _are_current(connection: Connection, place: str) -> bool:
+def _are_current(connection: Connection, database: str) -> bool:
     """Look, without a write: the server may be a replica. StorageError: tables are of later."""
-    found = postgres_version(connection, place), _checkpoints_version(connection, place)
+    found = postgres_version(connection, database), _checkpoints_version(connection, database)
     return found == (CURRENT, _CHECKPOINTS)
 
 
-def _make_tables(connection: Connection, place: str) -> None:
+def _make_tables(connection: Connection, database: str) -> None:
     """Bring our tables and those of the checkpoints up to date."""
     missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
     if connection.execute(f"SELECT {missing}", (_SCHEMA,)).fetchone() == (True,):
         connection.execute(f"CREATE SCHEMA {_SCHEMA}")
-    migrate_postgres(connection, place)
+    migrate_postgres(connection, database)
     PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts of rows
 
 
 @contextlib.contextmanager
-def _alone(connection: Connection, place: str) -> Generator[None]:
+def _alone(connection: Connection, database: str) -> Generator[None]:
     """Hold the lock by which processes make tables one after another.
 
     It is tried again and again: a statement that waits for it would keep LangGraph's
@@ -311,7 +311,9 @@ def _alone(connection: Connection, place: str) -> Generator[None]:
     until = time.monotonic() + WAIT_S
     while connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
         if time.monotonic() > until:
-            raise UnavailableError(f"Another process makes the tables of {place}. Try again later.")
+            raise UnavailableError(
+                f"Another process makes the tables of {database}. Try again later."
+            )
         time.sleep(_LOCK_POLL_S)
     try:
         yield
@@ -320,7 +322,7 @@ def _alone(connection: Connection, place: str) -> Generator[None]:
             connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
 
 
-def _checkpoints_version(connection: Connection, place: str) -> int | None:
+def _checkpoints_version(connection: Connection, database: str) -> int | None:
     """Return the version of LangGraph's tables, if there are any. StorageError: it is a later."""
     missing = "to_regclass('checkpoint_migrations') IS NULL"
     if connection.execute(f"SELECT {missing}").fetchone() == (True,):
@@ -328,7 +330,7 @@ def _checkpoints_version(connection: Connection, place: str) -> int | None:
     ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
     if found is not None and found > _CHECKPOINTS:
         raise StorageError(
-            f"The checkpoints in {place} were written by a later version of "
+            f"The checkpoints in {database} were written by a later version of "
             "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
             "langgraph-checkpoint-postgres"
         )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _NEWER = (
-    "{place} was written by a later version of openmanus-graph (its tables have version {found}, "
-    "this one knows {known}). Update it with: pip install --upgrade openmanus-graph"
+    "{database} was written by a later version of openmanus-graph (its tables have version "
+    "{found}, this one knows {known}). Update it with: pip install --upgrade openmanus-graph"
 )
 
 
@@ -201,18 +201,18 @@ CURRENT = len(_VERSIONS)
 """The version of the tables that this code reads and writes."""
 
 
-def migrate_sqlite(db: sqlite3.Connection, place: str) -> None:
+def migrate_sqlite(db: sqlite3.Connection, database: str) -> None:
     """Bring the tables of a file up to date; a file that can only be read is left as it is.
 
     Raises:
         StorageError: They are of a later version.
         sqlite3.Error: The file is damaged, full or locked.
     """
-    if sqlite_version(db, place) == CURRENT:
+    if sqlite_version(db, database) == CURRENT:
         return
     db.execute("BEGIN IMMEDIATE")  # another process may be at it
     try:
-        for version in _VERSIONS[sqlite_version(db, place) :]:
+        for version in _VERSIONS[sqlite_version(db, database) :]:
             for step in version.sqlite:
                 if isinstance(step, str):
                     db.execute(step)
@@ -227,11 +227,11 @@ def migrate_sqlite(db: sqlite3.Connection, place: str) -> None:
             raise
 
 
-def sqlite_version(db: sqlite3.Connection, place: str, known: int = CURRENT) -> int:
+def sqlite_version(db: sqlite3.Connection, database: str, known: int = CURRENT) -> int:
     """Return the version of a file's tables. StorageError: it is later than the known one."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
     if not 0 <= found <= known:
-        raise StorageError(_NEWER.format(place=place, found=found, known=known))
+        raise StorageError(_NEWER.format(database=database, found=found, known=known))
     return int(found)
 
 
@@ -240,14 +240,14 @@ def check_sqlite_checkpoints(db: sqlite3.Connection) -> None:
     sqlite_version(db, "The file of checkpoints")
 
 
-def migrate_postgres(db: "Connection[Any]", place: str) -> None:
+def migrate_postgres(db: "Connection[Any]", database: str) -> None:
     """Bring our tables of a database up to date; call it while no other process does.
 
     Raises:
         StorageError: They are of a later version.
         psycopg.Error: The server refuses.
     """
-    known = postgres_version(db, place)
+    known = postgres_version(db, database)
     with db.transaction():
         if known is None:
             db.execute("CREATE TABLE openmanus_schema (version INTEGER NOT NULL)")
@@ -258,11 +258,11 @@ def migrate_postgres(db: "Connection[Any]", place: str) -> None:
         db.execute("UPDATE openmanus_schema SET version = %s", (CURRENT,))
 
 
-def postgres_version(db: "Connection[Any]", place: str) -> int | None:
+def postgres_version(db: "Connection[Any]", database: str) -> int | None:
     """Return the version of our tables, None where there are none. StorageError: it is a later."""
     if db.execute("SELECT to_regclass('openmanus_schema') IS NULL").fetchone() == (True,):
         return None
     ((found,),) = db.execute("SELECT version FROM openmanus_schema").fetchall()
     if found > CURRENT:
-        raise StorageError(_NEWER.format(place=place, found=found, known=CURRENT))
+        raise StorageError(_NEWER.format(database=database, found=found, known=CURRENT))
     return int(found)

@@ -106,13 +106,13 @@ def _connect(path: Path, isolation_level: IsolationLevel) -> sqlite3.Connection:
 
 
 def _opened(
-    place: Path | str,
+    file: Path | str,
     prepare: Callable[[sqlite3.Connection, Path | str], None],
     isolation_level: IsolationLevel,
 ) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        place,
-        uri=isinstance(place, str),
+        file,
+        uri=isinstance(file, str),
         timeout=BUSY_TIMEOUT_S,
         isolation_level=isolation_level,
         check_same_thread=False,
@@ -120,7 +120,7 @@ def _opened(
     connection.text_factory = _text_or_bytes
     try:
         with _schema_errors():
-            prepare(connection, place)
+            prepare(connection, file)
     except BaseException:
         connection.close()
         raise
@@ -143,7 +143,7 @@ def _schema_errors() -> Generator[None]:
         raise sqlite3.DatabaseError(f"its schema cannot be read ({error.reason})") from error
 
 
-def _check_readable(connection: sqlite3.Connection, place: Path | str) -> None:
+def _check_readable(connection: sqlite3.Connection, file: Path | str) -> None:
     connection.execute("SELECT 1 FROM sqlite_master").fetchone()
 
 

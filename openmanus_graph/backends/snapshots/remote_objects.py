@@ -21,7 +21,7 @@ from openmanus_graph.backends.snapshots.objects import (
     digest_of,
 )
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.storage_urls import WorkspaceUrl
 
@@ -184,8 +184,6 @@ def _open(url: WorkspaceUrl) -> Any:
             "s3", config_kwargs=limits, use_listings_cache=False, skip_instance_cache=True
         )
     except ImportError as error:
-        raise ConfigError(
-            'Files in s3:// need the extra `s3`. Install it with: pip install "openmanus-graph[s3]"'
-        ) from error
+        raise ConfigError(f"Files in s3:// need the extra `s3`. {install_extra('s3')}") from error
     files.retries = 1  # they are made below, with a time limit each
     return files

@@ -1,8 +1,7 @@
 """`openmanus batch`: the tasks of a file, with a progress bar."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +40,7 @@ def do_batch(
     """Do the tasks of a file that have no result yet, and return the exit code."""
     if remote is None:
         ask_for_trust(options.config)
+    from openmanus_graph.backends.models.build import run_and_close_models
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import agent_names, check_agent
     from openmanus_graph.interfaces.service.batch import Batch, Budget
@@ -66,22 +66,10 @@ def do_batch(
 
             runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
         with view:
-            code = asyncio.run(
-                closing_models(Batch(tasks, results, runner, budget, view, jobs).run())
-            )
+            code = run_and_close_models(Batch(tasks, results, runner, budget, view, jobs).run())
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code
-
-
-async def closing_models(work: Awaitable[int]) -> int:
-    """Do some work, and close the models that it used."""
-    from openmanus_graph.backends.models.build import close_models
-
-    try:
-        return await work
-    finally:
-        await close_models()
 
 
 class BatchProgress:

@@ -69,10 +69,10 @@ def go_on(departure: Departure) -> int:
     Raises:
         ConfigError: It cannot go on, and why.
     """
-    if departure.divergence.place:
+    if departure.divergence.run_path:
         raise ConfigError(
-            f"It cannot go on: it left the record inside {departure.divergence.place}, and a fork "
-            "begins at a step of the whole run."
+            f"It cannot go on: it left the record inside {departure.divergence.run_path}, and a "
+            "fork begins at a step of the whole run."
         )
     options = RunOptions().over(dict(departure.options))
     graph_arguments(departure.source.agent, options)  # before anything is made

@@ -6,7 +6,7 @@ import sys
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.build import close_models
+from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, Provider, parse_spec
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.model import find_local_server
@@ -37,33 +37,30 @@ def set_up(model: str | None, base_url: str | None) -> int:
             "provider's key in the environment, for example OPENAI_API_KEY."
         )
     try:
-        return asyncio.run(_set_up(model, base_url))
+        return run_and_close_models(_set_up(model, base_url))
     except (_LeftError, KeyboardInterrupt):
         say("Nothing was changed.")
         return 130
 
 
 async def _set_up(model: str | None, base_url: str | None) -> int:
-    try:
-        choice = await _choose(model, base_url)
-        for trial in range(1, TRIALS + 1):
-            say(f"Trying {choice.spec} ...")
-            try:
-                await try_model(choice)
-                break
-            except TrialError as error:
-                say(str(error))
-                if trial == TRIALS or error.kind not in ("auth", "not_found"):
-                    say("Nothing was stored.")
-                    return 1
-                choice = await _corrected(choice, error)
-        for line in await asyncio.to_thread(store_choice, choice):
-            say(line)
-        await asyncio.to_thread(_warn_of_others, choice)
-        say("It works. Begin with: openmanus")
-        return 0
-    finally:
-        await close_models()
+    choice = await _choose(model, base_url)
+    for trial in range(1, TRIALS + 1):
+        say(f"Trying {choice.spec} ...")
+        try:
+            await try_model(choice)
+            break
+        except TrialError as error:
+            say(str(error))
+            if trial == TRIALS or error.kind not in ("auth", "not_found"):
+                say("Nothing was stored.")
+                return 1
+            choice = await _corrected(choice, error)
+    for line in await asyncio.to_thread(store_choice, choice):
+        say(line)
+    await asyncio.to_thread(_warn_of_others, choice)
+    say("It works. Begin with: openmanus")
+    return 0
 
 
 async def _choose(model: str | None, base_url: str | None) -> ModelChoice:

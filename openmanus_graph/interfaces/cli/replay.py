@@ -3,12 +3,12 @@
 import asyncio
 import dataclasses
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from openmanus_graph.backends.models.build import close_models
+from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.threads import Thread
@@ -125,12 +125,12 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
             options = dataclasses.replace(options, policy=None, allow_host=None, network=None)
             _require_no_logins(to_context(options))
         context, what_if = changes.apply(to_context(options))
-        found = _awaited(replay_bundle(record, context, what_if, graph))
+        found = run_and_close_models(replay_bundle(record, context, what_if, graph))
     else:
         known = thread = whole_thread(thread_id(source))
         graph = replay_graph(thread.agent)
         context, what_if = changes.apply(to_context(RunOptions().over(thread.options)))
-        found = _awaited(replay_thread(thread, context, what_if, graph))
+        found = run_and_close_models(replay_thread(thread, context, what_if, graph))
         record = asyncio.run(record_of(thread))
     if what_if is None:
         _print(found)
@@ -163,7 +163,7 @@ def export_bundle(thread: str, file: str) -> int:
 
 def _write_test(record: FlightRecord, found: Replayed, path: Path) -> None:
     try:
-        written = _awaited(write_test(record, path)) if found.is_equal else found
+        written = run_and_close_models(write_test(record, path)) if found.is_equal else found
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
     if not written.is_equal:
@@ -190,16 +190,6 @@ def _named_address(given: str) -> tuple[str, str]:
     if not (name and module and function):
         raise ConfigError(f"--tool {given}: give NAME=module:function.")
     return name, f"{Path.cwd()}/{address}"
-
-
-def _awaited(replaying: Coroutine[None, None, Replayed]) -> Replayed:
-    async def and_close_models() -> Replayed:
-        try:
-            return await replaying
-        finally:
-            await close_models()
-
-    return asyncio.run(and_close_models())
 
 
 def _print(found: Replayed) -> None:

@@ -1,6 +1,5 @@
 """`openmanus run` and `resume`, and how each command executes its run."""
 
-import asyncio
 import contextlib
 import logging
 import shlex
@@ -76,21 +75,16 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     """
     require_stdout()
     with log_file(output.log):
-        from openmanus_graph.backends.models.build import close_models
+        from openmanus_graph.backends.models.build import run_and_close_models
         from openmanus_graph.interfaces.cli.choose_view import make_view
         from openmanus_graph.interfaces.cli.person import TerminalPerson
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()
 
-        async def run_and_close_models() -> int:
-            try:
-                return await run_graph(run, view, TerminalPerson(view), ends_process=True)
-            finally:
-                await close_models()
-
         with make_view(output) as view:
-            code = asyncio.run(run_and_close_models())
+            running = run_graph(run, view, TerminalPerson(view), ends_process=True)
+            code = run_and_close_models(running)
     if failure := stdout_failure():
         raise RunError(
             f"stdout cannot be written: {failure}. Nothing is lost: the thread keeps the answer "

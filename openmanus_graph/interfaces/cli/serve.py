@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 
 DEFAULT_PORT = 2024
 GRACE_S = 8
@@ -31,7 +31,7 @@ def serve(
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
             f"The server needs the extra `studio` ({', '.join(missing)} missing). "
-            'Install it with: pip install "openmanus-graph[studio]"'
+            f"{install_extra('studio')}"
         )
     if modules:
         sys.path.insert(0, "")

@@ -1,6 +1,5 @@
 """`openmanus mcp-server`, `a2a` and `acp`: serve our tools and agents to other programs."""
 
-import asyncio
 import contextlib
 import logging
 import socket
@@ -9,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.service.http import (
@@ -101,8 +100,7 @@ def serve_acp(agent: str, options: RunOptions, log: str | None) -> int:
 
     if find_spec("acp") is None:
         raise ConfigError(
-            "This command needs the package agent-client-protocol. "
-            'Install it with: pip install "openmanus-graph[acp]"'
+            f"This command needs the package agent-client-protocol. {install_extra('acp')}"
         )
     check_agent(agent)
     pipes = StdioPipes()  # before other code can write to stdout
@@ -127,10 +125,7 @@ def _listen(where: ServerOptions, port: int) -> tuple[socket.socket, str]:
 def _require(package: str, module: str, extra: str = "mcp") -> None:
     """Refuse a server whose library is not installed."""
     if find_spec(module) is None or find_spec("uvicorn") is None:
-        raise ConfigError(
-            f"This command needs the package {package}. "
-            f'Install it with: pip install "openmanus-graph[{extra}]"'
-        )
+        raise ConfigError(f"This command needs the package {package}. {install_extra(extra)}")
 
 
 @contextlib.contextmanager
@@ -145,15 +140,7 @@ def quiet_libraries() -> Generator[None]:
 
 
 def _run_until_done(serving: Coroutine[Any, Any, None]) -> int:
-    """Serve, and close the models at the end."""
+    from openmanus_graph.backends.models.build import run_and_close_models
 
-    async def run() -> None:
-        from openmanus_graph.backends.models.build import close_models
-
-        try:
-            await serving
-        finally:
-            await close_models()
-
-    asyncio.run(run())
+    run_and_close_models(serving)
     return 0

@@ -6,6 +6,8 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from openmanus_graph.errors import install_extra
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -25,7 +27,7 @@ def export_traces() -> None:
     if any(not _is_installed(name) for name in NEEDED):
         sys.stderr.write(
             "openmanus: traces are not sent, because the extra `otel` is not installed. "
-            'Install it with: pip install "openmanus-graph[otel]"\n'
+            f"{install_extra('otel')}\n"
         )
         return
     from opentelemetry import trace
