@@ -89,15 +89,16 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
     model.add(Reply(calls=(Call("bash", {"command": "echo more >> log"}),)), Reply("done"))
     with Terminal(cli, *RUN) as terminal:
         terminal.expect("[e]dit")
-        edit = '{"command": "echo two >> log"}'
+        emptied = "\x01\x0b"  # Ctrl-A, Ctrl-K: the call's arguments stand in the line
+        edit = "\x7f" * len('one >> log"}') + 'two >> log"}'
         typing = (
             "yes please do",
             "ok",
             "",
             "e",
-            "no JSON",
+            f"{emptied}no JSON",
             "e",
-            "[1]",
+            f"{emptied}[1]",
             "e",
             edit,
             "r not now",

@@ -29,7 +29,8 @@ def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
         terminal.type("first line\x1b\rsecond line\r")
         terminal.see("finished (answer) · 1 step · 120 tokens (40 cached) · $")
         assert "Hello\n\nThis is bold.\n\n • one\n • two\n" in terminal.screen
-        terminal.see("openai:test-model · context 0% · $")
+        terminal.see("openai:test-model · context 0% · $0.0")
+        terminal.see(" · workspace/20")
         terminal.type("\x1b[A")  # the arrow up
         terminal.see("  second line\n\n\n")
         terminal.type("\r")
@@ -50,6 +51,34 @@ def test_what_is_typed_ahead_is_one_message(cli: Cli, model: OpenAIServer) -> No
         terminal.type("/exit\r")
         assert terminal.finish() == 0
     assert said(model) == ["first line\nsecond line"]
+
+
+def test_a_tab_is_shown_as_room_and_sent_as_it_is(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("Read."))
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        terminal.paste("all:\n\tmake it")
+        terminal.see("\n      make it")
+        terminal.type("\r")
+        terminal.see("Read.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert said(model) == ["all:\n\tmake it"]
+
+
+def test_a_terminal_that_is_dumb_sends_no_commands_to_the_model(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("Read."))
+    with Terminal(cli, "chat", env={"TERM": "dumb"}) as terminal:
+        terminal.expect("> ")
+        terminal.type("/help\n")
+        terminal.expect("no commands but /exit")
+        terminal.type("/etc/hosts is what?\n")
+        terminal.expect("Read.")
+        terminal.type("/exit\n")
+        assert terminal.finish() == 0
+    assert said(model) == ["/etc/hosts is what?"]
 
 
 def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> None:
@@ -212,7 +241,7 @@ def test_a_named_file_is_completed_and_brought(cli: Cli, model: OpenAIServer) ->
         terminal.see(READY)
         terminal.type("look at @fig")
         terminal.see("figures.csv")
-        terminal.type("\t\r\r")
+        terminal.type("\t\r")  # the only completion needs no choice: Enter sends
         terminal.see("Two columns.")
         terminal.type("/exit\r")
         assert terminal.finish() == 0

@@ -50,7 +50,7 @@ def test_who_leaves_changes_nothing(bare_cli: Cli) -> None:
     with Terminal(bare_cli, "init") as terminal:
         terminal.see("Provider [")
         terminal.type("acme\r")
-        terminal.see("There is no provider acme.")
+        terminal.see("There is no provider acme. Write one of those above, or the address of")
         terminal.type("deepseek\r")
         terminal.see("Key (not shown): ")
         terminal.type("\x04")

@@ -117,3 +117,12 @@ def test_a_cloned_folders_skill_is_asked_about_once(cli: Cli, model: OpenAIServe
         assert "[y/N]" not in terminal.shown
     for request in model.requests:
         assert "- theirs: Makes tea." in str(request.body["messages"][0])
+
+
+def test_a_thread_is_shown_as_one_reads_it_on_a_terminal(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("Seen: **it**\n\n- one"))
+    cli.run("run", "first\nsecond", "--thread", "t")
+    with Terminal(cli, "show") as terminal:
+        assert terminal.finish() == 0
+        assert "User\n\nfirst\nsecond\n\nAgent\n\nSeen: it\n\n • one\n" in terminal.screen
+    assert "## Agent\n\nSeen: **it**\n\n- one\n" in cli.run("show").stdout

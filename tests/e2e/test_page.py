@@ -265,16 +265,29 @@ def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_
     expect(page.locator(".attached")).to_contain_text("The upload broke off")
 
 
-def test_a_very_long_text_that_is_pasted_goes_along_as_a_file(at: Desk, tab: Tab) -> None:
+@pytest.mark.parametrize("way", ["pasted", "inserted", "set"])
+def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
+    at: Desk, tab: Tab, way: str
+) -> None:
+    at.model.begin_anew()
     at.model.add(Reply(text="Read."))
     page = tab.page
     expect(page.locator("#agent option").first).to_be_attached()
-    page.get_by_role("textbox", name="Task", exact=True).fill("Read what I pasted.")
-    page.locator("#message").evaluate(
-        "(box) => { const clipboardData = new DataTransfer();"
-        " clipboardData.setData('text/plain', 'word '.repeat(2e6));"
-        " box.dispatchEvent(new ClipboardEvent('paste', { clipboardData })); }"
-    )
+    box = page.get_by_role("textbox", name="Task", exact=True)
+    box.fill("Read what I pasted.")
+    match way:
+        case "pasted":
+            page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+            page.evaluate("() => navigator.clipboard.writeText('word\\n'.repeat(2e6))")
+            box.press("Control+V")
+        case "inserted":  # as by a dictation, an input method or a text that is dropped
+            page.keyboard.insert_text("word\n" * 2_000_000)
+        case _:
+            box.evaluate(
+                "(box) => { box.value += 'word\\n'.repeat(2e6);"
+                " box.dispatchEvent(new Event('input', { bubbles: true })); }"
+            )
+    expect(box).to_have_value("Read what I pasted.")
     expect(page.locator(".attached")).to_contain_text("10 MB")
     page.get_by_role("button", name="Start", exact=True).click()
     tab.until("Finished")

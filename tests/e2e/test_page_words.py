@@ -182,3 +182,34 @@ def test_the_model_of_a_thread_is_shown_and_another_one_chosen(at: Desk, tab: Ta
     page.reload()
     tab.until("Finished")
     expect(page.locator(".options-box summary")).to_contain_text("openai:other-model")
+
+
+CUT_WORDS = """() => {
+    const lines = (node) => {
+        const words = document.createRange();
+        words.selectNodeContents(node);
+        return new Set([...words.getClientRects()].map((box) => Math.round(box.top))).size;
+    };
+    const cut = (node) => lines(node) > 1 || node.scrollWidth > node.clientWidth + 1;
+    const names = document.querySelectorAll('th, td.right, .arg > .arg-name, .thread-meta span');
+    return [...names].filter((node) => node.getBoundingClientRect().width && cut(node))
+        .map((node) => node.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_words_of_tables_and_lists_are_whole_at_any_width(at: Desk, width: int) -> None:
+    long = "a rather long remark that has to be wrapped inside of its cell"
+    table = f"| month | revenue | remark |\n| - | -: | - |\n| May | 1,250.00 | {long} |"
+    at.model.begin_anew()
+    invoice = Call("send_invoice", {"customer": "with-lease " * 9})
+    at.model.add(Reply(text=table, calls=(invoice,)))
+    tab = at.tab(viewport={"width": width, "height": 800})
+    tab.start("Say it.", agent="clerk")
+    tab.until("Waiting for you")
+    expect(tab.page.locator(".arg > .arg-name").first).to_be_visible()
+    assert tab.page.evaluate(CUT_WORDS) == []
+    if width == 390:
+        tab.page.get_by_role("button", name="Threads", exact=True).click()
+        assert tab.page.evaluate(CUT_WORDS) == []
+    tab.close()

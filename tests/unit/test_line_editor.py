@@ -107,6 +107,8 @@ def test_commands_and_files_are_completed(place: Path) -> None:
     assert completed("/model x", workspace) == []
     assert completed("see @da", workspace) == ["data.csv"]
     assert completed("see @my", workspace) == ['"my file.txt"']
+    assert completed('@"my f', workspace) == ['"my file.txt"']
+    assert completed('@"da', workspace) == ['"data.csv"']
     assert completed("@sub/", workspace) == ["sub/inside.txt"]
     assert completed("@.h", workspace) == [".hidden"]
     assert completed("a@da", workspace) == []

@@ -19,6 +19,11 @@ PROMPT = "> "
 GREETING = "Enter sends, Alt+Enter makes a line, /help lists the commands."
 """Part of the first prompt: who reads it types into an editor that is ready, and can paste."""
 
+NO_COMMANDS = (
+    "This terminal (TERM=dumb) has no commands but /exit. Nothing was sent; begin with another "
+    "character to send it."
+)
+
 
 def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk until the person leaves; return the last turn's exit code."""
@@ -41,6 +46,8 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
     """Take each line of a pipe as a turn."""
     from openmanus_graph.interfaces.cli.choose_view import make_view
     from openmanus_graph.interfaces.cli.person import StdinLines, TerminalPerson
+    from openmanus_graph.interfaces.cli.safe_console import say
+    from openmanus_graph.interfaces.cli.slash_commands import PURPOSES
     from openmanus_graph.interfaces.service.runner import run_graph
     from openmanus_graph.runtime.session_registry import open_session
 
@@ -52,6 +59,9 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
         async with open_session(taken[0]):
             while (text := await lines.ask("> ")) is not None and text.strip() not in EXIT_WORDS:
                 if not text.strip():
+                    continue
+                if lines.interactive and text.split()[0] in PURPOSES:
+                    say(NO_COMMANDS)
                     continue
                 run = new_run(text, first, taken)
                 first = InputOptions()  # files and pictures go with the first turn

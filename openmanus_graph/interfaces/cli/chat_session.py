@@ -139,5 +139,8 @@ def _save_paste(folder: Path, text: str) -> Path:
 
 
 def _shortened(folder: Path) -> str:
+    """Write a folder from the working folder or the home on, where it is below one of them."""
+    if folder.is_relative_to(Path.cwd()):
+        return str(folder.relative_to(Path.cwd()))
     home = Path.home()
     return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

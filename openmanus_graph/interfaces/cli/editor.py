@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import Completer
-from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
@@ -17,6 +18,7 @@ from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 from typing_extensions import override
@@ -59,6 +61,7 @@ class LineEditor:
             complete_in_thread=True,
             multiline=True,
             key_bindings=self._key_bindings(),
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
             bottom_toolbar=None if status is None else lambda: _status(status()),
             reserve_space_for_menu=0 if completer is None else MENU_ROWS,
@@ -69,10 +72,10 @@ class LineEditor:
         # Where the terminal does not say where its cursor is, there is no status line: no warning.
         self._session.app.renderer.cpr_not_supported_callback = None
 
-    async def ask(self, prompt: str) -> str | None:
+    async def ask(self, prompt: str, *, draft: str = "") -> str | None:
         """Return what the person typed, with long pastes whole; None at Ctrl-C or Ctrl-D."""
         try:
-            typed = await self.read(prompt)
+            typed = await self.read(prompt, draft=draft)
         except KeyboardInterrupt:
             return None
         for label, pasted in self.pastes.items():
@@ -109,11 +112,11 @@ class LineEditor:
     def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()
 
-        @keys.add("enter", filter=~completion_is_selected)
+        @keys.add("enter", filter=~_is_choosing)
         def send(event: KeyPressEvent) -> None:
             event.current_buffer.validate_and_handle()
 
-        @keys.add("enter", filter=completion_is_selected)
+        @keys.add("enter", filter=_is_choosing)
         def choose(event: KeyPressEvent) -> None:
             event.current_buffer.complete_state = None
 
@@ -136,6 +139,13 @@ class LineEditor:
         label = f"[paste {len(self.pastes) + 1}: {len(text):,} characters, {lines:,} lines]"
         self.pastes[label] = text
         return label
+
+
+@Condition
+def _is_choosing() -> bool:
+    """Whether one of several completions is selected; after the only one, Enter sends."""
+    state = get_app().current_buffer.complete_state
+    return state is not None and state.complete_index is not None and len(state.completions) > 1
 
 
 def _status(text: str) -> FormattedText:

@@ -88,7 +88,10 @@ async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
         try:
             return parse_spec(f"{typed}:x").provider, None
         except ConfigError:
-            say(f"There is no provider {typed}.")
+            say(
+                f"There is no provider {typed}. Write one of those above, or the address of a "
+                "server, which begins with http:// or https://."
+            )
 
 
 async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None:

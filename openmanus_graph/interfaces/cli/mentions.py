@@ -18,7 +18,7 @@ _PATH = re.compile(
     r"(?<!\S)(?:'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|(?P<plain>(?:\\.|\S)+))"
 )
 """A word of a message, as terminals write the path of a file that is dropped on them."""
-_UNFINISHED = re.compile(r'(?<!\S)@(?P<quote>"?)(?P<typed>[^\s"]*)$')
+_UNFINISHED = re.compile(r'(?<!\S)@(?:(?P<quote>")(?P<quoted>[^"\n]*)|(?P<plain>[^\s"]*))$')
 
 
 def read_mentions(text: str, workspace: Path) -> tuple[str, InputOptions]:
@@ -95,9 +95,10 @@ class MessageCompleter(Completer):
                 if name.startswith(typed):
                     yield Completion(name, -len(typed), display_meta=purpose)
         elif match := _UNFINISHED.search(typed):
-            begins = -len(match["typed"]) - len(match["quote"])
-            for name in _files_like(match["typed"], (Path.cwd(), self.workspace)):
-                quoted = f'"{name}"' if re.search(r"\s", name) else name
+            written = match["quoted"] or match["plain"] or ""
+            begins = -len(written) - len(match["quote"] or "")
+            for name in _files_like(written, (Path.cwd(), self.workspace)):
+                quoted = f'"{name}"' if match["quote"] or re.search(r"\s", name) else name
                 yield Completion(quoted, begins, display=name)
 
 

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from openmanus_graph.nodes.approve_plan import read_review
 from openmanus_graph.planning.plan import PlanError
 from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.interrupts import read_decision_on
 
 
@@ -34,12 +36,17 @@ class StdinLines:
         self._ended = False
         self.interactive = sys.stdin.isatty() and sys.stderr.isatty()
 
-    async def ask(self, prompt: str) -> str | None:
-        """Return the next line, None at the end. Only a terminal is shown the prompt."""
+    async def ask(self, prompt: str, *, draft: str = "") -> str | None:
+        """Return the next line, None at the end. Only a terminal is shown the prompt.
+
+        Args:
+            prompt: What stands before the line.
+            draft: What is in the line already, where there is a line editor.
+        """
         if has_line_editor():
             from openmanus_graph.interfaces.cli.editor import LineEditor
 
-            return await LineEditor().ask(prompt)
+            return await LineEditor().ask(prompt, draft=draft)
         if self.interactive:
             sys.stderr.write(prompt)
             sys.stderr.flush()
@@ -91,14 +98,15 @@ class TerminalPerson:
             return await _review_plan(lines, plan_of_request(asked))
         if asked["kind"] == "question":
             return await lines.ask(QUESTION_PROMPT)
-        return await _decide(lines, asked["kind"])
+        return await _decide(lines, asked)
 
 
-async def _decide(lines: StdinLines, kind: str) -> Any | None:
+async def _decide(lines: StdinLines, asked: Mapping[str, Any]) -> Any | None:
     """Ask for a decision on a call until there is one; None at the end of the input."""
+    kind = asked["kind"]
     while (typed := await lines.ask(PROMPTS[kind])) is not None:
         if kind == "approval" and typed.strip().lower() == EDIT:
-            typed = await _edited_arguments(lines)
+            typed = await _edited_arguments(lines, asked["calls"])
         if typed and read_decision_on(kind, typed) is not None:
             return typed
         sys.stderr.write("That is no decision, and nothing was done.\n")
@@ -123,14 +131,21 @@ async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
     return None
 
 
-async def _edited_arguments(lines: StdinLines) -> str | None:
+async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]]) -> str | None:
     """Return an edit decision as JSON, None if what was typed is no object of arguments."""
-    typed = await lines.ask("New arguments, as JSON: ")
+    draft = _as_line(calls[0]["args"]) if len(calls) == 1 else ""
+    typed = await lines.ask("New arguments, as JSON: ", draft=draft)
     try:
         args = json.loads(typed or "")
     except ValueError:
         return None
     return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
+
+
+def _as_line(args: Mapping[str, Any]) -> str:
+    """Return arguments as JSON in a line in which the editor shows all that they hold."""
+    line = json.dumps(args, ensure_ascii=False)
+    return line if printable(line) == line else json.dumps(args)
 
 
 def _edited_text(text: str) -> str | None:

@@ -177,7 +177,7 @@ PURPOSES = {
     "/approve": "allow the call that waits for you; /approve all: all of them",
     "/compact": "make notes of the conversation so far, which cost less from then on",
     "/resume": "go on with what was stopped; /resume ID: with another thread",
-    "/fork": "list the thread's points; /fork NUMBER: go back to one, as a new thread",
+    "/fork": "list the thread's points; /fork N: go back to one, as a new thread",
     "/mcp": "list the prompts of MCP servers; /mcp_SERVER_PROMPT: use one",
     "/cost": "show what this chat has cost",
     "/exit": "leave; the thread is kept",

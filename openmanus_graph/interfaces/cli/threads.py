@@ -5,6 +5,7 @@ import datetime
 import json
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,9 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
+from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
+from openmanus_graph.interfaces.cli.safe_console import SafeConsole
+from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.threads import (
     forget_thread,
@@ -109,11 +113,25 @@ def show_thread(thread: str, *, as_json: bool) -> int:
             output["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
         sys.stdout.write(json.dumps(output, ensure_ascii=False, default=str) + "\n")
         return 0
-    sys.stdout.write(printable("\n".join(transcript(known, values, runs, cut=True)) + "\n"))
+    _print_markdown(transcript(known, values, runs, cut=True))
     if asked:
         answer = "--approve, --reject or --answer TEXT, with --id ID where it asks several"
         sys.stdout.write(f"It waits for you:{asked}\nopenmanus resume {thread} {answer}\n")
     return 0
+
+
+def _print_markdown(parts: Iterable[str]) -> None:
+    """Write parts of a text to stdout: rendered on a terminal, as they are elsewhere."""
+    console = SafeConsole(highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        sys.stdout.write(printable("\n".join(parts) + "\n"))
+        return
+    divided = MarkdownBlocks()
+    for part in parts:
+        for block in divided.feed(f"{part}\n"):
+            console.print(Rendered(block))
+            console.print()
+    console.print(Rendered(divided.finish()))
 
 
 def print_plan(thread: str) -> int:

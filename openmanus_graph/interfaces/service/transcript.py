@@ -110,7 +110,8 @@ def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
 def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
     text = str(message.text)
     if isinstance(message, HumanMessage):
-        yield f"{level} User\n\n{text}\n"
+        lines = text.replace("\n", "  \n")  # Markdown's mark of a line end that is meant
+        yield f"{level} User\n\n{lines}\n"
     elif isinstance(message, AIMessage):
         yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
         for call in message.tool_calls:

@@ -8,7 +8,7 @@ import { createOptions } from "./options.js";
 
 const isDemo = (info) => Boolean(info?.options?.model?.startsWith("demo:"));
 const RAISED = { max_steps: t("steps"), max_cost_usd: t("dollars"), max_total_tokens: t("tokens"), timeout_s: t("seconds") };
-const LONG_PASTE = 50_000; // characters: what is longer goes along as a file
+const LONG_CHARS = 50_000; // what comes at once and is longer goes along as a file
 const DRAFT = "openmanus_draft"; // what was being written when the page is loaded again
 
 /**
@@ -19,9 +19,12 @@ const DRAFT = "openmanus_draft"; // what was being written when the page is load
  */
 export function createComposer(actions) {
   const options = createOptions(actions.setUp);
-  const message = h("textarea", { id: "message", rows: 2, dir: "auto", on: {
-    input: () => grow(),
-    paste: (event) => pasteLong(event),
+  const message = h("textarea", { id: "message", rows: 2, on: {
+    input: () => {
+      takeSet();
+      grow();
+    },
+    beforeinput: (event) => takeLong(event),
     keydown: (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
@@ -48,6 +51,7 @@ export function createComposer(actions) {
   let mode = "start";
   let busy = false;
   let drawn = "";
+  let known = 0; // characters that the box held before the newest input
 
   details.addEventListener("toggle", () => { summary.textContent = options.summary(); });
   options.element.addEventListener("input", () => { summary.textContent = options.summary(); });
@@ -58,16 +62,30 @@ export function createComposer(actions) {
     details.querySelector("summary").focus();
   });
 
-  /** A very long text is a file rather than a message: it is added as one. */
-  function pasteLong(event) {
-    const text = event.clipboardData?.getData("text/plain") ?? "";
-    if (text.length <= LONG_PASTE) return;
+  /** What is pasted, dropped or dictated and very long is a file rather than a message: it is added as one. */
+  function takeLong(event) {
+    const text = event.data ?? event.dataTransfer?.getData("text/plain") ?? "";
+    if (text.length <= LONG_CHARS) return;
     event.preventDefault();
+    attachText(text);
+  }
+
+  /** So is what a program has set into the box: it is taken out before the browser lays it out. */
+  function takeSet() {
+    const { value, selectionEnd: end } = message;
+    const begin = end - (value.length - known);
+    if (end - begin <= LONG_CHARS) return;
+    message.value = value.slice(0, begin) + value.slice(end);
+    attachText(value.slice(begin, end));
+  }
+
+  function attachText(text) {
     const stamp = new Date().toISOString().replace(/\D/g, "").slice(0, 14);
     actions.attach([new File([text], `pasted-${stamp}.txt`, { type: "text/plain" })]);
   }
 
   function grow() {
+    known = message.value.length;
     message.style.height = "auto";
     message.style.height = `${Math.min(message.scrollHeight + 2, 240)}px`;
   }
@@ -137,6 +155,7 @@ export function createComposer(actions) {
   };
 
   message.value = sessionStorage.getItem(DRAFT) ?? "";
+  known = message.value.length;
   window.addEventListener("pagehide", () => sessionStorage.setItem(DRAFT, message.value));
 
   return {

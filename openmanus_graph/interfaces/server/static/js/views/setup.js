@@ -6,7 +6,7 @@ import { t } from "../i18n.js";
 
 const SHOWN_FIRST = ["openai", "anthropic", "google", "deepseek", "openrouter", "moonshot", "ollama"];
 const NAMES = {
-  openai: t("OpenAI, or a server that speaks its protocol"), anthropic: "Anthropic", google: "Google", deepseek: "DeepSeek",
+  openai: t("OpenAI, or a compatible server"), anthropic: "Anthropic", google: "Google", deepseek: "DeepSeek",
   openrouter: "OpenRouter", moonshot: "Moonshot (Kimi)", ollama: t("Ollama, on this machine"), azure: "Azure OpenAI",
   bedrock: "Amazon Bedrock", groq: "Groq", mistralai: "Mistral", xai: "xAI", together: "Together", fireworks: "Fireworks",
 };

@@ -124,7 +124,7 @@ export const ZH = {
   "A real task with real tools; only the model's words are recorded. It needs no key and takes half a minute.": "真实的任务和真实的工具，只有模型的回复是预先录制的。无需密钥，约半分钟。",
   "Watch the demo": "观看演示",
   "Provider": "服务商",
-  "OpenAI, or a server that speaks its protocol": "OpenAI，或兼容其协议的服务器",
+  "OpenAI, or a compatible server": "OpenAI，或兼容其协议的服务器",
   "Ollama, on this machine": "本机的 Ollama",
   "Address (only for a server of your own)": "地址（仅自建服务器需要）",
   "Key": "密钥",
