@@ -24,6 +24,7 @@ from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_ex
 from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
@@ -105,7 +106,11 @@ class HelperRun:
         self._helpers = cast("Helpers", call.helpers)
         self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
         limits = helper_limits(call)
-        inside: RunnableConfig = {**self._helpers.config}
+        # Else that of LangChain, in which the tool runs, would end it after 25 supersteps.
+        inside: RunnableConfig = {
+            "recursion_limit": recursion_limit(executor),
+            **self._helpers.config,
+        }
         inside["metadata"] = {**inside.get("metadata", {}), **metadata}
         self._run = ExecutorRun(
             executor, [message], limits, call.session, outer_context=outer_context, config=inside

@@ -397,7 +397,15 @@ async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict
     assert usage["model_calls"] <= most["max_steps"]
     assert usage["input_tokens"] + usage["output_tokens"] <= most.get("max_total_tokens", 1e9)
     assert usage["cost_usd"] <= most.get("max_cost_usd", 1e9)
-    assert {"one", "two"} <= {*brain.asked}
+    assert {"one", "two"} & {*brain.asked}, "one may spend all before the other begins"
+
+
+async def test_a_helper_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
+    def counts(messages: list[BaseMessage]) -> Any:
+        return "ten calls" if len(results_in(messages)) == 10 else endless(messages)
+
+    ran = await run(build_manus_graph(), Brain(main=then_done(delegating("one")), one=counts))
+    assert "ten calls" in ran.results()[0]
 
 
 async def test_the_next_message_of_a_conversation_has_a_budget_of_its_own() -> None:
