@@ -400,6 +400,34 @@ async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict
     assert {"one", "two"} & {*brain.asked}, "one may spend all before the other begins"
 
 
+async def test_a_helper_that_a_limit_stopped_tells_what_it_said_and_did_last() -> None:
+    def works(messages: list[BaseMessage]) -> Any:
+        number = len(results_in(messages))
+        said = "The first two parts are done." if number == 2 else ""
+        command = "false" if number == 3 else f"echo part {number}; # {'x' * 300}"
+        return calls(("bash", {"command": command}), text=said)
+
+    brain = Brain(main=then_done(delegating("one")), one=works)
+    ran = await run(build_manus_graph(), brain, max_steps=8, sandbox="none")
+    told = ran.results()[0]
+    assert told.count("The first two parts are done.") == 1
+    made = brain.asked.count("one")
+    assert f"It made {made} calls, the last ones:" in told
+    assert told.count("\n- bash: ") == 5
+    assert "- bash: false (failed)" in told
+    assert "xxx..." in told
+
+
+async def test_a_helper_that_did_not_end_in_time_tells_what_it_was_at() -> None:
+    def hangs(messages: list[BaseMessage]) -> Any:
+        return calls(("bash", {"command": "sleep 100"}), text="I wait for the tests.")
+
+    brain = Brain(main=then_done(delegating("one")), one=hangs)
+    ran = await run(build_manus_graph(), brain, step_timeout_s=1, sandbox="none")
+    assert "I wait for the tests." in ran.results()[0]
+    assert "- bash: sleep 100" in ran.results()[0]
+
+
 async def test_a_helper_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
     def counts(messages: list[BaseMessage]) -> Any:
         return "ten calls" if len(results_in(messages)) == 10 else endless(messages)
