@@ -4,7 +4,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
@@ -128,7 +128,7 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
     places = [number for number, problem in enumerate(problems) if problem is not None]
     return AIMessage(
-        content=without_surrogates(raw.content),
+        content=_with_refusals_as_text(without_surrogates(raw.content)),
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
@@ -136,6 +136,19 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
         additional_kwargs=with_invalid_call_positions(without_surrogates(extra), places),
         response_metadata=without_surrogates(kept),
     )
+
+
+def _with_refusals_as_text(content: Any) -> Any:
+    """Return a reply's content in which a refusal, as the Responses API has it, is a text."""
+    if not isinstance(content, list):
+        return content
+    blocks = cast("list[Any]", content)
+    return [
+        {"type": "text", "text": str(block.get("refusal"))}
+        if isinstance(block, dict) and cast("dict[str, Any]", block).get("type") == "refusal"
+        else block
+        for block in blocks
+    ]
 
 
 def _problem(call: RequestedCall) -> str | None:
