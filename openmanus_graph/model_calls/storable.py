@@ -4,7 +4,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
@@ -127,8 +127,9 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
     places = [number for number, problem in enumerate(problems) if problem is not None]
+    content = without_surrogates(raw.content)
     return AIMessage(
-        content=_with_refusals_as_text(without_surrogates(raw.content)),
+        content=content if isinstance(content, str) else [*map(_refusal_as_text, content)],
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
@@ -138,17 +139,11 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     )
 
 
-def _with_refusals_as_text(content: Any) -> Any:
-    """Return a reply's content in which a refusal, as the Responses API has it, is a text."""
-    if not isinstance(content, list):
-        return content
-    blocks = cast("list[Any]", content)
-    return [
-        {"type": "text", "text": str(block.get("refusal"))}
-        if isinstance(block, dict) and cast("dict[str, Any]", block).get("type") == "refusal"
-        else block
-        for block in blocks
-    ]
+def _refusal_as_text(block: str | dict[str, Any]) -> str | dict[str, Any]:
+    """Return a block of a reply's content; a refusal, as the Responses API has it, as a text."""
+    if isinstance(block, str) or block.get("type") != "refusal":
+        return block
+    return {"type": "text", "text": str(block.get("refusal"))}
 
 
 def _problem(call: RequestedCall) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import openpyxl
 import pytest
+from openpyxl.chart import BarChart
 from PIL import Image
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
@@ -17,6 +18,9 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches, Pt
 
 from openmanus_graph.config.skills import SHIPPED
+
+RGB: Any = RGBColor  # python-pptx has no types
+CATEGORIES: Any = CategoryChartData
 
 
 def script(path: str) -> ModuleType:
@@ -50,7 +54,7 @@ def report() -> Any:
     data.freeze_panes = "A2"
     data.column_dimensions["A"].width = 10
     book["Summary"]["A1"], book["Summary"]["B1"] = "All sales", "=SUM(Data!B2:B2)"
-    book.create_sheet("Chart").add_chart(openpyxl.chart.BarChart(), "A1")
+    book.create_sheet("Chart").add_chart(BarChart(), "A1")
     return book
 
 
@@ -82,7 +86,7 @@ def test_a_number_typed_among_formulas_is_named(check: Any) -> None:
 @pytest.fixture
 def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
     module = script("slide-deck/scripts/render_slides.py")
-    monkeypatch.setattr(module, "drawn_by_libreoffice", lambda deck, target: False)
+    monkeypatch.setattr(module, "drawn_by_libreoffice", no_office)
 
     def rendered(deck: Any) -> tuple[str, list[Path]]:
         deck.save(str(tmp_path / "deck.pptx"))
@@ -92,6 +96,10 @@ def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
         return capsys.readouterr().out, sorted(target.iterdir())
 
     return rendered
+
+
+def no_office(deck: Path, target: Path) -> bool:
+    return False
 
 
 def colours(path: Path) -> set[str]:
@@ -104,10 +112,10 @@ def test_background_fill_and_text_have_their_colours(render: Any) -> None:
     deck: Any = Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[6])
     slide.background.fill.solid()
-    slide.background.fill.fore_color.rgb = RGBColor(0x10, 0x20, 0x40)
+    slide.background.fill.fore_color.rgb = RGB(0x10, 0x20, 0x40)
     box = slide.shapes.add_shape(1, Inches(1), Inches(1), Inches(3), Inches(1))
     box.fill.solid()
-    box.fill.fore_color.rgb = RGBColor(0xFF, 0x80, 0x00)
+    box.fill.fore_color.rgb = RGB(0xFF, 0x80, 0x00)
     text = slide.shapes.add_textbox(Inches(1), Inches(4), Inches(3), Inches(1))
     text.text_frame.text = "Tea"
     said, (picture,) = render(deck)
@@ -120,7 +128,7 @@ def test_background_fill_and_text_have_their_colours(render: Any) -> None:
 def test_the_values_of_a_chart_are_drawn(render: Any, kind: Any) -> None:
     deck: Any = Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[6])
-    data: Any = CategoryChartData()
+    data = CATEGORIES()
     data.categories = ["a", "b"]
     data.add_series("one", (1, None))
     data.add_series("two", (-3, 4))

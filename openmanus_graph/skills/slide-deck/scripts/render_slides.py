@@ -185,7 +185,7 @@ class Drawing:
                 shown = (sign + line, face, indent, alignment_of(paragraph, shape), colour)
                 lines.append(shown)
                 sign = "  " if sign else ""
-        height = sum(face.size * LINE_SPACING for _, face, *_ in lines)
+        height: float = sum(face.size * LINE_SPACING for _, face, *_ in lines)
         y = top + self.pixels(INSET_Y)
         if anchor in (MSO_ANCHOR.MIDDLE, MSO_ANCHOR.BOTTOM):
             spare = bottom - top - 2 * self.pixels(INSET_Y) - height
