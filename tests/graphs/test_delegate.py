@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -418,14 +418,13 @@ async def test_a_helper_that_a_limit_stopped_tells_what_it_said_and_did_last() -
     assert "xxx..." in told
 
 
-async def test_a_helper_that_did_not_end_in_time_tells_what_it_was_at() -> None:
-    def hangs(messages: list[BaseMessage]) -> Any:
-        return calls(("bash", {"command": "sleep 100"}), text="I wait for the tests.")
-
-    brain = Brain(main=then_done(delegating("one")), one=hangs)
-    ran = await run(build_manus_graph(), brain, step_timeout_s=1, sandbox="none")
-    assert "I wait for the tests." in ran.results()[0]
-    assert "- bash: sleep 100" in ran.results()[0]
+def test_of_a_call_that_did_not_end_it_is_told() -> None:
+    messages = [HumanMessage("wait"), calls(("bash", {"command": "sleep\n100"}), text="I wait.")]
+    told = delegate_module.unfinished_work(messages, "It did not end within 1 s.")
+    assert told == (
+        "It said last: I wait.\nIt made 1 calls, the last ones:\n- bash: sleep 100 (no end)"
+    )
+    assert delegate_module.unfinished_work([HumanMessage("wait")], "") == ""
 
 
 async def test_a_helper_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
