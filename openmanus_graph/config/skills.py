@@ -133,6 +133,7 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter has no end, a second line of ---")
     try:
         fields: Any = yaml.load(head, Loader=yaml.BaseLoader)  # makes texts only
+        node = yaml.compose(head, Loader=yaml.BaseLoader)  # names that are there twice as well
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -141,6 +142,9 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter is nested too deeply") from None
     if not isinstance(fields, dict):
         raise SkillError("its front matter is no mapping of names to values")
+    names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    if twice := sorted({str(name) for name in names if names.count(name) > 1}):
+        raise SkillError(f"its front matter has twice: {', '.join(twice)}")
     return cast("dict[str, Any]", fields)
 
 

@@ -114,7 +114,7 @@ _NEXT_OWN_ACTION = re.compile(
             r"\b(?:начну|приступаю|почну|зараз я)\b",
             r"\b(?:сначала|сперва|сейчас|теперь) (?:я\b|\w+(?<!и)ю\b)",
             r"\b(?:aloitan|luen (?:nyt|ensin)|seuraavaksi \w+n|nyt \w+n)\b",
-            r"\b(?:most|először|ezután)\b.*\w+(?:om|em|öm)\b",
+            r"\b(?:most(?=.*[áéíóöőúüű])|először|ezután)\b.*\w+(?:om|em|öm)\b",
             r"\b\w+(?:acağım|eceğim)\b|\bbaşlıyorum\b|\b(?:şimdi|önce)\b.*\w+[ıiuü]yorum\b",
             r"\bθα \w+ω\b",
             # Arabic, Hebrew, Hindi, Vietnamese, Indonesian, Swahili, Thai

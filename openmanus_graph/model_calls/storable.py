@@ -127,8 +127,9 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
+    content = without_surrogates(raw.content)
     return AIMessage(
-        content=without_surrogates(raw.content),
+        content=content if isinstance(content, str) else [*map(_refusal_as_text, content)],
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
@@ -136,6 +137,13 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
         additional_kwargs=with_invalid_call_positions(without_surrogates(extra), positions),
         response_metadata=without_surrogates(kept),
     )
+
+
+def _refusal_as_text(block: str | dict[str, Any]) -> str | dict[str, Any]:
+    """Return a block of a reply's content; a refusal, as the Responses API has it, as a text."""
+    if isinstance(block, str) or block.get("type") != "refusal":
+        return block
+    return {"type": "text", "text": str(block.get("refusal"))}
 
 
 def _problem(call: RequestedCall) -> str | None:

@@ -154,6 +154,13 @@ class LimitReached(Exception):  # not an error: a regular end of a run
         return self.limit.reason
 
 
+def recursion_limit(graph: Any) -> int:
+    """Return the supersteps that a graph may take: what it sets itself, or as good as no limit."""
+    own: dict[str, Any] = getattr(graph, "config", None) or {}
+    limit: int = own.get("recursion_limit", RECURSION_LIMIT)
+    return limit
+
+
 def run_limits(progress: Progress, settings: Settings, next_call: Progress = A_STEP) -> list[Limit]:
     """Return the limits of a run.
 

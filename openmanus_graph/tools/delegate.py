@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
@@ -14,8 +14,10 @@ from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     ORIGIN_KEY,
     STEP_KEY,
+    last_text,
     last_user_message,
 )
+from openmanus_graph.conversation.outcome import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.external_model_calls import exclude_from_external_calls
@@ -24,6 +26,7 @@ from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_ex
 from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
@@ -39,6 +42,8 @@ DEPTH_KEY = "openmanus_helper_depth"
 """Metadata of a helper's run: its level."""
 NAME_CHARS = 4
 """Of the call's key, in the helper's name: enough to tell those of one run apart."""
+LAST_CALLS, CALL_CHARS = 5, 200
+"""Calls of a helper that did not come to its end which are told, and the most of each."""
 _LONGEST_S = 7 * 24 * 3600.0
 """The helper's own limits, `step_timeout_s` and the run's, end it long before."""
 
@@ -105,7 +110,11 @@ class HelperRun:
         self._helpers = cast("Helpers", call.helpers)
         self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
         limits = helper_limits(call)
-        inside: RunnableConfig = {**self._helpers.config}
+        # Else that of LangChain, in which the tool runs, would end it after 25 supersteps.
+        inside: RunnableConfig = {
+            "recursion_limit": recursion_limit(executor),
+            **self._helpers.config,
+        }
         inside["metadata"] = {**inside.get("metadata", {}), **metadata}
         self._run = ExecutorRun(
             executor, [message], limits, call.session, outer_context=outer_context, config=inside
@@ -206,4 +215,29 @@ def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
     elif outcome.kind != "succeeded":
         said = f"A limit of the whole run ({outcome.kind}) stopped the helper {name}. {said}"
     listed = f"Files it changed: {', '.join(files)}" if files else ""
-    return "\n\n".join(filter(None, (said.strip(), listed)))
+    done = "" if outcome.kind == "succeeded" else unfinished_work(outcome.messages, said)
+    return "\n\n".join(filter(None, (said.strip(), done, listed)))
+
+
+def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
+    """Return what a helper said and did last that did not come to its end; empty if nothing.
+
+    Args:
+        messages: Its conversation.
+        said: What is told of it anyway.
+    """
+    if tool_ending(messages) is not None:  # it gave up, and said why
+        return ""
+    newest = last_text(messages)
+    lines = [f"It said last: {newest}"] if newest and newest not in said else []
+    ends = {m.tool_call_id: m.status for m in messages if isinstance(m, ToolMessage)}
+    made = [call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
+    if made:
+        lines.append(f"It made {len(made)} calls, the last ones:")
+    for call in made[-LAST_CALLS:]:
+        # Without names of arguments: who quotes those seems to write a call as text.
+        args = " ".join(", ".join(map(str, call["args"].values())).split())
+        shown = f"{args[:CALL_CHARS]}..." if len(args) > CALL_CHARS else args
+        how = {"success": "", "error": " (failed)"}.get(ends.get(call["id"] or "", ""), " (no end)")
+        lines.append(f"- {call['name']}: {shown}{how}")
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -397,7 +397,42 @@ async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict
     assert usage["model_calls"] <= most["max_steps"]
     assert usage["input_tokens"] + usage["output_tokens"] <= most.get("max_total_tokens", 1e9)
     assert usage["cost_usd"] <= most.get("max_cost_usd", 1e9)
-    assert {"one", "two"} <= {*brain.asked}
+    assert {"one", "two"} & {*brain.asked}, "one may spend all before the other begins"
+
+
+async def test_a_helper_that_a_limit_stopped_tells_what_it_said_and_did_last() -> None:
+    def works(messages: list[BaseMessage]) -> Any:
+        number = len(results_in(messages))
+        said = "The first two parts are done." if number == 2 else ""
+        command = "false" if number == 3 else f"echo part {number}; # {'x' * 300}"
+        return calls(("bash", {"command": command}), text=said)
+
+    brain = Brain(main=then_done(delegating("one")), one=works)
+    ran = await run(build_manus_graph(), brain, max_steps=8, sandbox="none")
+    told = ran.results()[0]
+    assert told.count("The first two parts are done.") == 1
+    made = brain.asked.count("one")
+    assert f"It made {made} calls, the last ones:" in told
+    assert told.count("\n- bash: ") == 5
+    assert "- bash: false (failed)" in told
+    assert "xxx..." in told
+
+
+def test_of_a_call_that_did_not_end_it_is_told() -> None:
+    messages = [HumanMessage("wait"), calls(("bash", {"command": "sleep\n100"}), text="I wait.")]
+    told = delegate_module.unfinished_work(messages, "It did not end within 1 s.")
+    assert told == (
+        "It said last: I wait.\nIt made 1 calls, the last ones:\n- bash: sleep 100 (no end)"
+    )
+    assert delegate_module.unfinished_work([HumanMessage("wait")], "") == ""
+
+
+async def test_a_helper_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
+    def counts(messages: list[BaseMessage]) -> Any:
+        return "ten calls" if len(results_in(messages)) == 10 else endless(messages)
+
+    ran = await run(build_manus_graph(), Brain(main=then_done(delegating("one")), one=counts))
+    assert "ten calls" in ran.results()[0]
 
 
 async def test_the_next_message_of_a_conversation_has_a_budget_of_its_own() -> None:

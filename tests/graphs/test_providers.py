@@ -241,6 +241,13 @@ async def test_anthropics_refusal_is_told() -> None:
     assert any("the provider's content filter" in text for text in said)
 
 
+async def test_a_refusal_of_openais_is_the_answer() -> None:
+    refused = responses_wire.response(responses_wire.refusal("I cannot help with that."))
+    ran, server = await run_on(RESPONSES, refused)
+    assert ran.values["answer"] == "I cannot help with that."
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "STOP"])
 async def test_googles_empty_reply_is_asked_about(reason: str) -> None:
     empty = google_wire.reply(finish_reason=reason)
@@ -249,8 +256,19 @@ async def test_googles_empty_reply_is_asked_about(reason: str) -> None:
     assert len(server.requests) == 2
 
 
-async def test_googles_wish_to_wait_is_kept() -> None:
-    error = google_wire.error_of("Quota exceeded. Please retry in 7.5s.", 429, "RESOURCE_EXHAUSTED")
+@pytest.mark.parametrize(
+    ("words", "details"),
+    [
+        ("Quota exceeded. Please retry in 7.5s.", []),
+        (
+            "Quota exceeded.",
+            [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}],
+        ),
+    ],
+)
+async def test_googles_wish_to_wait_is_kept(words: str, details: list[Any]) -> None:
+    error = google_wire.error_of(words, 429, "RESOURCE_EXHAUSTED")
+    error["error"]["details"] = details
     ran, server = await run_on(
         GOOGLE,
         WireReply(status=429, error=error),

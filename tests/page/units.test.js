@@ -101,6 +101,16 @@ test("a helper's steps are its own, and its beginning is told as a helper's", ()
   assert.deepEqual([thought.kind, thought.ns], ["think", "swe-3f2a"]);
 });
 
+test("a helper that is taken up again after a question goes on", () => {
+  const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
+  const starts = { type: "step_start", id: "swe-3f2a", executor: "swe", status: "in_progress", namespace: "act:1" };
+  const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
+    starts, starts, { ...starts, type: "step_end", status: "blocked" }, starts];
+  const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
+  assert.deepEqual(model.rows.slice(-4).map((row) => [row.begins, row.goesOn]),
+    [[true, false], [true, true], [false, false], [true, false]]);
+});
+
 test("a table keeps quoted separators and line breaks in their cells", () => {
   assert.deepEqual(separated('a,"b, ""c""\nd"\r\ne', ",", 9), [["a", 'b, "c"\nd'], ["e"]]);
 });

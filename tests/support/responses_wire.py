@@ -31,6 +31,10 @@ def message(said: str, item_id: str = "msg_1") -> Body:
     }  # fmt: skip
 
 
+def refusal(said: str, item_id: str = "msg_1") -> Body:
+    return {**message("", item_id), "content": [{"type": "refusal", "refusal": said}]}
+
+
 def response(*items: Body, incomplete: str | None = None) -> WireReply:
     """Return a reply of these items, each streamed in pieces."""
     whole: Body = {
@@ -65,6 +69,13 @@ def _item_events(index: int, item: Body) -> list[Body]:
                 {"type": "response.function_call_arguments.delta", **place, "delta": piece}
                 for piece in _cut(item["arguments"])
             ]
+        case "message" if item["content"][0]["type"] == "refusal":
+            begun |= {"content": [], "status": "in_progress"}
+            said, where = item["content"][0]["refusal"], {**place, "content_index": 0}
+            deltas = [
+                {"type": "response.refusal.delta", **where, "delta": piece} for piece in _cut(said)
+            ]
+            deltas.append({"type": "response.refusal.done", **where, "refusal": said})
         case "message":
             begun |= {"content": [], "status": "in_progress"}
             part: Body = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}

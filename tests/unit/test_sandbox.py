@@ -424,6 +424,12 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
     assert name in launch.argv
 
 
+def test_an_office_finds_its_configuration(tmp_path: Path) -> None:
+    argv = bwrap.bwrap_argv(layout(tmp_path / "w", tmp_path / "s"), BWRAP)
+    place = "/etc/libreoffice"  # Debian's: without it no document is converted
+    assert ["--ro-bind-try", place, place] == argv[argv.index(place) - 1 :][:3]
+
+
 def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
     places = layout(tmp_path / "w", tmp_path / "s")
     launch = nono.Nono(places, BWRAP).launch(["sh"], {}, terminal=False, output=1)

@@ -112,6 +112,7 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
             "550 characters, more than 500",
         ),
         ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is no text"),
+        ("---\nname: my-skill\ndescription: b\ndescription: c\n---\n", "has twice: description"),
         ("---\nname: &a [*a]\ndescription: b\n---\n", "is no YAML, line 2"),
         (f"---\nname: {'[' * 20_000}\n---\n", "nested too deeply"),
         ('---\nname: my-skill\ndescription: "a\\e[2Jb"\n---\n', "cannot be shown"),

@@ -101,7 +101,8 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     if kind == "retry":
         headers = getattr(getattr(source, "response", None), "headers", None)
         known = isinstance(headers, Mapping)
-        wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, text)
+        words = f"{text} {getattr(source, 'details', '')}"  # Google's RetryInfo
+        wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, words)
     what = _what_failed(error, status, kind)
     detail = redact_secrets(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {detail}" if detail and detail.lower() not in what.lower() else ""

@@ -17,7 +17,7 @@ def retry_after_s(
 
     Args:
         headers: Those of the answer; `retry-after-ms` wins over `retry-after`.
-        text: The server's message: "Please try again in 1m2.5s".
+        text: The server's message: "Please try again in 1m2.5s", or Google's `retryDelay`.
         now: This machine's time, against which an HTTP date is read if the answer has no `Date`.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
@@ -54,7 +54,9 @@ def _moment(http_date: str | None) -> datetime | None:
 
 
 def _seconds_in(text: str) -> float | None:
-    match = re.search(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)", text)
+    match = re.search(
+        r"(?:(?:try again|retry) in |\bretryDelay\W{1,5})((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)", text
+    )
     if match is None:
         return None
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", match.group(1))

@@ -37,6 +37,7 @@ _ETC = [
     "pki/ca-trust/extracted",
     "crypto-policies",
     "ca-certificates",
+    "libreoffice",
     "perl",
     "protocols",
     "services",

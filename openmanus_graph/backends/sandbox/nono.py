@@ -27,6 +27,7 @@ _FOLDERS = [
     "/nix/store",
     "/etc/alternatives",
     "/etc/fonts",
+    "/etc/libreoffice",
     "/etc/ssl/certs",
     "/etc/ld.so.conf.d",
     "/etc/terminfo",

@@ -46,7 +46,7 @@ from openmanus_graph.interfaces.service.signals import Signals
 from openmanus_graph.interfaces.service.step_events import StepEventTagger, model_label
 from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.runtime.limits import RECURSION_LIMIT
+from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
@@ -196,11 +196,9 @@ class _Driver:
     ) -> None:
         self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
         self.view, self.person = view, person
-        own: dict[str, Any] = getattr(graph, "config", None) or {}
-        steps: int = own.get("recursion_limit", RECURSION_LIMIT)
         self.config: dict[str, Any] = {
             "configurable": {"thread_id": run.thread},
-            "recursion_limit": steps,
+            "recursion_limit": recursion_limit(graph),
         }
         self.signals = Signals(stop.control, self._emit)
         self.tagger = StepEventTagger()

@@ -71,6 +71,7 @@ export const ZH = {
   "failed": "失败",
   "to do": "待办",
   "begins": "开始",
+  "goes on": "继续",
 
   // Server and errors
   "The server does not answer. Is it still running?": "服务器没有响应。它还在运行吗？",
