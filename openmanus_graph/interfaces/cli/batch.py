@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -66,22 +66,10 @@ def do_batch(
 
             worker = RemoteWorker(remote, options, agent, budget, view.notice)
         with view:
-            code = asyncio.run(
-                closing_models(Batch(tasks, results, worker, budget, view, jobs).run())
-            )
+            code = asyncio.run(Batch(tasks, results, worker, budget, view, jobs).run())
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code
-
-
-async def closing_models(work: Awaitable[int]) -> int:
-    """Do some work, and close the models that it used."""
-    from openmanus_graph.backends.models.build import close_models
-
-    try:
-        return await work
-    finally:
-        await close_models()
 
 
 class BatchProgress:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.batch import BatchProgress, closing_models
+from openmanus_graph.interfaces.cli.batch import BatchProgress
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
@@ -107,7 +107,7 @@ def _do(suite: "Suite", plan: Plan, options: RunOptions, out: Path, *, quiet: bo
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
             worker = LocalWorker(options, plan.agent, budget, view.notice)
             batch = Batch(attempts, results, worker, budget, view, plan.jobs, judge=grader)
-            return asyncio.run(closing_models(batch.run()))
+            return asyncio.run(batch.run())
 
 
 def _about(suite: "Suite", plan: Plan, options: RunOptions) -> "About":
