@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import MCPServer, build_mcp_graph, open_session
@@ -170,6 +172,28 @@ async def test_a_client_with_credentials_of_its_own_needs_no_person() -> None:
         ran = await use(bad)
         assert "Its login failed" in str(ran.events)
         assert "Check `oauth`" in str(ran.events)
+
+
+def pem(key: Any) -> str:
+    text: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return text.decode()
+
+
+async def test_a_client_with_a_private_key_signs() -> None:
+    client = {"grant": "client_credentials", "client_id": "machine", "scope": "read"}
+    with shop_with_logins() as shop:
+        for key in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048)):
+            shop.public_key = key.public_key()
+            server = shop.server(**client, private_key=pem(key), issuer=shop.issuer)
+            assert "did look" in (await use(server, "look")).results()[0]
+            assert pem(key) not in repr(server)
+            await asyncio.to_thread(LoginStore(server).forget)
+        for wrong, words in (
+            ("no key", "its private_key is no PEM of a key without a password"),
+            (pem(ed25519.Ed25519PrivateKey.generate()), "its private_key is neither RSA nor P-256"),
+        ):
+            server = shop.server(**client, private_key=wrong, issuer=shop.issuer)
+            assert words in str((await use(server)).events)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def oauth_of(scenario: str, known: dict[str, Any], url: str) -> dict[str, Any]:
     # Who has a secret knows whose it is; the suite names only the server.
     with urlopen(urljoin(url, "/.well-known/oauth-protected-resource/mcp")) as answer:
         (issuer,) = json.load(answer)["authorization_servers"]
+    if "private_key_pem" in known:
+        client["private_key"] = known["private_key_pem"]
     return {**client, "grant": "client_credentials", "issuer": issuer}
 
 

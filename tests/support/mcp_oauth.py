@@ -16,6 +16,8 @@ from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import jwt
+
 from openmanus_graph import MCPServer
 from openmanus_graph.state.mcp_server import OAuthClient
 from tests.support.local_http import LocalServer, SilentHandler
@@ -37,6 +39,8 @@ class Shop:
     asked_for_token: threading.Event = field(default_factory=threading.Event)
     may_answer: threading.Event = field(default_factory=threading.Event)
     """Not set while a test keeps new tokens back."""
+    public_key: Any = None
+    """Of the client that signs."""
     clients: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     access: dict[str, str] = field(default_factory=dict[str, str])
@@ -98,6 +102,18 @@ class Shop:
             answer = {"code": code, "iss": iss}
         return f"{asked['redirect_uri']}?{urlencode({**answer, 'state': asked['state']})}"
 
+    def signed(self, asked: dict[str, str]) -> bool:
+        """Return whether a request holds a statement that the client's key signed."""
+        if self.public_key is None or "client_assertion" not in asked:
+            return False
+        claims = jwt.decode(
+            asked["client_assertion"],
+            self.public_key,
+            algorithms=["ES256", "RS256"],
+            audience=self.issuer,
+        )
+        return claims["sub"] == claims["iss"] == "machine"
+
     def token(self, asked: dict[str, str], secret: str) -> dict[str, Any] | None:
         """Return tokens; None if the request is not right."""
         match asked["grant_type"]:
@@ -118,7 +134,7 @@ class Shop:
                 if known is None or asked.get("resource") != self.url:
                     return None
                 return self.grant(known["client"], known["scope"])
-            case "client_credentials" if secret == SECRET:
+            case "client_credentials" if secret == SECRET or self.signed(asked):
                 return self.grant("machine", asked.get("scope", ""), refreshable=False)
             case _:
                 return None
