@@ -106,13 +106,13 @@ class Shop:
         """Return whether a request holds a statement that the client's key signed."""
         if self.public_key is None or "client_assertion" not in asked:
             return False
-        claims = jwt.decode(
+        claims: dict[str, Any] = jwt.decode(
             asked["client_assertion"],
             self.public_key,
             algorithms=["ES256", "RS256"],
             audience=self.issuer,
         )
-        return claims["sub"] == claims["iss"] == "machine"
+        return (claims["sub"], claims["iss"]) == ("machine", "machine")
 
     def token(self, asked: dict[str, str], secret: str) -> dict[str, Any] | None:
         """Return tokens; None if the request is not right."""
