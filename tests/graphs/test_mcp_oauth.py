@@ -311,14 +311,14 @@ async def test_a_logout_revokes_and_forgets() -> None:
 @pytest.fixture
 def lock_missed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when somebody tries to take a lock that somebody else has."""
-    missed, try_lock = asyncio.Event(), login_store._try_lock
+    missed, try_lock = asyncio.Event(), login_store.try_lock
 
     def watched(descriptor: int) -> bool:
         if not (locked := try_lock(descriptor)):
             missed.set()
         return locked
 
-    monkeypatch.setattr(login_store, "_try_lock", watched)
+    monkeypatch.setattr(login_store, "try_lock", watched)
     return missed
 
 

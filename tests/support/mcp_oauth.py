@@ -183,7 +183,7 @@ class _Resource(_Handler):
         body = self.body()
         if self.path != "/mcp":
             registers = self.path == "/registration_endpoint"
-            described = json.loads(body) if registers else {}
+            described: dict[str, Any] = json.loads(body) if registers else {}
             if self.path != "/register":  # where the SDK registers if no other place is named
                 self.shop.elsewhere.append(body.decode())
             self.answer({**described, "client_id": "usurped"}, 201 if registers else 404)

@@ -76,7 +76,7 @@ class LoginStore:
             descriptor = await asyncio.to_thread(os.open, self._lock_path, flags, 0o600)
             try:
                 # A thread that waits could not be cancelled, and other processes set no event.
-                while not _try_lock(descriptor):  # noqa: ASYNC110  # see above
+                while not try_lock(descriptor):  # noqa: ASYNC110  # see above
                     await asyncio.sleep(LOCK_POLL_S)
                 if await asyncio.to_thread(self._is_lock, descriptor):
                     yield
@@ -122,7 +122,8 @@ class Uncommitted(LoginStore):
         """Keep nothing."""
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file; return whether nobody else holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
