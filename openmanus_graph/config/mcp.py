@@ -100,14 +100,22 @@ def _check_oauth_client(server: MCPServer) -> None:
     client = server.oauth
     if client != OAuthClient() and server.url is None:
         raise ConfigError(f"The MCP server {server.name!r} has no url: `oauth` is for addresses.")
-    given = {"client_id": client.client_id, "client_secret": client.client_secret}
     if client.grant == "client_credentials":
-        needed = {**given, "issuer": client.issuer}
+        needed = {
+            "client_id": client.client_id,
+            "client_secret": client.client_secret or client.private_key,
+            "issuer": client.issuer,
+        }
         if missing := [key for key, value in needed.items() if not value]:
             raise ConfigError(
                 f"The MCP server {server.name!r} logs in with client_credentials, which needs "
                 f"oauth.{missing[0]} too."
             )
+    if client.private_key and (client.client_secret or client.grant != "client_credentials"):
+        raise ConfigError(
+            f"The MCP server {server.name!r} has a private_key, which is for the grant "
+            "client_credentials, in place of a client_secret."
+        )
     if client.client_secret and not client.client_id:
         raise ConfigError(f"The MCP server {server.name!r} has a client_secret but no client_id.")
 
@@ -145,11 +153,12 @@ def _server(name: str, section: MCPServerKeys) -> MCPServer:
 
 
 def _oauth_client(section: OAuthKeys) -> OAuthClient:
-    secret = section.client_secret
+    secret, key = section.client_secret, section.private_key
     return OAuthClient(
         grant=section.grant,
         client_id=_expand(section.client_id) if section.client_id else None,
         client_secret=_expand(secret.get_secret_value()) if secret else None,
+        private_key=_expand(key.get_secret_value()) if key else None,
         issuer=section.issuer,
         scope=section.scope,
         redirect_port=section.redirect_port,

@@ -23,6 +23,8 @@ class OAuthClient:
     client_id: str | None = None
     """None: the client registers itself."""
     client_secret: str | None = field(default=None, repr=False)
+    private_key: str | None = field(default=None, repr=False)
+    """PEM. With it a client of `client_credentials` signs, in place of showing a secret."""
     issuer: str | None = None
     """The authorization server that knows this client; it is shown to no other."""
     scope: str | None = None
@@ -100,6 +102,7 @@ class OAuthKeys(BaseModel):
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     client_id: str | None = None
     client_secret: SecretStr | None = None
+    private_key: SecretStr | None = None
     issuer: str | None = None
     scope: str | None = None
     redirect_port: int | None = Field(default=None, gt=0, lt=65536)

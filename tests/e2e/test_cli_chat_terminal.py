@@ -201,14 +201,14 @@ def test_a_servers_prompt_is_put_into_the_line_to_be_read_and_sent(
             terminal.see(shown)
         assert "The MCP server broken" in terminal.screen
         terminal.type("\x03")
-        terminal.type("/mcp_books_report 'bees and wasps' dry\r")
-        terminal.see("> Report on bees and wasps, dry.")
+        terminal.type("/mcp_books_report 'bees and @mcp.json' dry\r")
+        terminal.see("> Report on bees and @mcp.json, dry.")
         assert model.requests == []
         terminal.type(" In German.\r")
         terminal.see("The report.")
         terminal.type("/exit\r")
         assert terminal.finish() == 0
-    sent = "Report on bees and wasps, dry.\n\nChapter 1\n\n[image: not shown] In German."
+    sent = "Report on bees and @mcp.json, dry.\n\nChapter 1\n\n[image: not shown] In German."
     assert sent in said(model)
 
 

@@ -1,6 +1,7 @@
 """OpenAI's own client against the server: agents are models, a conversation is a thread."""
 
 import base64
+import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -104,6 +105,18 @@ async def test_a_conversation_that_no_thread_knows_brings_its_past_along(
                 ("user", "Its colour?"),
             ]
     assert len(await threads_of(served)) == before + 2
+
+
+async def test_half_a_character_in_a_text_is_marked(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(Reply(text="Seen."))
+    body = {"model": "manus", "messages": [user("cut \ud83d"), said("\ud83d"), user("off \ud83d")]}
+    async with served.http() as http:
+        headers = {"Content-Type": "application/json"}
+        answer = await http.post("/v1/chat/completions", content=json.dumps(body), headers=headers)
+    assert answer.json()["choices"][0]["message"]["content"] == "Seen."
+    assert served_model.requests[-1].body["messages"][-1]["content"] == "off \ufffd"
 
 
 async def test_a_stream_tells_what_the_agent_does_and_then_its_answer(

@@ -1,22 +1,28 @@
 """Logins at MCP servers over HTTP: made with a person, used and refreshed by runs."""
 
 import asyncio
+import contextlib
 import json
 import stat
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import MCPServer, build_mcp_graph, open_session
+from openmanus_graph.backends.mcp import login_store
 from openmanus_graph.backends.mcp.failures import ServerError
 from openmanus_graph.backends.mcp.login import LoginResult, login, logout
 from openmanus_graph.backends.mcp.login_store import LoginStore
 from openmanus_graph.errors import ConfigError
 from tests.support.graphs import Ran, calls, run_graph
+from tests.support.limits import BACKSTOP_S
 from tests.support.mcp_oauth import SECRET, TOKEN, browse, shop_with_logins
 
 pytestmark = pytest.mark.usefixtures("no_blocking")
@@ -168,6 +174,28 @@ async def test_a_client_with_credentials_of_its_own_needs_no_person() -> None:
         assert "Check `oauth`" in str(ran.events)
 
 
+def pem(key: Any) -> str:
+    text: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return text.decode()
+
+
+async def test_a_client_with_a_private_key_signs() -> None:
+    client = {"grant": "client_credentials", "client_id": "machine", "scope": "read"}
+    with shop_with_logins() as shop:
+        for key in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048)):
+            shop.public_key = key.public_key()
+            server = shop.server(**client, private_key=pem(key), issuer=shop.issuer)
+            assert "did look" in (await use(server, "look")).results()[0]
+            assert pem(key) not in repr(server)
+            await asyncio.to_thread(LoginStore(server).forget)
+        for wrong, words in (
+            ("no key", "its private_key is no PEM of a key without a password"),
+            (pem(ed25519.Ed25519PrivateKey.generate()), "its private_key is neither RSA nor P-256"),
+        ):
+            server = shop.server(**client, private_key=wrong, issuer=shop.issuer)
+            assert words in str((await use(server)).events)
+
+
 @pytest.mark.parametrize(
     ("way", "words"),
     [
@@ -177,6 +205,8 @@ async def test_a_client_with_credentials_of_its_own_needs_no_person() -> None:
         ("redirects", r"not followed\)\. Run"),
         ("broken", "invalid_grant"),
         ("unregistered", r"registration failed.*`oauth.client_id`"),
+        ("silent", r"the authorization server http\S+ does not describe itself"),
+        ("plain", "does not support PKCE with S256"),
     ],
 )
 async def test_an_authorization_server_that_misbehaves_gets_nothing(way: str, words: str) -> None:
@@ -186,6 +216,27 @@ async def test_an_authorization_server_that_misbehaves_gets_nothing(way: str, wo
         assert not shop.elsewhere
         assert "code_verifier" not in str(caught.value)
         assert LoginStore(shop.server()).read().tokens is None
+
+
+@pytest.mark.parametrize("way", ["silent", "usurps"])
+async def test_without_its_authorization_server_the_mcp_server_gets_no_secret(way: str) -> None:
+    with shop_with_logins() as shop:
+        shop.clients["known"] = {"secret": SECRET}
+        known = shop.server(client_id="known", client_secret=SECRET, issuer=shop.issuer)
+        for server in (shop.server(), known):
+            await log_in(server)
+            before = stored(server)
+            shop.access.clear()
+            shop.way = way
+            for _ in range(2):
+                assert "openmanus mcp login shop" in str((await use(server)).events)
+            assert stored(server) == before
+            shop.way = ""
+            assert "did look" in (await use(server, "look")).results()[0]
+        shop.way = way
+        with pytest.raises(ServerError, match="Its login failed"):
+            await log_in(known)
+    assert not shop.elsewhere
 
 
 async def test_a_login_that_nobody_finishes_leaves_the_old_one() -> None:
@@ -204,6 +255,35 @@ async def test_a_login_that_nobody_finishes_leaves_the_old_one() -> None:
         with pytest.raises(ServerError, match="was not logged in to within 1 s"):
             await login(server, show, 1)
         assert stored(server) == before
+
+
+async def test_strange_connections_to_a_login_neither_end_it_nor_outlive_it() -> None:
+    faults, idle = list[dict[str, Any]](), list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
+
+    async def show(url: str) -> None:
+        port = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0]).port
+        for sent in (
+            b"GET /" + b"a" * 100_000,
+            b"\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"GET //[ HTTP/1.1\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        idle.append(await asyncio.open_connection("127.0.0.1", port))  # as browsers do
+        await asyncio.to_thread(browse, url)
+
+    with shop_with_logins() as shop:
+        assert (await login(shop.server(), show, 20)).tools == 2
+    ((reader, writer),) = idle
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), BACKSTOP_S) == b""
+    writer.close()
+    assert not faults
 
 
 async def test_a_server_that_fails_once_it_is_logged_in_to_is_explained() -> None:
@@ -226,3 +306,59 @@ async def test_a_logout_revokes_and_forgets() -> None:
         shop.way = "busy"
         assert "could not be revoked: 503" in await logout(server)
         assert list(LoginStore(server).path.parent.iterdir()) == []
+
+
+@pytest.fixture
+def lock_missed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when somebody tries to take a lock that somebody else has."""
+    missed, try_lock = asyncio.Event(), login_store.try_lock
+
+    def watched(descriptor: int) -> bool:
+        if not (locked := try_lock(descriptor)):
+            missed.set()
+        return locked
+
+    monkeypatch.setattr(login_store, "try_lock", watched)
+    return missed
+
+
+async def first(task: asyncio.Task[Any], event: asyncio.Event) -> None:
+    """Wait until one of the two has happened."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+async def test_a_logout_waits_for_a_refresh_and_revokes_what_it_got(
+    lock_missed: asyncio.Event,
+) -> None:
+    with shop_with_logins() as shop:
+        server = shop.server()
+        await log_in(server)
+        shop.access.clear()
+        shop.asked_for_token.clear()
+        shop.may_answer.clear()
+        run = asyncio.create_task(use(server, "look"))
+        await asyncio.to_thread(shop.asked_for_token.wait)
+        leaving = asyncio.create_task(logout(server))
+        await first(leaving, lock_missed)
+        shop.may_answer.set()
+        assert await leaving == ""
+        await run
+        assert not shop.refresh
+        assert list(LoginStore(server).path.parent.iterdir()) == []
+
+
+async def test_a_lock_that_a_logout_deleted_is_none(lock_missed: asyncio.Event) -> None:
+    store = LoginStore(MCPServer("shop", url="http://127.0.0.1:9/mcp"))
+    async with contextlib.AsyncExitStack() as locks:
+        async with store.locked():
+            second = asyncio.create_task(locks.enter_async_context(store.locked()))
+            await lock_missed.wait()
+            await asyncio.to_thread(store.forget)
+        await second
+        lock_missed.clear()
+        third = asyncio.create_task(locks.enter_async_context(store.locked()))
+        await first(third, lock_missed)
+        assert not third.done()
+        third.cancel()

@@ -17,6 +17,8 @@ from urllib.request import urlopen
 OPENMANUS = Path(sys.executable).with_name("openmanus")
 ARGUMENTS: dict[str, dict[str, int]] = {"add_numbers": {"a": 2, "b": 3}}
 """By tool; others get none."""
+PUBLISHED_CLIENT = "https://conformance-test.local/client-metadata.json"
+"""Where the suite takes the client's metadata to be published."""
 BROWSER = "import sys, urllib.request as r; r.urlopen(sys.argv[1])"
 
 
@@ -25,11 +27,15 @@ def oauth_of(scenario: str, known: dict[str, Any], url: str) -> dict[str, Any]:
     client: dict[str, Any] = {
         name: known[name] for name in ("client_id", "client_secret") if name in known
     }
+    if "cimd" in scenario:
+        return {"client_id": PUBLISHED_CLIENT}
     if "credentials" not in scenario:
         return client
     # Who has a secret knows whose it is; the suite names only the server.
     with urlopen(urljoin(url, "/.well-known/oauth-protected-resource/mcp")) as answer:
         (issuer,) = json.load(answer)["authorization_servers"]
+    if "private_key_pem" in known:
+        client["private_key"] = known["private_key_pem"]
     return {**client, "grant": "client_credentials", "issuer": issuer}
 
 

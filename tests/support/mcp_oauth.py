@@ -16,6 +16,8 @@ from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import jwt
+
 from openmanus_graph import MCPServer
 from openmanus_graph.state.mcp_server import OAuthClient
 from tests.support.local_http import LocalServer, SilentHandler
@@ -32,7 +34,13 @@ class Shop:
     url: str = ""
     issuer: str = ""
     elsewhere: list[str] = field(default_factory=list[str])
-    """What reached the server that the authorization server redirects to."""
+    """What was sent to the address that the authorization server redirects to, or, beside its
+    messages, to the MCP server."""
+    asked_for_token: threading.Event = field(default_factory=threading.Event)
+    may_answer: threading.Event = field(default_factory=threading.Event)
+    """Not set while a test keeps new tokens back."""
+    public_key: Any = None
+    """Of the client that signs."""
     clients: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     access: dict[str, str] = field(default_factory=dict[str, str])
@@ -45,6 +53,9 @@ class Shop:
     """Paths and fields of the requests to the authorization server."""
     numbers: "count[int]" = field(default_factory=count)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.may_answer.set()
 
     def server(self, name: str = "shop", **oauth: Any) -> MCPServer:
         """Describe the MCP server."""
@@ -65,12 +76,13 @@ class Shop:
         return {**answer, "scope": scope}
 
     def metadata(self) -> dict[str, Any]:
+        """Describe the authorization server."""
         found: dict[str, Any] = {
             "issuer": "http://127.0.0.1:9/other" if self.way == "lies" else self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
             "token_endpoint": f"{self.issuer}/token",
             "revocation_endpoint": f"{self.issuer}/revoke",
-            "code_challenge_methods_supported": ["S256"],
+            "code_challenge_methods_supported": ["plain" if self.way == "plain" else "S256"],
             "authorization_response_iss_parameter_supported": True,
         }
         if self.way != "unregistered":
@@ -89,6 +101,18 @@ class Shop:
             iss = "http://127.0.0.1:9/other" if self.way == "mixes up" else self.issuer
             answer = {"code": code, "iss": iss}
         return f"{asked['redirect_uri']}?{urlencode({**answer, 'state': asked['state']})}"
+
+    def signed(self, asked: dict[str, str]) -> bool:
+        """Return whether a request holds a statement that the client's key signed."""
+        if self.public_key is None or "client_assertion" not in asked:
+            return False
+        claims: dict[str, Any] = jwt.decode(
+            asked["client_assertion"],
+            self.public_key,
+            algorithms=["ES256", "RS256"],
+            audience=self.issuer,
+        )
+        return (claims["sub"], claims["iss"]) == ("machine", "machine")
 
     def token(self, asked: dict[str, str], secret: str) -> dict[str, Any] | None:
         """Return tokens; None if the request is not right."""
@@ -110,7 +134,7 @@ class Shop:
                 if known is None or asked.get("resource") != self.url:
                     return None
                 return self.grant(known["client"], known["scope"])
-            case "client_credentials" if secret == SECRET:
+            case "client_credentials" if secret == SECRET or self.signed(asked):
                 return self.grant("machine", asked.get("scope", ""), refreshable=False)
             case _:
                 return None
@@ -139,7 +163,11 @@ class _Resource(_Handler):
     """The MCP server: `look` needs the scope `read`, `buy` also `orders`."""
 
     def do_GET(self) -> None:
-        if self.path == "/.well-known/oauth-protected-resource/mcp":
+        if self.shop.way == "usurps" and self.path == "/.well-known/oauth-authorization-server":
+            own = self.shop.url.removesuffix("/mcp")
+            ends = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
+            self.answer({"issuer": own, **{name: f"{own}/{name}" for name in ends}})
+        elif self.shop.way != "usurps" and self.path == "/.well-known/oauth-protected-resource/mcp":
             self.answer({
                 "resource": self.shop.url,
                 "authorization_servers": [self.shop.issuer],
@@ -152,7 +180,15 @@ class _Resource(_Handler):
         self.answer(None, 200)
 
     def do_POST(self) -> None:
-        message = json.loads(self.body())
+        body = self.body()
+        if self.path != "/mcp":
+            registers = self.path == "/registration_endpoint"
+            described: dict[str, Any] = json.loads(body) if registers else {}
+            if self.path != "/register":  # where the SDK registers if no other place is named
+                self.shop.elsewhere.append(body.decode())
+            self.answer({**described, "client_id": "usurped"}, 201 if registers else 404)
+            return
+        message = json.loads(body)
         params: dict[str, Any] = message.get("params") or {}
         key = self.headers.get("Authorization", "").removeprefix("Bearer ")
         scope = self.shop.access.get(key)
@@ -188,7 +224,7 @@ class _Resource(_Handler):
 class _Authorization(_Handler):
     def do_GET(self) -> None:
         path, fields = self._note(urlsplit(self.path).query)
-        if path == "/.well-known/oauth-authorization-server":
+        if path == "/.well-known/oauth-authorization-server" and self.shop.way != "silent":
             self.answer(self.shop.metadata())
         elif path == "/authorize":
             self.answer(None, 302, Location=self.shop.authorize(fields))
@@ -227,6 +263,8 @@ class _Authorization(_Handler):
         )
         with self.shop.lock:
             found = None if self.shop.way == "broken" else self.shop.token(fields, secret)
+        self.shop.asked_for_token.set()
+        self.shop.may_answer.wait()
         refusal = {"error": "invalid_grant", "error_description": json.dumps(fields)}
         self.answer(found or refusal, 200 if found else 400)
 

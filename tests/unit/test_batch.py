@@ -16,6 +16,7 @@ from openmanus_graph.interfaces.service.batch_files import (
     read_tasks,
 )
 from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
+from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
 from tests.support.limits import BACKSTOP_S
@@ -26,7 +27,7 @@ class Endless:
 
     def __init__(self) -> None:
         self.working, self.reasons = asyncio.Event(), list[str]()
-        self.cut_off = 0
+        self.cut_off, self.closed = 0, False
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
         return set()
@@ -41,6 +42,9 @@ class Endless:
 
     def request_drain(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 class Silent:
@@ -70,7 +74,7 @@ async def test_a_batch_that_is_terminated_does_not_wait_for_steps_that_never_end
             os.kill(os.getpid(), signal.SIGTERM)
             code = await running
     assert code == 128 + signal.SIGTERM
-    assert (worker.reasons, worker.cut_off) == (["SIGTERM"], 2)
+    assert (worker.reasons, worker.cut_off, worker.closed) == (["SIGTERM"], 2, True)
     assert (tmp_path / "out.jsonl").read_text() == ""
 
 
@@ -84,3 +88,23 @@ async def test_a_task_that_was_about_to_begin_does_not_begin_after_a_signal(
     worker.request_drain("SIGINT")
     assert await worker.do(tasks[0], "a-thread") is None
     assert find_thread("a-thread") is None
+
+
+async def test_a_worker_on_a_server_closes_its_connections() -> None:
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+        writer.write(f"{head}[]".encode())
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        worker = RemoteTaskRunner(url, RunOptions(), None, Budget(None, 0), print)
+        assert await worker.begun(["a-thread"]) == set()
+        await worker.close()
+        async with asyncio.timeout(BACKSTOP_S):
+            await ended.wait()

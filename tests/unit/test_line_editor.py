@@ -94,6 +94,14 @@ def test_a_dropped_picture_with_spaces_is_found(place: Path) -> None:
     assert given.image == [str(place / "a b.png")]
 
 
+def test_files_that_somebody_else_names_are_not_brought(place: Path) -> None:
+    foreign = f'Read @data.csv, @"my file.txt" and {place}/plot.PNG here.'
+    said = f"{foreign} Beside @sub/inside.txt"
+    text, given = read_mentions(said, place / "workspace", foreign)
+    assert text == f"{foreign} Beside sub/inside.txt"
+    assert (given.file, given.image) == (None, None)
+
+
 def completed(typed: str, workspace: Path) -> list[str]:
     completer = MessageCompleter({"/help": "h", "/model": "m"}, workspace)
     document = Document(typed)

@@ -73,9 +73,9 @@ def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
         return None
     store = LoginStore(server)
     if server.oauth.grant == "client_credentials":
-        from openmanus_graph.backends.mcp.client_credentials import ClientCredentials
+        from openmanus_graph.backends.mcp.client_credentials import client_credentials
 
-        return ClientCredentials(server, store)
+        return client_credentials(server, store)
     return StoredLogin(server, store) if store.read().tokens else None
 
 

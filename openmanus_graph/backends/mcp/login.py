@@ -73,10 +73,11 @@ async def logout(server: MCPServer) -> str:
         ConfigError: There is no login.
     """
     store = LoginStore(server)
-    known = await asyncio.to_thread(store.read)
+    async with store.locked():  # a run may be refreshing it: what it gets is revoked
+        known = await asyncio.to_thread(store.read)
+        await asyncio.to_thread(store.forget)
     if known.tokens is None:
         raise ConfigError(f"There is no login at the MCP server {server.name!r}.")
-    await asyncio.to_thread(store.forget)
     if known.revocation_endpoint is None:
         return "Its authorization server cannot revoke logins; this one ends there by itself."
     provider = StoredLogin(server, store)
@@ -100,6 +101,10 @@ class _Browser:
     """The browser that comes back from the authorization server."""
 
     port: int = 0
+    _open: "dict[asyncio.Task[None], asyncio.StreamWriter]" = field(
+        default_factory=lambda: dict[asyncio.Task[None], asyncio.StreamWriter]()
+    )
+    """Its connections by the tasks that answer them."""
     _state: str = ""
     _result: "asyncio.Future[AuthorizationCodeResult]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -117,11 +122,25 @@ class _Browser:
         """Wait for the browser. OAuthFlowError: the person or the server refused."""
         return await self._result
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of a browser."""
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+    def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one request of a new connection."""
+        answering = asyncio.create_task(self._answer(reader, writer))
+        self._open[answering] = writer
+        answering.add_done_callback(lambda done: self._open.pop(done))
+
+    async def disconnect(self) -> None:
+        """Close what is still open: browsers connect in advance, and then send nothing."""
+        for writer in self._open.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._open)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(
+            OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+        ):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            status, text = self._take(head.split(" ")[1])
+            _, target, _ = head.partition("\r\n")[0].split(" ")
+            status, text = self._take(target)
             body = f"<!doctype html><title>OpenManus</title><p>{html.escape(text)}</p>".encode()
             writer.write(
                 f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
@@ -156,14 +175,18 @@ async def _listen(port: int | None, known_port: int) -> AsyncGenerator[_Browser]
     """Listen for the browser: at this port, else at the known one if that is free."""
     browser = _Browser()
     try:
-        server = await asyncio.start_server(browser.answer, HOST, port or known_port)
+        server = await asyncio.start_server(browser.connect, HOST, port or known_port)
     except OSError as error:
         if port is not None:
             raise ConfigError(f"Port {port} (oauth.redirect_port) is taken. Free it.") from error
-        server = await asyncio.start_server(browser.answer, HOST, 0)
+        server = await asyncio.start_server(browser.connect, HOST, 0)
     browser.port = server.sockets[0].getsockname()[1]
     async with server:
-        yield browser
+        try:
+            yield browser
+        finally:
+            server.close()
+            await browser.disconnect()
 
 
 def _shown(

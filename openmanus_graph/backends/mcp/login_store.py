@@ -60,26 +60,29 @@ class LoginStore:
         write_file(self.path, changed.model_dump_json(exclude_none=True) + "\n", mode=0o600)
 
     def forget(self) -> None:
-        """Delete the login. Blocks."""
+        """Delete the login; the caller holds its lock. Blocks."""
         self.path.unlink(missing_ok=True)
         self._lock_path.unlink(missing_ok=True)
 
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
-        """Keep other processes and threads from refreshing the login at the same time.
+        """Keep other processes and threads from changing the login at the same time.
 
         Authorization servers withdraw a login whose refresh token is used twice.
         """
         await asyncio.to_thread(self.path.parent.mkdir, 0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = await asyncio.to_thread(os.open, self._lock_path, flags, 0o600)
-        try:
-            # A thread that waits could not be cancelled, and other processes set no event.
-            while not _try_lock(descriptor):  # noqa: ASYNC110  # see above
-                await asyncio.sleep(LOCK_POLL_S)
-            yield
-        finally:
-            os.close(descriptor)
+        while True:
+            descriptor = await asyncio.to_thread(os.open, self._lock_path, flags, 0o600)
+            try:
+                # A thread that waits could not be cancelled, and other processes set no event.
+                while not try_lock(descriptor):  # noqa: ASYNC110  # see above
+                    await asyncio.sleep(LOCK_POLL_S)
+                if await asyncio.to_thread(self._is_lock, descriptor):
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the tokens."""
@@ -97,6 +100,13 @@ class LoginStore:
         """Keep a registered client."""
         await asyncio.to_thread(self.update, client=client_info)
 
+    def _is_lock(self, descriptor: int) -> bool:
+        """Return whether an open file is the lock still: a logout deletes it."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._lock_path.stat())
+        except FileNotFoundError:
+            return False
+
     @property
     def _lock_path(self) -> Path:
         return self.path.with_suffix(".lock")
@@ -112,7 +122,8 @@ class Uncommitted(LoginStore):
         """Keep nothing."""
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file; return whether nobody else holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -99,7 +99,7 @@ class Provider(OAuthClientProvider):
                             return
                         await exclusive.enter_async_context(self._alone())
                     else:
-                        self._check_encrypted(outgoing)
+                        self._check_request(outgoing)
                         response = yield outgoing
                     outgoing = await flow.asend(response)
             except StopAsyncIteration:
@@ -117,7 +117,7 @@ class Provider(OAuthClientProvider):
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         """Choose the server that knows the client; it must not be told to any other."""
-        known = self.server.oauth.issuer or self._bound_issuer()
+        known = self._known_issuer()
         if known is None:
             return advertised[0]
         for one in advertised:
@@ -125,12 +125,28 @@ class Provider(OAuthClientProvider):
                 return one
         raise OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
 
-    def _bound_issuer(self) -> str | None:
-        return None
+    def _known_issuer(self) -> str | None:
+        """Return the only authorization server that may hear of the client; None if any may."""
+        return self.server.oauth.issuer
 
-    def _check_encrypted(self, request: httpx2.Request) -> None:
+    def _check_authorization_server(self) -> None:
+        """Refuse one that is not the known one, or that does not describe itself.
+
+        The SDK would send the person, the secret and the tokens to the MCP server in its place.
+        """
+        found, known = self.context.oauth_metadata, self._known_issuer()
+        named = known or self.context.auth_server_url
+        if found is None and named is not None:
+            raise OAuthFlowError(f"the authorization server {named} does not describe itself")
+        if found is not None and known is not None and not issuers_match(str(found.issuer), known):
+            raise OAuthFlowError(f"it names the authorization server {found.issuer}, not {known}")
+
+    def _check_request(self, request: httpx2.Request) -> None:
+        """Check where a request of the login goes."""
         if urlsplit(self.context.server_url).scheme == "https" and request.url.scheme != "https":
             raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
+        if request.method == "POST":
+            self._check_authorization_server()
 
 
 class StoredLogin(Provider):
@@ -140,6 +156,7 @@ class StoredLogin(Provider):
         """Take the login of a server from its store."""
         super().__init__(server.url or "", _metadata(server, NO_REDIRECT), store)
         self.server, self.store = server, store
+        self._issuer: str | None = None
 
     def steps_up(self, response: httpx2.Response) -> bool:
         """Never: a wider scope needs the person."""
@@ -160,11 +177,17 @@ class StoredLogin(Provider):
 
     async def _initialize(self) -> None:
         await super()._initialize()
-        self.context.client_info = configured_client(self.server) or self.context.client_info
+        client = configured_client(self.server) or self.context.client_info
+        self.context.client_info = client
+        self._issuer = client.issuer if client is not None else None
 
-    def _bound_issuer(self) -> str | None:
-        client = self.context.client_info
-        return client.issuer if client is not None else None
+    def _known_issuer(self) -> str | None:
+        return super()._known_issuer() or self._issuer
+
+    def _check_request(self, request: httpx2.Request) -> None:
+        if request.method == "POST" and self.context.client_info is None:  # to register one
+            raise OAuthFlowError("the login has expired")
+        super()._check_request(request)
 
     async def _perform_authorization(self) -> httpx2.Request:
         """Refresh, where the SDK would ask a person."""
@@ -236,6 +259,11 @@ class NewLogin(Provider):
         )
 
     async def _perform_authorization(self) -> httpx2.Request:
+        self._check_authorization_server()
+        found = self.context.oauth_metadata
+        methods = found.code_challenge_methods_supported if found is not None else None
+        if methods is not None and "S256" not in methods:
+            raise OAuthFlowError("its authorization server does not support PKCE with S256")
         scope = self.context.client_metadata.scope
         known = await asyncio.to_thread(self.store.read)
         for more in (self.server.oauth.scope, known.wanted_scope):
@@ -248,13 +276,14 @@ class NewLogin(Provider):
         await super()._handle_token_response(response)
         found = self.context.oauth_metadata
         endpoint = str(found.revocation_endpoint) if found and found.revocation_endpoint else None
-        await asyncio.to_thread(
-            self.store.update,
-            tokens=self.context.current_tokens,
-            client=None if self.server.oauth.client_id else self.context.client_info,
-            revocation_endpoint=endpoint,
-            wanted_scope=None,
-        )
+        async with self.store.locked():
+            await asyncio.to_thread(
+                self.store.update,
+                tokens=self.context.current_tokens,
+                client=None if self.server.oauth.client_id else self.context.client_info,
+                revocation_endpoint=endpoint,
+                wanted_scope=None,
+            )
 
 
 def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:

@@ -1,5 +1,6 @@
 """`openmanus batch`: the tasks of a file, with a progress bar."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,7 +41,6 @@ def do_batch(
     """Do the tasks of a file that have no result yet, and return the exit code."""
     if remote is None:
         ask_for_trust(options.config)
-    from openmanus_graph.backends.models.build import run_and_close_models
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import agent_names, check_agent
     from openmanus_graph.interfaces.service.batch import Batch, Budget
@@ -66,7 +66,7 @@ def do_batch(
 
             runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
         with view:
-            code = run_and_close_models(Batch(tasks, results, runner, budget, view, jobs).run())
+            code = asyncio.run(Batch(tasks, results, runner, budget, view, jobs).run())
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code

@@ -105,7 +105,7 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
                     elif typed.startswith("/"):
                         await run_command(typed, chat)
                     else:
-                        await chat.say(typed, given, editor.pastes)
+                        await chat.say(typed, given, editor.pastes, draft)
                         given = InputOptions()  # files and pictures go with the first turn
     return chat.code
 

@@ -99,10 +99,12 @@ class ChatSession:
         self.thread, self.agent, self.options = taken
         self._window = 0
 
-    async def say(self, typed: str, given: InputOptions, pastes: Mapping[str, str]) -> None:
-        """Do a turn with a message as it was typed."""
+    async def say(
+        self, typed: str, given: InputOptions, pastes: Mapping[str, str], draft: str
+    ) -> None:
+        """Do a turn with a message as it was typed, or as it was drafted by somebody else."""
         workspace = self.settings.workspace
-        text, named = await asyncio.to_thread(read_mentions, typed, workspace)
+        text, named = await asyncio.to_thread(read_mentions, typed, workspace, draft)
         with tempfile.TemporaryDirectory() as folder:
             for label, pasted in pastes.items():
                 if label in text and len(pasted) >= FILE_PASTE_CHARS:

@@ -1,5 +1,6 @@
 """`openmanus eval`: does a suite, shows how it went, and writes the report."""
 
+import asyncio
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -85,7 +86,6 @@ def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
 
 def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, quiet: bool) -> int:
     """Make the attempts that are left, and judge them; return the batch's exit code."""
-    from openmanus_graph.backends.models.build import run_and_close_models
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.interfaces.service.batch import Batch, Budget
     from openmanus_graph.interfaces.service.batch_files import open_results
@@ -107,7 +107,7 @@ def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
             runner = LocalTaskRunner(options, wanted.agent, budget, view.notice)
             batch = Batch(attempts, results, runner, budget, view, wanted.jobs, judge=grader)
-            return run_and_close_models(batch.run())
+            return asyncio.run(batch.run())
 
 
 def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":

@@ -2,11 +2,13 @@
 
 import asyncio
 import shlex
+import textwrap
 from typing import TYPE_CHECKING
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.chat_session import ChatSession
 from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.prompts import ServerPrompt
     from openmanus_graph.state.mcp_server import MCPServer
 
+DESCRIPTION_CHARS = 200
 PROMPT_PREFIX = f"/{SERVER_TOOL_PREFIX}"
 
 
@@ -21,7 +24,8 @@ async def show_prompts(chat: ChatSession, argument: str) -> None:
     """List the prompts of the configured servers."""
     prompts = await _prompts_by_command(chat)
     for command, prompt in prompts.items():
-        say(f"  {_usage(command, prompt)}  {prompt.description}".rstrip())
+        purpose = textwrap.shorten(prompt.description, DESCRIPTION_CHARS, placeholder=" ...")
+        say(f"  {_usage(command, prompt)}  {purpose}".rstrip())
     if not prompts:
         say("The configured MCP servers have no prompts.")
 
@@ -40,7 +44,7 @@ async def use_prompt(command: str, chat: ChatSession, argument: str) -> None:
     from openmanus_graph.backends.mcp.prompts import get_prompt
 
     try:
-        text = await get_prompt(prompt, args)
+        text = printable(await get_prompt(prompt, args))
     except ServerError as error:
         raise ConfigError(f"The MCP server {prompt.server.name} {error}") from error
     # A server's text is never a command.

@@ -13,6 +13,7 @@ from openmanus_graph.runtime.output import printable
 
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 SHOWN_FILES = 50
+SENTENCE_ENDS = ".,;:!?)"
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>[^\s"]+))')
 _PATH = re.compile(
     r"(?<!\S)(?:'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|(?P<plain>(?:\\.|\S)+))"
@@ -21,12 +22,13 @@ _PATH = re.compile(
 _UNFINISHED = re.compile(r'(?<!\S)@(?:(?P<quote>")(?P<quoted>[^"\n]*)|(?P<plain>[^\s"]*))$')
 
 
-def read_mentions(text: str, workspace: Path) -> tuple[str, InputOptions]:
+def read_mentions(text: str, workspace: Path, foreign: str = "") -> tuple[str, InputOptions]:
     """Find the files and pictures that a message names. Blocks.
 
     Args:
         text: The message.
         workspace: Of the thread.
+        foreign: What somebody else wrote of it: the files that it names are not brought.
 
     Returns:
         The message, in which files are called as they are in the workspace, and what has to be
@@ -36,8 +38,10 @@ def read_mentions(text: str, workspace: Path) -> tuple[str, InputOptions]:
 
     def replaced(match: re.Match[str]) -> str:
         name = match["quoted"] or match["plain"]
+        if match[0].rstrip(SENTENCE_ENDS) in foreign:
+            return match[0]
         found = _find(name, workspace)
-        if found is None and (shorter := name.rstrip(".,;:!?)")) != name:  # the sentence's
+        if found is None and (shorter := name.rstrip(SENTENCE_ENDS)) != name:  # the sentence's
             found = _find(shorter, workspace)
             return match[0] if found is None else _named(found) + name[len(shorter) :]
         return match[0] if found is None else _named(found)
@@ -52,16 +56,16 @@ def read_mentions(text: str, workspace: Path) -> tuple[str, InputOptions]:
         return found.name
 
     text = _MENTION.sub(replaced, text)
-    images |= dict.fromkeys(_pictures(text, workspace))
+    images |= dict.fromkeys(_pictures(text, workspace, foreign))
     return text, InputOptions(file=list(files) or None, image=list(images) or None)
 
 
-def _pictures(text: str, workspace: Path) -> Iterator[str]:
+def _pictures(text: str, workspace: Path, foreign: str) -> Iterator[str]:
     """Yield the pictures that a message names by their path, `@` or not."""
     for match in _PATH.finditer(text):
         plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
         name = (match["single"] or match["double"] or plain).removeprefix("file://")
-        if name.lower().endswith(PICTURES) and "/" in name:
+        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in foreign:
             found = _find(name, workspace)
             if found is not None:
                 yield str(found)

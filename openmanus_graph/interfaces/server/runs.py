@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict
 
+from openmanus_graph.backends.models.chunks import without_surrogates
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
@@ -70,6 +71,7 @@ async def start_or_resume(
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     if history:
         run["input"]["messages"][:0] = history
+    run = without_surrogates(run)  # half characters of texts that a client cut
     await admit(thread, run)
     client = own_api()
     try:
@@ -112,7 +114,7 @@ async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
-    text = name_files(interjection.text, interjection.files)
+    text = without_surrogates(name_files(interjection.text, interjection.files))
     interjection_id = await tell(thread, text)
     journal.add(thread, "", "", {"type": "steer", "text": text, "id": interjection_id})
     return {"id": interjection_id}

@@ -1,6 +1,7 @@
 """Does the tasks of a batch side by side, each on a thread of its own, within one budget."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +86,10 @@ class TaskRunner(Protocol):
         """Let the running steps finish, and nothing begin after them."""
         ...
 
+    async def close(self) -> None:
+        """Close the connections that the tasks used."""
+        ...
+
 
 class Judge(Protocol):
     """Judges results."""
@@ -135,7 +140,8 @@ class Batch:
         signals = Signals(self, self._show)
         with signals.handled():
             try:
-                async with self._clock:
+                async with contextlib.AsyncExitStack() as closing, self._clock:
+                    closing.push_async_callback(self.runner.close)
                     await self._work()
             except TimeoutError:
                 if not self._clock.expired():

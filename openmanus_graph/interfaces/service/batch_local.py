@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -99,6 +100,10 @@ class LocalTaskRunner:
         self._draining = True
         for stop in self._stops:
             stop.after_step(reason)
+
+    async def close(self) -> None:
+        """Close the models' connections."""
+        await close_models()
 
     def spend(self, thread: str, cost_usd: float) -> None:
         """Record what a step has cost, and stop all when nothing is left."""

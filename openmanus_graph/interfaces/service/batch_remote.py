@@ -121,6 +121,11 @@ class RemoteTaskRunner:
             self._cancelling.add(cancelling)
             cancelling.add_done_callback(self._cancelling.discard)
 
+    async def close(self) -> None:
+        """Close the connections to the server."""
+        await asyncio.gather(*self._cancelling)
+        await self._client.aclose()
+
     async def _run_at_work(self, thread: str) -> str | None:
         runs = await self._client.runs.list(thread)
         return next((run["run_id"] for run in runs if run["status"] in AT_WORK), None)
