@@ -41,7 +41,7 @@ function selectOption(number, place) {
   const target = fieldOf(el);
   target.focus({ preventScroll: true });
   if (!target.multiple) target.selectedIndex = place;
-  else target.options[place].selected = true;
+  else target.options[place].selected = !target.options[place].selected;
   tell(target, 'input', 'change');
   return {};
 }
@@ -70,14 +70,16 @@ function noteLists(number) {
 
 // The list that belongs to a drop-down made of other elements, if it is open.
 function popupOf(el) {
-  const known = popups.get(el);
-  if (known && known.isConnected && drawn(known)) return known;
+  const known = popups.get(el),
+    closed = attr(el, 'aria-expanded') === 'false'; // what it holds then is chosen already
+  if (known && known.isConnected && drawn(known) && !(closed && holds(el, known))) return known;
   const controlled = controlledBy(el);
   if (controlled) return controlled;
-  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || el.querySelector(OPTIONS)) return el;
+  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || (!closed && el.querySelector(OPTIONS))) return el;
   const before = listsBefore.get(el);
   const lists = drawnLists().filter((one) => (before ? !before.has(one) : nextTo(one, el)));
-  const outer = lists.filter((one) => !holds(one, el) && !lists.some((other) => other !== one && holds(other, one)));
+  const others = lists.filter((one) => !holds(one, el) && !(closed && holds(el, one)));
+  const outer = others.filter((one) => !others.some((other) => other !== one && holds(other, one)));
   return outer.length === 1 ? outer[0] : null;
 }
 
@@ -90,6 +92,7 @@ function controlledBy(el) {
       let list = id && (root.getElementById?.(id) || document.getElementById(id));
       if (!list || !visibleIn(list, SEEN)) continue;
       while (list && !drawn(list)) list = parentOf(list);
+      if (list && holds(el, list) && !list.matches(LISTS) && !list.querySelector(OPTIONS)) continue;
       if (list && list !== document.body && !holds(list, el)) return list;
     }
   }
@@ -174,11 +177,10 @@ function shownChoice(number, option) {
   const el = held.get(number),
     chosen = held.get(option);
   if (gone(el)) return { gone: true };
-  const inside = !gone(chosen) && holds(el, chosen);
+  const inside = !gone(chosen) && holds(el, chosen) && drawn(chosen);
   const selected = !gone(chosen) && isChosen(chosen);
   if (inside) return { text: '', selected };
-  const text = squeeze(`${fieldOf(el).value ?? ''} ${contentText(widgetOf(el, chosen))}`);
-  return { text: squeeze(text.replace(labelText(fieldOf(el)) || '\0', '')), selected };
+  return { text: shownText(el, widgetOf(el, chosen)), selected };
 }
 
 // The box of a field: what is around it, as long as that is one line and holds no other control.

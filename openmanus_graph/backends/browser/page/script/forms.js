@@ -7,12 +7,10 @@ function fieldOf(el) {
   if (el.localName === 'label' && el.control) return el.control;
   const root = rootOf(el) || el,
     keys = editorFields().get(el);
-  return (
-    keys ||
-    root.querySelector(
-      'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select',
-    ) || el
-  );
+  const fields = 'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select';
+  // A hidden select is the copy of what is drawn in its place, and an input may wait for keys unseen.
+  const used = (one) => one.type === 'file' || (one.localName === 'select' ? visibleIn(one, SEEN) : visibleIn(one));
+  return keys || [...root.querySelectorAll(fields)].find(used) || el;
 }
 
 const active = () => deepActive();
@@ -23,7 +21,19 @@ function focusedNumber() {
 
 function textOf(el) {
   for (const [editor, keys] of isKeyField(el) ? editorFields() : []) if (keys === el) return editorText(editor);
-  return el.isContentEditable ? el.innerText.replace(/\n$/, '') : (el.value ?? '');
+  return el.isContentEditable ? editableText(el).replace(/\n$/, '') : (el.value ?? '');
+}
+
+// The text of an element that is edited, without what stands there while it is empty.
+function editableText(el) {
+  const text = (el.innerText ?? '').replace(/[\u200b\ufeff]/g, ''),
+    placeholder = placeholderOf(el);
+  return placeholder ? text.replace(placeholder.innerText, '') : text;
+}
+
+function placeholderOf(el) {
+  const named = (one) => [...one.getAttributeNames(), attr(one, 'class') || ''].some((word) => /placeholder/i.test(word));
+  return [...el.querySelectorAll('[contenteditable=false]')].find(named);
 }
 
 // Not a plain field: its text is what an editor makes of keys and pastes.
@@ -93,7 +103,6 @@ const tell = (el, ...types) => {
   for (const type of types) el.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
 };
 
-// Give a field its value at once, as pickers and sliders do.
 // Whether a field would hold nothing instead of a value, because it is not of its form.
 function empties(field, value) {
   if (!value || field.localName !== 'input') return false;
@@ -103,6 +112,7 @@ function empties(field, value) {
   return !other.value;
 }
 
+// Give a field its value at once, as pickers and sliders do.
 function assign(number, value) {
   const el = number === null ? active() : held.get(number);
   if (gone(el)) return { gone: true };
