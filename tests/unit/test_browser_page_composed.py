@@ -24,6 +24,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('combobox "State"', "Ohio", "state Ohio"),  # not what it names as its own text
         ('combobox "Theme"', "Dark", "theme Dark"),  # its label stands around it
         ('combobox "Town"', "Oslo", "town Oslo"),  # a key opens it
+        ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
+        ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
     ],
 )
 async def test_a_composed_dropdown_is_chosen_from_as_a_person_does(
@@ -147,3 +149,23 @@ async def test_what_a_thing_was_dragged_onto_is_named_as_it_is_shown(tab: Tab) -
     done = await tab.do(drag_to_text, "Drag me", Text("basket"))
     assert 'onto "The basket for all".' in done
     assert "Gone text" not in done.replace('Gone text: "nothing yet"', "")
+
+
+async def test_a_slider_that_draws_late_what_a_key_has_changed_is_moved_to_a_number(
+    tab: Tab,
+) -> None:
+    await tab.open("composed.html")
+    assert "Set [" in await tab.do(input_text, 'slider "Loud"', Text("23"))
+    assert await tab.page.get_attribute("#loud", "aria-valuenow") == "23"
+
+
+async def test_letters_of_an_icon_font_are_no_part_of_a_name(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has("button icon chevron left$")
+    assert tab.has('button "Send"$')
+
+
+async def test_the_right_click_of_what_is_all_alike_is_said_once(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has('"Left" right-click too')
+    assert tab.has('"Right"$')

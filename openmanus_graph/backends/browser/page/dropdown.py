@@ -254,8 +254,8 @@ def _only_similar(options: Sequence[Option], text: str) -> Option | None:
         named = [one for one in options if wanted in re.findall(r"\d+", one.name)]
         if there and named and there not in named:
             raise ToolError(
-                f'"{text}" is in the label "{named[0].name}" and the place of "{there.name}" in the '
-                "list. Give the whole label."
+                f'"{text}" is in the label "{named[0].name}" and the place of "{there.name}" in '
+                "the list. Give the whole label."
             )
         return there or (named[0] if len(named) == 1 else None)
     some = whole or [one for one in options if wanted and wanted in one.name.lower()]

@@ -156,7 +156,7 @@ async def _move_slider(target: Target, text: str) -> ActionReport:
         wanted = float(text)
     except ValueError as error:
         raise ToolError(f"{target.label} takes a number, not {text!r}.") from error
-    facts = await target.call("slider")
+    facts = await target.call("slider", None)
     keys = SLIDER_KEYS if facts["focused"] and facts["now"] is not None else ()
     for more, less in keys:
         moved = await _press_towards(target, facts, wanted, more, less)
@@ -178,7 +178,7 @@ async def _press_towards(
 
     async def press(key: str) -> JsonObject:
         await target.view.act(target.view.page.keyboard.press(key))
-        return await target.call("slider")
+        return await target.call("slider", facts["now"])
 
     if wanted != facts["now"] and wanted in (facts["least"], facts["most"]):
         facts = await press("End" if wanted == facts["most"] else "Home")

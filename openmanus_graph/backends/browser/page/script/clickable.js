@@ -88,8 +88,9 @@ class PageWalk extends Walk {
     if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const control = el.control,
       role = nativeRole(control);
+    const drawn = role === 'combobox' ? nameOf(control, role) : ''; // the label shows what is chosen, too
     this.list(el, role, box, {
-      name: contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
+      name: drawn || contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
       words: statesOf(control, role),
       value: valueOf(control, role),
     });

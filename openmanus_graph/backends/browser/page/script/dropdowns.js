@@ -128,8 +128,10 @@ function customOptions(number, appeared) {
   return options.length ? { options, list: popup ? numberOf(popup) : 0 } : { options: null };
 }
 
-const isChosen = (option) =>
-  attr(option, 'aria-selected') === 'true' || attr(option, 'aria-checked') === 'true';
+const isChosen = (option) => {
+  const entry = option.closest(OPTIONS) || option;
+  return attr(entry, 'aria-selected') === 'true' || attr(entry, 'aria-checked') === 'true';
+};
 
 // What holds all of them and not the drop-down itself.
 function commonRoot(elements, el) {
@@ -140,7 +142,7 @@ function commonRoot(elements, el) {
 
 function choicesIn(list) {
   const named = [...list.querySelectorAll(OPTIONS)].filter(drawn);
-  if (named.length) return named;
+  if (named.length) return named.map(wordsOf);
   const walk = new PageWalk(LIST_LIMITS);
   walk.element(list, { ...walk.start(), onTop: true }, null);
   const listed = walk.items
@@ -151,6 +153,12 @@ function choicesIn(list) {
   const single = listed.filter((el) => listed.filter((other) => holds(el, other)).length < 3);
   const options = single.filter((el) => !single.some((other) => other !== el && holds(other, el)));
   return options.length ? options : [...list.querySelectorAll('li')].filter(drawn);
+}
+
+// Of an entry of a tree that which bears its words: beside it are marks to open and to tick it.
+function wordsOf(entry) {
+  if (attr(entry, 'role') !== 'treeitem') return entry;
+  return [...allIn(entry, '*')].find((one) => hasText(one) && drawn(one)) || entry;
 }
 
 // Scroll a long list by most of its height, for lists that draw only what is in view.

@@ -1,4 +1,5 @@
 // Fields and file inputs.
+const LATE_FRAMES = 8; // in which a page draws what a key has changed
 const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'number', '']);
 
 // The field an index stands for: itself, its label's control, or the one inside it.
@@ -125,13 +126,17 @@ function assign(number, value) {
   return facts(target);
 }
 
-// Where a slider stands that is made of other elements and moved by keys, with the focus on it.
-function slider(number) {
+// Where a slider stands that is made of other elements and moved by keys, with the focus on it; if
+// it stood at `before`, as soon as it has moved.
+async function slider(number, before) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
-  el.focus({ preventScroll: true });
-  const [now, least, most] = ['now', 'min', 'max'].map((name) => parseFloat(attr(el, `aria-value${name}`)));
-  return { focused: active() === el, now, least, most, shown: valueOf(el, 'slider') || '' };
+  const keys = el.tabIndex >= 0 ? el : el.querySelector('[tabindex="0"]') || el;
+  keys.focus({ preventScroll: true });
+  const read = (name) => parseFloat(attr(el, `aria-value${name}`));
+  for (let i = 0; i < LATE_FRAMES && read('now') === before; i++) await frame();
+  const [now, least, most] = ['now', 'min', 'max'].map(read);
+  return { focused: active() === keys, now, least, most, shown: valueOf(el, 'slider') || '' };
 }
 
 function fileInput(number) {

@@ -1,7 +1,7 @@
 // Which elements a style sheet lets show more while the pointer is over them.
 const REVEALING =
   /(^|[;{\s])(display|visibility|opacity|(max-)?(height|width)|transform|translate|scale|clip(-path)?|left|right|top|bottom|margin[\w-]*|pointer-events)\s*:/;
-const PARTS = 'a,button,input,select,textarea,img,svg,canvas,video,iframe,i,[role],[onclick],[tabindex]';
+const PARTS = 'a,button,input,select,textarea,img,svg,canvas,video,iframe,i,[role],[onclick],[tabindex="0"]';
 const MAX_RULES = 20000;
 const MAX_REVEALS = 200;
 let reveals = { rules: -1, list: [] };

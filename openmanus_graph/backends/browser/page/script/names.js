@@ -85,7 +85,7 @@ function contentText(el, limit = 400, leaves = () => false) {
     } else if (nodeTypeOf(node) === 1) {
       const tag = node.localName;
       if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
-      if (node !== el && leaves(node)) return;
+      if (node !== el && (leaves(node) || isLigature(node))) return;
       if (node !== el && inTree && (attr(node, 'role') === 'group' || attr(node, 'role') === 'treeitem')) return;
       const display = node === el ? '' : getComputedStyle(node).display;
       if (display && display !== 'contents' && !visibleIn(node, SEEN)) return;
@@ -129,7 +129,9 @@ function labelsByControl() {
 }
 
 function labelText(el) {
-  const said = (label) => contentText(label, 400, (one) => one === el) || attr(label, 'aria-label') || attr(label, 'title') || '';
+  const value = squeeze(el.value), // what a label is around may show it, too
+    shows = (one) => one === el || (!!value && squeeze(one.textContent) === value);
+  const said = (label) => contentText(label, 400, shows) || attr(label, 'aria-label') || attr(label, 'title') || '';
   const labels = walkLabels && el.getRootNode() === document ? walkLabels.get(el) : el.labels;
   return squeeze([...(labels || [])].map(said).join(' '));
 }
@@ -191,9 +193,14 @@ const ICON_CLASS =
 const ICON_NAME = /^(?:[a-z]{1,3}-)?([a-z]{3}.*)[-_]icon$/; // of a drawing
 const ICON_SHAPE = /^(?:lg|sm|xs|md|xl|xxl|\d*x|\d+|fw|spin|solid|regular|light|fill|btn|button|wrapper|container|only)$/;
 
+// Letters that an icon font draws as one picture.
+const isLigature = (el) =>
+  !el.firstElementChild && /^\s*[a-z]\w+\s*$/.test(el.textContent) && /icons|symbols/i.test(getComputedStyle(el).fontFamily);
+
 // What an icon font or a set of drawings calls its picture: "icon trash".
 function iconOf(el) {
   for (const one of [el, ...[...(el.querySelectorAll?.('i,em,b,span,svg,use') || [])].slice(0, 8)]) {
+    if (isLigature(one)) return cut(`icon ${squeeze(one.textContent).replace(/_/g, ' ')}`, 40);
     const drawing = one.localName === 'use' ? attr(one, 'href') || attr(one, 'xlink:href') || '' : '';
     const names = [...squeeze(attr(one, 'class')).split(' '), drawing.split('#').pop()];
     for (const name of names) {
@@ -310,7 +317,7 @@ function valueOf(el, role) {
 // What a drop-down shows within some box: the words there or its field's value, without its label.
 function shownText(el, box) {
   const field = fieldOf(el),
-    button = (one) => nativeRole(one) === 'button' && !holds(one, el),
+    button = (one) => (nativeRole(one) === 'button' || attr(one, 'role') === 'img') && !holds(one, el),
     around = box === el ? '' : contentText(box, 400, (one) => one === el || button(one)),
     words = squeeze(`${around} ${contentText(el, 400, button)}`),
     value = squeeze(field.value ?? ''),

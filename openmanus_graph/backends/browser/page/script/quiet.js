@@ -235,14 +235,14 @@ function clickKind(el) {
   return kind;
 }
 
-// What an element, or the row that it stands in, waits for beside a plain click; of a row, and of
-// cells, which are all alike, it is `said` once.
+// What an element, or the row that it stands in, waits for beside a plain click; of what is all
+// alike (a row, cells, elements of one class) it is `said` once.
 function otherClicks(el, role, said) {
   const plain = clickKind(el),
     found = new Set();
   for (let one = el, i = 0; one && one !== document.body && i < 3; one = parentOf(one), i++) {
     const kinds = (handled.get(one) || '').split(' ');
-    const place = role === 'gridcell' ? role : one;
+    const place = role === 'gridcell' ? role : attr(one, 'class') ? makeOf(one) : one;
     if (said.has(place)) continue;
     if (kinds.some((kind) => CLICK_WORDS[kind])) said.add(place);
     for (const kind of kinds) if (kind !== plain && CLICK_WORDS[kind]) found.add(CLICK_WORDS[kind]);
