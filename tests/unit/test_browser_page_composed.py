@@ -114,11 +114,14 @@ async def test_what_an_open_menu_makes_unusable_is_said_to_be_behind_it(
     assert tab.has('button "Hold"')
 
 
-async def test_a_scroll_area_behind_a_dialog_is_left_out(tab: Tab) -> None:
+async def test_scroll_areas_and_pictures_behind_a_dialog_are_left_out(tab: Tab) -> None:
     text = await tab.open("composed.html")
     assert "scroll area" in text
+    assert "(image: A picture)" in text
     await tab.do(click, 'button "Ask"')
-    assert "scroll area" not in await tab.see()
+    text = await tab.see()
+    assert "scroll area" not in text
+    assert "picture" not in text
 
 
 async def test_a_cell_that_is_named_otherwise_shows_what_stands_in_it(tab: Tab) -> None:

@@ -16,7 +16,7 @@ class PageWalk extends Walk {
   image(el, box, inner, listed) {
     const alt = squeeze(attr(el, 'alt'));
     if (alt && !listed && !inner.silent && box.width > 2)
-      this.text({ data: `(image: ${cut(alt, 100)})`, parentElement: el }, inner);
+      this.text(`(image: ${cut(alt, 100)})`, el, inner);
     const map =
       attr(el, 'usemap') && document.querySelector(`map[name="${CSS.escape(attr(el, 'usemap').slice(1))}"]`);
     for (const area of map ? map.areas : []) {

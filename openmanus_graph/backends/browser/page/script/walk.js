@@ -143,7 +143,7 @@ class Walk {
     for (const node of nodes) {
       if (this.full) return;
       const kind = nodeTypeOf(node);
-      if (kind === 3) this.text(node, around);
+      if (kind === 3) this.text(node.data, el, around);
       else if (kind === 1) this.element(node, around, repeated);
     }
   }
@@ -175,10 +175,9 @@ class Walk {
     );
   }
 
-  text(node, around) {
-    const words = node.data;
+  text(words, el, around) {
     if (around.silent || around.unseen || around.clear) return;
-    if (!around.onTop && !this.uncovered(parentOf(node))) return void (this.coveredText ||= !!words.trim());
+    if (!around.onTop && !this.uncovered(el)) return void (this.coveredText ||= !!words.trim());
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
       return;
