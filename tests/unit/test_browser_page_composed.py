@@ -1,6 +1,7 @@
 """Widgets that libraries make of other elements: copies, wrappers, shades, roots and edges."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from openmanus_graph.backends.browser.page import (
     drag_to_text,
     input_text,
     select_dropdown_option,
+    upload_file,
 )
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('combobox "State"', "Ohio", "state Ohio"),  # not what it names as its own text
         ('combobox "Theme"', "Dark", "theme Dark"),  # its label stands around it
         ('combobox "Town"', "Oslo", "town Oslo"),  # a key opens it
+        ('clickable "Animal"', "Dog", "animal Dog"),  # its options are hidden in it
         ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
         ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
     ],
@@ -160,6 +163,18 @@ async def test_a_slider_that_draws_late_what_a_key_has_changed_is_moved_to_a_num
     await tab.open("composed.html")
     assert "Set [" in await tab.do(input_text, 'slider "Loud"', Text("23"))
     assert await tab.page.get_attribute("#loud", "aria-valuenow") == "23"
+
+
+async def test_a_slider_says_the_nearest_place_that_it_has(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert 'now holds "20"' in await tab.do(input_text, 'slider "Loud"', Text("20.4"))
+
+
+async def test_a_field_for_folders_takes_no_file(tab: Tab, tmp_path: Path) -> None:
+    await tab.open("composed.html")
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    with pytest.raises(ToolError, match="takes whole folders, not files: nothing was given"):
+        await tab.do(upload_file, "Folder", [tmp_path / "a.txt"])
 
 
 async def test_letters_of_an_icon_font_are_no_part_of_a_name(tab: Tab) -> None:

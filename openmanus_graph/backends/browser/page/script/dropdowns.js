@@ -75,13 +75,15 @@ function popupOf(el) {
   if (known && known.isConnected && drawn(known) && !(closed && holds(el, known))) return known;
   const controlled = controlledBy(el);
   if (controlled) return controlled;
-  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || (!closed && el.querySelector(OPTIONS))) return el;
+  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || (!closed && hasChoices(el))) return el;
   const before = listsBefore.get(el);
   const lists = drawnLists().filter((one) => (before ? !before.has(one) : nextTo(one, el)));
   const others = lists.filter((one) => !holds(one, el) && !(closed && holds(el, one)));
   const outer = others.filter((one) => !others.some((other) => other !== one && holds(other, one)));
   return outer.length === 1 ? outer[0] : null;
 }
+
+const hasChoices = (el) => [...el.querySelectorAll(OPTIONS)].some(drawn);
 
 // What it names as its list: one that is only meant for screen readers stands within the drawn one.
 function controlledBy(el) {
@@ -92,7 +94,7 @@ function controlledBy(el) {
       let list = id && (root.getElementById?.(id) || document.getElementById(id));
       if (!list || !visibleIn(list, SEEN)) continue;
       while (list && !drawn(list)) list = parentOf(list);
-      if (list && holds(el, list) && !list.matches(LISTS) && !list.querySelector(OPTIONS)) continue;
+      if (list && holds(el, list) && !list.matches(LISTS) && !hasChoices(list)) continue;
       if (list && list !== document.body && !holds(list, el)) return list;
     }
   }

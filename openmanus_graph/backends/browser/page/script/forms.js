@@ -153,6 +153,7 @@ function fileFacts(number) {
   return input
     ? {
         many: input.multiple || input.webkitdirectory,
+        folders: input.webkitdirectory,
         disabled: input.disabled,
         names: [...input.files].map((f) => f.name),
       }
