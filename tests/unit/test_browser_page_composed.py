@@ -40,6 +40,13 @@ async def test_a_composed_dropdown_is_chosen_from_as_a_person_does(
     assert said in done
 
 
+async def test_a_list_beside_a_closed_dropdown_is_not_its_own(tab: Tab) -> None:
+    await tab.open("composed.html")
+    await tab.page.focus("#mood")
+    done = await tab.do(select_dropdown_option, 'combobox "Mood"', Text("Wild"))
+    assert 'Chose "Wild"' in done
+
+
 async def test_a_composed_dropdown_is_listed_once_with_what_it_shows(tab: Tab) -> None:
     text = await tab.open("composed.html")
     assert 'combobox "Fruit" collapsed' in text
@@ -101,6 +108,10 @@ async def test_a_button_that_waits_for_a_long_press_gets_one(tab: Tab) -> None:
 async def test_who_listens_for_everything_is_a_root_and_no_control(tab: Tab) -> None:
     text = await tab.open("composed.html")
     assert "\nIn a root" in text
+
+
+async def test_what_only_keeps_the_focus_within_a_part_is_no_control(tab: Tab) -> None:
+    assert "focusable" not in await tab.open("composed.html")
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,7 @@ class PageWalk extends Walk {
     )
       return false;
     if (reason === 'hover' && this.drawnLine(el, box)) return false;
+    if (reason === 'focus' && Math.max(box.width, box.height) < THIN) return false; // for the keys only
     if (reason === 'hover' || reason === 'focus')
       return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;

@@ -77,6 +77,7 @@ function popupOf(el) {
   if (controlled) return controlled;
   if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || (!closed && hasChoices(el))) return el;
   const before = listsBefore.get(el);
+  if (closed && !before) return null;
   const lists = drawnLists().filter((one) => (before ? !before.has(one) : nextTo(one, el)));
   const others = lists.filter((one) => !holds(one, el) && !(closed && holds(el, one)));
   const outer = others.filter((one) => !others.some((other) => other !== one && holds(other, one)));
