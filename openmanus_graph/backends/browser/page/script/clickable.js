@@ -170,10 +170,12 @@ class PageWalk extends Walk {
     return this.amongClickables(el, style, around) ? 'delegated' : '';
   }
 
-  // The label of a control that is listed itself; a click on either does the same.
+  // The label of a control that is listed itself, for it does not stand for that one; a click on
+  // either does the same.
   labelsListed(el, kinds) {
-    if (el.localName !== 'label' || !el.control || attr(el, 'onclick') !== null || /drag|double|menu/.test(kinds)) return false;
-    return !!nativeRole(el.control) && !hiddenControl(el.control);
+    if (el.localName !== 'label' || attr(el, 'onclick') !== null || /drag|double|menu/.test(kinds)) return false;
+    const control = el.control;
+    return !!control && !!nativeRole(control) && (control.localName !== 'select' || !hiddenControl(control));
   }
 
   // One of several alike, most of which the pointer marks as clickable: a day of the next month, say.

@@ -5,6 +5,8 @@ const NO_EDITOR = 'table,[role=grid],[role=treegrid],[role=row],iframe';
 const LATE_PASTE_MS = 100;
 const LATE_SELECTION_MS = 150; // after which the slowest have seen what is selected
 
+let walkEditors = null; // the fields of editors, while a walk asks for those of everything
+
 // The fields of such editors by what a person sees of each: CodeMirror 5, Ace, Monaco.
 function editorFields() {
   const found = new Map();

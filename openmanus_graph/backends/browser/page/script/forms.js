@@ -7,7 +7,7 @@ function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
   const root = rootOf(el) || el,
-    keys = editorFields().get(el);
+    keys = (walkEditors || editorFields()).get(el);
   const fields = 'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select';
   // A hidden select is the copy of what is drawn in its place, and an input may wait for keys unseen.
   const used = (one) => one.type === 'file' || (one.localName === 'select' ? visibleIn(one, SEEN) : visibleIn(one));

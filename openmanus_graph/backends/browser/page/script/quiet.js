@@ -241,7 +241,8 @@ function otherClicks(el, role, said) {
   const plain = clickKind(el),
     found = new Set();
   for (let one = el, i = 0; one && one !== document.body && i < 3; one = parentOf(one), i++) {
-    const kinds = (handled.get(one) || '').split(' ');
+    const kinds = handled.get(one)?.split(' ');
+    if (!kinds) continue;
     const place = role === 'gridcell' ? role : attr(one, 'class') ? makeOf(one) : one;
     if (said.has(place)) continue;
     if (kinds.some((kind) => CLICK_WORDS[kind])) said.add(place);

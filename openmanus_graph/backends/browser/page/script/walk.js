@@ -90,7 +90,7 @@ class Walk {
     this.blocked = !!document.body && getComputedStyle(document.body).pointerEvents === 'none'; // by an open menu, say
     this.active = deepActive();
     this.hovers = hoverTriggers();
-    this.editors = editorFields();
+    this.editors = walkEditors || editorFields();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
