@@ -140,7 +140,7 @@ async def test_scroll_areas_and_pictures_behind_a_dialog_are_left_out(tab: Tab) 
 
 async def test_a_cell_that_is_named_otherwise_shows_what_stands_in_it(tab: Tab) -> None:
     text = await tab.open("composed.html")
-    assert re.search(r'gridcell "May 2" \| \[\d+\] "May 3"', text), text
+    assert re.search(r'gridcell "May 2" \| \[\d+\] "May 3" \| \[\d+\] icon check', text), text
     assert "the meeting" in await tab.do(click, 'clickable "Meeting"')
 
 

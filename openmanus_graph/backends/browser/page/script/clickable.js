@@ -108,7 +108,7 @@ class PageWalk extends Walk {
     const found = this.listed - before;
     if (!found) {
       const name = nameOf(el, role);
-      if (!name && role === 'gridcell') return this.list(el, role, box, { words: [...statesOf(el, role), 'empty'] });
+      if (!name && role === 'gridcell') return this.list(el, role, box, { words: [...statesOf(el, role), iconOf(el) || 'empty'] });
       if (own && this.cellRole(el, around) && !wordsIn(contents).every((word) => name.includes(word))) {
         this.list(el, role, box, { name, open: true, named: true });
         return void this.items.push(...contents.slice(1));
