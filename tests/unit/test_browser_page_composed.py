@@ -144,6 +144,11 @@ async def test_a_cell_that_is_named_otherwise_shows_what_stands_in_it(tab: Tab) 
     assert "the meeting" in await tab.do(click, 'clickable "Meeting"')
 
 
+async def test_an_entry_with_a_control_in_it_keeps_its_words(tab: Tab) -> None:
+    text = await tab.open("composed.html")
+    assert re.search(r"option: .*solo", text), text
+
+
 async def test_elements_without_names_are_described_once_in_a_line(tab: Tab) -> None:
     text = await tab.open("composed.html")
     assert re.search(r"Sizes \[(\d+)\] clickable \.grip .* \[\d+\] as \[\1\] .*as \[\1\]", text)

@@ -279,7 +279,9 @@ class Assembler:
 def _repeats_name(line: RawLine, before: Sequence[str | Entry]) -> bool:
     """Return whether a line is only the text that the field before it is called by."""
     last = before[-1] if before else None
-    return isinstance(last, Entry) and line.parts == [last.facts["name"]]
+    if not isinstance(last, Entry) or last.facts.get("open"):
+        return False
+    return line.parts == [last.facts["name"]]
 
 
 def _trim(line: RawLine) -> None:
