@@ -95,8 +95,9 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
 
     Args:
         action: go_to_url(url), open_tab(url), switch_tab(tab_id), close_tab(tab_id?), go_back,
-            refresh, get_state, click_element(index, text?: "double" | "right"), click_at(x, y),
-            hover(index), input_text(index, text), send_keys(keys: "Control+A Delete"),
+            refresh, get_state, click_element(index, text?: "double" | "right" | "long"),
+            click_at(x, y), hover(index), input_text(index, text),
+            send_keys(keys: "Control+A Delete"),
             select_dropdown_option(index, text), get_dropdown_options(index),
             upload_file(index?, text: paths), drag_and_drop(index, target_index | text | x, y),
             scroll_down(scroll_amount?, index?, x?), scroll_up, scroll_to_text(text),

@@ -174,14 +174,18 @@ def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
 def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -> list[str]:
     """List the elements and texts that were removed."""
     elements = [index for index in before.elements if index not in after.elements]
-    shown = " ".join(_text_of(line) for line in after.lines)
+    names = [element.name for element in after.elements.values()]
+    shown = " ".join([*map(_text_of, after.lines), *names])
     text_lines = [
         line
         for line in removed
         if not indices_of(line) or set(indices_of(line)) & after.elements.keys()
     ]
-    texts = [_text_of(line).strip() for line in text_lines]
-    texts = [text for text in texts if text and text not in shown]
+    texts = [
+        " ".join(text for text in _texts_of(line) if f" {text} " not in f" {shown} ")
+        for line in text_lines
+    ]
+    texts = list(filter(None, texts))
     notes: list[str] = []
     if elements:
         labels = ", ".join(before.elements[index].label for index in elements)
@@ -245,7 +249,13 @@ def _out_of_order(now: Sequence[T], was: Sequence[T]) -> set[T]:
 
 def _text_of(line: Line) -> str:
     """Return a line's own text, without its elements."""
-    return " ".join(part.strip() for part in line.parts if isinstance(part, str))
+    return " ".join(_texts_of(line))
+
+
+def _texts_of(line: Line) -> list[str]:
+    """Return the texts between a line's elements, without the marks that part them."""
+    texts = (part.strip(" ·|") for part in line.parts if isinstance(part, str))
+    return list(filter(None, texts))
 
 
 def _line_key(line: Line) -> str:

@@ -1,6 +1,7 @@
 """Drop-downs of every kind: native ones, suggestion lists, and lists made of other elements."""
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,10 @@ async def dropdown_options(view: PageView, index: int) -> ActionReport:
 
 
 async def select_dropdown_option(view: PageView, index: int, text: str) -> ActionReport:
-    """Choose an option by its label, its value or its place in the list (from 0)."""
+    """Choose an option by its label, its value or its place in the list (from 0).
+
+    One that is selected already in a list of several choices is taken back.
+    """
     target, found = await view.with_element(index, _native_options)
     await view.begin(target)
     if found["kind"] == "select":
@@ -79,9 +83,10 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> Actio
     return await _choice_made(target, option, before["text"])
 
 
-def _chosen(target: Target, option: Option, also: str = "") -> ActionReport:
-    said = f'Chose "{option.name}" in {target.label}.{also}'
-    return ActionReport(said, (target.element.index,), option.name)
+def _chosen(target: Target, option: Option) -> ActionReport:
+    said = f'Chose "{option.name}" in {target.label}.'
+    holds = target.element.role == "combobox"  # others show what is chosen beside them
+    return ActionReport(said, (target.element.index,), option.name if holds else None)
 
 
 async def _choice_made(target: Target, option: Option, before: str) -> ActionReport:
@@ -136,10 +141,14 @@ async def _select_native(target: Target, found: JsonObject, text: str) -> Action
     except (FrameDetached, DialogOpen):  # the page has left, or asks something
         return _chosen(target, option)
     chosen = [one.name for one in now if one.selected]
-    if option.name not in chosen:
-        raise ToolError(f'{target.label} went back to "{", ".join(chosen)}" by itself.')
-    also = f" Selected now: {', '.join(chosen)}." if len(chosen) > 1 else ""
-    return _chosen(target, option, also)
+    listed = ", ".join(chosen)
+    takes_back = found["many"] and option.selected
+    if (option.name in chosen) == takes_back:
+        raise ToolError(f'{target.label} went back to "{listed}" by itself.')
+    said = f'{"Took back" if takes_back else "Chose"} "{option.name}" in {target.label}.'
+    if takes_back or len(chosen) > 1:
+        said += f" Selected now: {listed or 'nothing'}."
+    return ActionReport(said, (target.element.index,), listed)
 
 
 async def _assign_suggestion(target: Target, option: Option) -> ActionReport:
@@ -170,6 +179,11 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
         if before.elements.keys() <= after.elements.keys():
             break
         before = after
+    if target.element.role == "combobox":
+        await target.view.act(view.page.keyboard.press("ArrowDown"))
+        await view.settle(OPEN_LIMIT_S)
+        if (listed := await _read_list(view, target, wanted)).options:
+            return listed
     raise ToolError(
         f"{target.label} was clicked, but no list of options appeared. If it filters while "
         "one types, use input_text and then click the suggestion."
@@ -228,11 +242,22 @@ def _same(options: Sequence[Option], text: str) -> Option | None:
 
 
 def _only_similar(options: Sequence[Option], text: str) -> Option | None:
-    """Take the only option whose name has the text in it, else the one at that place."""
+    """Take the only option whose name has the text in it, else the one at that place.
+
+    Raises:
+        ToolError: A number is the place of one and stands in the name of another.
+    """
     wanted = " ".join(text.lower().split())
     whole = [one for one in options if one.name.lower() == wanted]
     if wanted.isdecimal() and not whole:
-        return options[int(wanted)] if int(wanted) < len(options) else None
+        there = options[int(wanted)] if int(wanted) < len(options) else None
+        named = [one for one in options if wanted in re.findall(r"\d+", one.name)]
+        if there and named and there not in named:
+            raise ToolError(
+                f'"{text}" is in the label "{named[0].name}" and the place of "{there.name}" in '
+                "the list. Give the whole label."
+            )
+        return there or (named[0] if len(named) == 1 else None)
     some = whole or [one for one in options if wanted and wanted in one.name.lower()]
     return some[0] if len(some) == 1 else None
 

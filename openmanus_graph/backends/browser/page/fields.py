@@ -1,5 +1,6 @@
 """Fill in fields: type text, press keys, give files; a field is read back afterwards."""
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
-from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
+from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
 from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
@@ -106,6 +107,7 @@ async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> Acti
         node = await view.frames.evaluate(target.world, function)
         files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
         await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
+        await _check_files_taken(target, len(paths))
     names = ", ".join(path.name for path in paths)
     return ActionReport(f"Gave {names} to {target.label}.", (index,))
 
@@ -156,11 +158,11 @@ async def _move_slider(target: Target, text: str) -> ActionReport:
         wanted = float(text)
     except ValueError as error:
         raise ToolError(f"{target.label} takes a number, not {text!r}.") from error
-    facts = await target.call("slider")
+    facts = await target.call("slider", None)
     keys = SLIDER_KEYS if facts["focused"] and facts["now"] is not None else ()
     for more, less in keys:
         moved = await _press_towards(target, facts, wanted, more, less)
-        if moved["now"] == wanted or moved["now"] != facts["now"]:
+        if moved["now"] == wanted or moved["now"] != facts["now"] or moved.get("nearest"):
             said = f'{target.label} now holds "{moved["shown"]}".'
             if moved["now"] == wanted:
                 said = f'Set {target.label} to "{text.strip()}".'
@@ -178,7 +180,7 @@ async def _press_towards(
 
     async def press(key: str) -> JsonObject:
         await target.view.act(target.view.page.keyboard.press(key))
-        return await target.call("slider")
+        return await target.call("slider", facts["now"])
 
     if wanted != facts["now"] and wanted in (facts["least"], facts["most"]):
         facts = await press("End" if wanted == facts["most"] else "Home")
@@ -190,7 +192,7 @@ async def _press_towards(
         if facts["now"] == before:
             break
         if abs(wanted - facts["now"]) > abs(left):  # it has no place nearer to it
-            return await press(less if left > 0 else more)
+            return {**await press(less if left > 0 else more), "nearest": True}
     return facts
 
 
@@ -318,6 +320,14 @@ def _letters(text: str) -> str:
 def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> None:
     if len(paths) > 1 and not many:
         raise ToolError(f"{target.label} takes one file only, and {len(paths)} were given.")
+
+
+async def _check_files_taken(target: Target, count: int) -> None:
+    """Raise ToolError if a file input is empty at once, as one for folders is."""
+    with contextlib.suppress(FrameDetached, DialogOpen):  # the page has gone on with them
+        facts = await target.call("fileFacts")
+        if facts.get("folders") and len(facts["names"]) < count:
+            raise ToolError(f"{target.label} takes whole folders, not files: nothing was given.")
 
 
 async def _give_to_chooser(view: PageView, target: Target, paths: Sequence[Path]) -> None:

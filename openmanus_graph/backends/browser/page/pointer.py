@@ -23,9 +23,10 @@ _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "": ("Clicked", {}),
     "double": ("Double-clicked", {"click_count": 2}),
     "menu": ("Right-clicked", {"button": "right"}),
+    "long": ("Long-pressed", {"delay": 1500}),
 }
 """By the click event that an element listens for: words, and options of Playwright's click."""
-_WAYS: Mapping[str, str] = {"double": "double", "right": "menu"}
+_WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 """What a model may ask for instead of the click that an element listens for."""
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
@@ -41,7 +42,7 @@ class ElementPoint:
 
 
 async def click(view: PageView, index: int, way: str = "") -> ActionReport:
-    """Click an element, "double" or "right" if one of these is given as the way."""
+    """Click an element, "double", "right" or "long" if one of these is given as the way."""
     return await click_point(view, await view.with_element(index, locate), _WAYS.get(way, ""))
 
 
@@ -213,7 +214,8 @@ async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
     """Drag an element onto a text: drop targets are not always listed as elements."""
     start = await view.with_element(source, locate)
     end = await _locate_drop(start.target, await _text_target(view, text))
-    return ActionReport(await _drag_from(start, (end.x, end.y), f'onto "{text}"'), (source,))
+    where = f'onto "{end.target.element.name}"'
+    return ActionReport(await _drag_from(start, (end.x, end.y), where), (source,))
 
 
 async def drag_to_point(view: PageView, source: int, x: float, y: float) -> ActionReport:
@@ -332,7 +334,8 @@ async def _text_target(view: PageView, text: str) -> Target:
         with contextlib.suppress(FrameDetached):
             found = await view.frames.call(world, "numberOfText", text)
             if "n" in found:
-                return Target(view, world, Element(0, world.key, found["n"], "text", text, NO_BOX))
+                shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
+                return Target(view, world, shown)
     raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
 
 

@@ -267,11 +267,21 @@ class Assembler:
         if len(row) > 1 and sum(line.length() + 3 for line in row) <= ROW_CHARS:
             parts: list[str | Entry] = []
             for line in row:
+                if _repeats_name(line, parts):
+                    continue
                 if parts and not (isinstance(parts[-1], Entry) and parts[-1].facts.get("open")):
                     parts.append(" · ")
                 parts.extend(line.parts)
             row = [RawLine(parts)]
         self._rows[-1].extend(row)
+
+
+def _repeats_name(line: RawLine, before: Sequence[str | Entry]) -> bool:
+    """Return whether a line is only the text that the field before it is called by."""
+    last = before[-1] if before else None
+    if not isinstance(last, Entry) or last.facts.get("open"):
+        return False
+    return line.parts == [last.facts["name"]]
 
 
 def _trim(line: RawLine) -> None:

@@ -15,6 +15,10 @@ CUT_ADDRESS_NOTE = f"(hover shows an address whole that ends in {CUT})"
 LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
 CANVAS_NOTE = "What a canvas draws is not read: only a screenshot shows it."
 CANVAS_ONLY_NOTE = f"(The page is all canvas. {CANVAS_NOTE} Act on it with click_at and send_keys.)"
+CELLS = ("gridcell", "cell", "columnheader", "rowheader")
+CELL_MARKS = ("", "|", "·")
+LONG_DESCRIPTION = 20
+"""Shorter descriptions of elements without names are repeated."""
 LEFT_OUT = "are left out: scroll"
 LEFT_OUT_TOKENS = 60
 """For the sentences on what is left out."""
@@ -126,7 +130,8 @@ def page_notes(snapshot: Snapshot) -> list[str]:
         )
     elif snapshot.covered:
         notes.append(
-            f"(A dialog is on top: {behind} cannot be reached and left out until it is closed.)"
+            f"(A dialog or menu is on top: {behind} cannot be reached and left out until it is "
+            "closed.)"
         )
     if _is_canvas_only(snapshot):
         notes.append(CANVAS_ONLY_NOTE)
@@ -150,13 +155,46 @@ def _is_canvas_only(snapshot: Snapshot) -> bool:
 
 
 def line_text(line: Line, snapshot: Snapshot) -> str:
-    """Write one line with its elements, one blank between them."""
-    text = ""
+    """Write one line with its elements, one blank between them.
+
+    Of cells that follow each other only the first says that it is one, and of elements without a
+    name that are described alike only the first is described.
+    """
+    text, mark = "", ""
+    before: Element | None = None
+    alike: dict[str, int] = {}
     for part in line.parts:
-        shown = part if isinstance(part, str) else element_text(snapshot.elements[part])
+        if isinstance(part, str):
+            shown, mark = part, part.strip()
+        else:
+            element = snapshot.elements[part]
+            shown = _text_in_line(element, before if mark in CELL_MARKS else None, mark, alike)
+            before, mark = element, ""
         gap = text and not text.endswith(" ") and not shown.startswith(" ")
         text += (" " if gap else "") + shown
     return "#" * line.heading + (" " if line.heading else "") + text
+
+
+def _text_in_line(
+    element: Element, before: Element | None, mark: str, alike: dict[str, int]
+) -> str:
+    """Write an element, without what the line has said already.
+
+    Args:
+        element: The element.
+        before: The one before it, if there is nothing but the mark between them.
+        mark: What parts them.
+        alike: Descriptions of the line's elements without names, with the first that has each.
+    """
+    index, _, own = element_text(element).partition(" ")
+    if not element.name and len(own) > LONG_DESCRIPTION:
+        first = alike.setdefault(own, element.index)
+        if first != element.index:
+            return f"{index} as [{first}]"
+    is_cell = element.role in CELLS or (element.role == "clickable" and mark == "|")
+    if before and before.role == element.role and is_cell and not element.open:
+        own = own.removeprefix(f"{element.role} ")
+    return f"{index} {own}"
 
 
 def element_text(element: Element) -> str:

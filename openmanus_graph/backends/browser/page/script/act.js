@@ -364,7 +364,7 @@ function numberOfText(text) {
   const wanted = squeeze(text).toLowerCase(),
     places = placesOf(wanted);
   const el = places.find((one) => squeeze(one.textContent).toLowerCase() === wanted) || places[0];
-  return el ? { n: numberOf(el) } : { none: true };
+  return el ? { n: numberOf(el), text: cut(squeeze(el.textContent), 80) } : { none: true };
 }
 
 // Scroll to the next place that shows a text; `places` says how many there are.

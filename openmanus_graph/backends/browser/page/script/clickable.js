@@ -16,7 +16,7 @@ class PageWalk extends Walk {
   image(el, box, inner, listed) {
     const alt = squeeze(attr(el, 'alt'));
     if (alt && !listed && !inner.silent && box.width > 2)
-      this.text({ data: `(image: ${cut(alt, 100)})`, parentElement: el }, inner);
+      this.text(`(image: ${cut(alt, 100)})`, el, inner);
     const map =
       attr(el, 'usemap') && document.querySelector(`map[name="${CSS.escape(attr(el, 'usemap').slice(1))}"]`);
     for (const area of map ? map.areas : []) {
@@ -58,10 +58,11 @@ class PageWalk extends Walk {
       return;
     }
     if (role === 'listbox' || role === 'combobox' || role === 'treeitem') {
-      this.list(el, role, box, this.field(el, role));
-      return this.children(el, { ...inner, silent: role === 'combobox' });
+      const field = role === 'combobox' ? fieldOf(el) : el;
+      this.list(el, role, box, { ...this.field(el, role), focused: field !== el && field === this.active });
+      return this.children(el, { ...inner, silent: role === 'combobox', field });
     }
-    this.wrapped(el, role, box, { ...inner, strong: true }, around);
+    this.wrapped(el, role, box, { ...inner, strong: true, cell: this.cellRole(el, around) ? box : null }, around);
   }
 
   // An editor that draws its text itself: one field, whatever it is drawn of.
@@ -87,8 +88,9 @@ class PageWalk extends Walk {
     if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const control = el.control,
       role = nativeRole(control);
+    const drawn = role === 'combobox' ? nameOf(control, role) : ''; // the label shows what is chosen, too
     this.list(el, role, box, {
-      name: contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
+      name: drawn || contentText(el) || nameOf(control, role) || squeeze(attr(el, 'title')),
       words: statesOf(control, role),
       value: valueOf(control, role),
     });
@@ -106,7 +108,11 @@ class PageWalk extends Walk {
     const found = this.listed - before;
     if (!found) {
       const name = nameOf(el, role);
-      if (!name && role === 'gridcell') return this.list(el, role, box, { words: [...statesOf(el, role), 'empty'] });
+      if (!name && role === 'gridcell') return this.list(el, role, box, { words: [...statesOf(el, role), iconOf(el) || 'empty'] });
+      if (own && this.cellRole(el, around) && !wordsIn(contents).every((word) => name.includes(word))) {
+        this.list(el, role, box, { name, open: true, named: true });
+        return void this.items.push(...contents.slice(1));
+      }
       const whole = !around.silent && name.length > LONG_NAME && own;
       this.list(el, role, box, { name, cut: whole ? 70 : LONG_NAME, value: valueOf(el, role) });
       if (whole) this.items.push(...contents.slice(1));
@@ -133,7 +139,7 @@ class PageWalk extends Walk {
       if (outer.width * outer.height > 2 * box.width * box.height) break;
       around.push(one);
     }
-    return around.some((one) => one !== document.body && waitsForCells(handled.get(one) || ''));
+    return around.some((one) => one !== document.body && /press|double/.test(handled.get(one)));
   }
 
   cellRole(el, around) {
@@ -147,6 +153,7 @@ class PageWalk extends Walk {
   softReason(el, style, box, around) {
     if (el === document.body || el === document.documentElement) return '';
     const kinds = handled.get(el) || '';
+    if (this.labelsListed(el, kinds)) return '';
     if (attr(el, 'onclick') !== null || /press|touch|double|menu/.test(kinds)) return 'press';
     if (attr(el, 'draggable') === 'true' || /drag/.test(kinds)) return 'drag';
     if (/drop/.test(kinds)) return 'drop';
@@ -161,6 +168,14 @@ class PageWalk extends Walk {
     if ((/hover/.test(kinds) && !around.strong) || this.hovers.has(el)) return 'hover';
     if (around.delegate && this.leaf(el)) return 'delegated';
     return this.amongClickables(el, style, around) ? 'delegated' : '';
+  }
+
+  // The label of a control that is listed itself, for it does not stand for that one; a click on
+  // either does the same.
+  labelsListed(el, kinds) {
+    if (el.localName !== 'label' || attr(el, 'onclick') !== null || /drag|double|menu/.test(kinds)) return false;
+    const control = el.control;
+    return !!control && !!nativeRole(control) && (control.localName !== 'select' || !hiddenControl(control));
   }
 
   // One of several alike, most of which the pointer marks as clickable: a day of the next month, say.
@@ -209,7 +224,7 @@ class PageWalk extends Walk {
     if (!found) {
       if (hidden && this.worthListing(el, reason, box, around)) return void this.covered++;
       if (this.worthListing(el, reason, box, around)) return this.softLeaf(el, reason, box, contents);
-      if (this.outOfView(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
+      this.listScrollArea(el, getComputedStyle(el), box, inner);
       return void this.items.push(...contents);
     }
     const own = contents.some((item) => item[0] === 't' && item[1].trim());
@@ -224,12 +239,13 @@ class PageWalk extends Walk {
     else if (carrier) {
       const name = (opens && firstWords(contents)) || contentText(el);
       this.list(el, this.softRole(el, reason), box, { name: cut(name, 60), open: true });
-    } else if (this.outOfView(el, getComputedStyle(el), box)) this.list(el, 'scroll area', box, {});
+    } else this.listScrollArea(el, getComputedStyle(el), box, inner);
     this.items.push(...contents);
   }
 
   worthListing(el, reason, box, around) {
     if (around.strong) {
+      if (around.cell && reason === 'pointer') return box.height < around.cell.height * 0.5;
       const outer = rectOf(parentOf(el));
       return reason === 'press' && box.width * box.height < outer.width * outer.height * 0.5;
     }
@@ -240,6 +256,7 @@ class PageWalk extends Walk {
     )
       return false;
     if (reason === 'hover' && this.drawnLine(el, box)) return false;
+    if (reason === 'focus' && Math.max(box.width, box.height) < THIN) return false; // for the keys only
     if (reason === 'hover' || reason === 'focus')
       return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;
@@ -290,8 +307,7 @@ function rovingRoles() {
 
 const THIN = 4; // px: a line that is drawn around what is selected
 
-// Frameworks listen for everything at their root, which says nothing of what is in it.
-const waitsForCells = (kinds) => /press|double/.test(kinds) && kinds.split(' ').length < 7;
+const wordsIn = (items) => items.flatMap((item) => (item?.[0] === 't' ? item[1].split(/\s+/) : []));
 
 const shownBy = (items) =>
   squeeze(items.map((item) => (item?.[0] === 't' ? item[1] : item?.[0] === 'e' ? ` ${item[1].name} ` : ' ')).join(''));

@@ -1,10 +1,11 @@
 // What Python asks for: the walk's findings as JSON.
 function collect(limits) {
   walkLabels = labelsByControl();
+  walkEditors = editorFields();
   try {
     return JSON.stringify(findings(limits));
   } finally {
-    walkLabels = null;
+    walkLabels = walkEditors = null;
   }
 }
 

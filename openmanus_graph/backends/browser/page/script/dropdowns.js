@@ -41,7 +41,7 @@ function selectOption(number, place) {
   const target = fieldOf(el);
   target.focus({ preventScroll: true });
   if (!target.multiple) target.selectedIndex = place;
-  else target.options[place].selected = true;
+  else target.options[place].selected = !target.options[place].selected;
   tell(target, 'input', 'change');
   return {};
 }
@@ -70,16 +70,21 @@ function noteLists(number) {
 
 // The list that belongs to a drop-down made of other elements, if it is open.
 function popupOf(el) {
-  const known = popups.get(el);
-  if (known && known.isConnected && drawn(known)) return known;
+  const known = popups.get(el),
+    closed = attr(el, 'aria-expanded') === 'false'; // what it holds then is chosen already
+  if (known && known.isConnected && drawn(known) && !(closed && holds(el, known))) return known;
   const controlled = controlledBy(el);
   if (controlled) return controlled;
-  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || el.querySelector(OPTIONS)) return el;
+  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || (!closed && hasChoices(el))) return el;
   const before = listsBefore.get(el);
+  if (closed && !before) return null;
   const lists = drawnLists().filter((one) => (before ? !before.has(one) : nextTo(one, el)));
-  const outer = lists.filter((one) => !holds(one, el) && !lists.some((other) => other !== one && holds(other, one)));
+  const others = lists.filter((one) => !holds(one, el) && !(closed && holds(el, one)));
+  const outer = others.filter((one) => !others.some((other) => other !== one && holds(other, one)));
   return outer.length === 1 ? outer[0] : null;
 }
+
+const hasChoices = (el) => [...el.querySelectorAll(OPTIONS)].some(drawn);
 
 // What it names as its list: one that is only meant for screen readers stands within the drawn one.
 function controlledBy(el) {
@@ -90,6 +95,7 @@ function controlledBy(el) {
       let list = id && (root.getElementById?.(id) || document.getElementById(id));
       if (!list || !visibleIn(list, SEEN)) continue;
       while (list && !drawn(list)) list = parentOf(list);
+      if (list && holds(el, list) && !list.matches(LISTS) && !hasChoices(list)) continue;
       if (list && list !== document.body && !holds(list, el)) return list;
     }
   }
@@ -125,8 +131,10 @@ function customOptions(number, appeared) {
   return options.length ? { options, list: popup ? numberOf(popup) : 0 } : { options: null };
 }
 
-const isChosen = (option) =>
-  attr(option, 'aria-selected') === 'true' || attr(option, 'aria-checked') === 'true';
+const isChosen = (option) => {
+  const entry = option.closest(OPTIONS) || option;
+  return attr(entry, 'aria-selected') === 'true' || attr(entry, 'aria-checked') === 'true';
+};
 
 // What holds all of them and not the drop-down itself.
 function commonRoot(elements, el) {
@@ -137,7 +145,7 @@ function commonRoot(elements, el) {
 
 function choicesIn(list) {
   const named = [...list.querySelectorAll(OPTIONS)].filter(drawn);
-  if (named.length) return named;
+  if (named.length) return named.map(wordsOf);
   const walk = new PageWalk(LIST_LIMITS);
   walk.element(list, { ...walk.start(), onTop: true }, null);
   const listed = walk.items
@@ -148,6 +156,12 @@ function choicesIn(list) {
   const single = listed.filter((el) => listed.filter((other) => holds(el, other)).length < 3);
   const options = single.filter((el) => !single.some((other) => other !== el && holds(other, el)));
   return options.length ? options : [...list.querySelectorAll('li')].filter(drawn);
+}
+
+// Of an entry of a tree that which bears its words: beside it are marks to open and to tick it.
+function wordsOf(entry) {
+  if (attr(entry, 'role') !== 'treeitem') return entry;
+  return [...allIn(entry, '*')].find((one) => hasText(one) && drawn(one)) || entry;
 }
 
 // Scroll a long list by most of its height, for lists that draw only what is in view.
@@ -174,11 +188,10 @@ function shownChoice(number, option) {
   const el = held.get(number),
     chosen = held.get(option);
   if (gone(el)) return { gone: true };
-  const inside = !gone(chosen) && holds(el, chosen);
+  const inside = !gone(chosen) && holds(el, chosen) && drawn(chosen);
   const selected = !gone(chosen) && isChosen(chosen);
   if (inside) return { text: '', selected };
-  const text = squeeze(`${fieldOf(el).value ?? ''} ${contentText(widgetOf(el, chosen))}`);
-  return { text: squeeze(text.replace(labelText(fieldOf(el)) || '\0', '')), selected };
+  return { text: shownText(el, widgetOf(el, chosen)), selected };
 }
 
 // The box of a field: what is around it, as long as that is one line and holds no other control.

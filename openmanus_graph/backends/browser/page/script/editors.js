@@ -3,6 +3,9 @@
 // Grids take keys in the same way, but are more than one text.
 const NO_EDITOR = 'table,[role=grid],[role=treegrid],[role=row],iframe';
 const LATE_PASTE_MS = 100;
+const LATE_SELECTION_MS = 150; // after which the slowest have seen what is selected
+
+let walkEditors = null; // the fields of editors, while a walk asks for those of everything
 
 // The fields of such editors by what a person sees of each: CodeMirror 5, Ace, Monaco.
 function editorFields() {
@@ -51,6 +54,7 @@ const isMargin = (el) => !!el.closest('[class*=gutter i],[class~=margin],[class*
 
 // Give the focused editor a text as from the clipboard, which none takes for keys; whether it took it.
 async function paste(text) {
+  await new Promise((resolve) => setTimeout(resolve, LATE_SELECTION_MS));
   const data = new DataTransfer(),
     el = deepActive(),
     before = el && textOf(el);

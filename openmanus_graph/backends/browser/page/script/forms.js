@@ -1,4 +1,5 @@
 // Fields and file inputs.
+const LATE_FRAMES = 8; // in which a page draws what a key has changed
 const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'number', '']);
 
 // The field an index stands for: itself, its label's control, or the one inside it.
@@ -6,13 +7,11 @@ function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
   const root = rootOf(el) || el,
-    keys = editorFields().get(el);
-  return (
-    keys ||
-    root.querySelector(
-      'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select',
-    ) || el
-  );
+    keys = (walkEditors || editorFields()).get(el);
+  const fields = 'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select';
+  // A hidden select is the copy of what is drawn in its place, and an input may wait for keys unseen.
+  const used = (one) => one.type === 'file' || (one.localName === 'select' ? visibleIn(one, SEEN) : visibleIn(one));
+  return keys || [...root.querySelectorAll(fields)].find(used) || el;
 }
 
 const active = () => deepActive();
@@ -23,7 +22,19 @@ function focusedNumber() {
 
 function textOf(el) {
   for (const [editor, keys] of isKeyField(el) ? editorFields() : []) if (keys === el) return editorText(editor);
-  return el.isContentEditable ? el.innerText.replace(/\n$/, '') : (el.value ?? '');
+  return el.isContentEditable ? editableText(el).replace(/\n$/, '') : (el.value ?? '');
+}
+
+// The text of an element that is edited, without what stands there while it is empty.
+function editableText(el) {
+  const text = (el.innerText ?? '').replace(/[\u200b\ufeff]/g, ''),
+    placeholder = placeholderOf(el);
+  return placeholder ? text.replace(placeholder.innerText, '') : text;
+}
+
+function placeholderOf(el) {
+  const named = (one) => [...one.getAttributeNames(), attr(one, 'class') || ''].some((word) => /placeholder/i.test(word));
+  return [...el.querySelectorAll('[contenteditable=false]')].find(named);
 }
 
 // Not a plain field: its text is what an editor makes of keys and pastes.
@@ -93,7 +104,6 @@ const tell = (el, ...types) => {
   for (const type of types) el.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
 };
 
-// Give a field its value at once, as pickers and sliders do.
 // Whether a field would hold nothing instead of a value, because it is not of its form.
 function empties(field, value) {
   if (!value || field.localName !== 'input') return false;
@@ -103,6 +113,7 @@ function empties(field, value) {
   return !other.value;
 }
 
+// Give a field its value at once, as pickers and sliders do.
 function assign(number, value) {
   const el = number === null ? active() : held.get(number);
   if (gone(el)) return { gone: true };
@@ -115,13 +126,17 @@ function assign(number, value) {
   return facts(target);
 }
 
-// Where a slider stands that is made of other elements and moved by keys, with the focus on it.
-function slider(number) {
+// Where a slider stands that is made of other elements and moved by keys, with the focus on it; if
+// it stood at `before`, as soon as it has moved.
+async function slider(number, before) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
-  el.focus({ preventScroll: true });
-  const [now, least, most] = ['now', 'min', 'max'].map((name) => parseFloat(attr(el, `aria-value${name}`)));
-  return { focused: active() === el, now, least, most, shown: valueOf(el, 'slider') || '' };
+  const keys = el.tabIndex >= 0 ? el : el.querySelector('[tabindex="0"]') || el;
+  keys.focus({ preventScroll: true });
+  const read = (name) => parseFloat(attr(el, `aria-value${name}`));
+  for (let i = 0; i < LATE_FRAMES && read('now') === before; i++) await frame();
+  const [now, least, most] = ['now', 'min', 'max'].map(read);
+  return { focused: active() === keys, now, least, most, shown: valueOf(el, 'slider') || '' };
 }
 
 function fileInput(number) {
@@ -138,6 +153,7 @@ function fileFacts(number) {
   return input
     ? {
         many: input.multiple || input.webkitdirectory,
+        folders: input.webkitdirectory,
         disabled: input.disabled,
         names: [...input.files].map((f) => f.name),
       }

@@ -1,6 +1,7 @@
 // Which elements a style sheet lets show more while the pointer is over them.
 const REVEALING =
   /(^|[;{\s])(display|visibility|opacity|(max-)?(height|width)|transform|translate|scale|clip(-path)?|left|right|top|bottom|margin[\w-]*|pointer-events)\s*:/;
+const PARTS = 'a,button,input,select,textarea,img,svg,canvas,video,iframe,i,[role],[onclick],[tabindex="0"]';
 const MAX_RULES = 20000;
 const MAX_REVEALS = 200;
 let reveals = { rules: -1, list: [] };
@@ -12,11 +13,20 @@ function hoverTriggers() {
     if (performance.now() > ends) break;
     for (const shown of document.querySelectorAll(target)) {
       const el = triggerOf(shown, trigger, rest);
-      if (el && (unseen(shown) || pointedAt(el))) found.add(el);
+      if (el && (unseen(shown) || pointedAt(el)) && holdsSomething(shown)) found.add(el);
     }
   }
   return found;
 }
+
+// Unlike a shade that is only laid over what is pointed at.
+const holdsSomething = (el) =>
+  el.matches(PARTS) ||
+  !!el.querySelector(PARTS) ||
+  !!squeeze(el.textContent) ||
+  handled.has(el) ||
+  !!drawnText(el) ||
+  getComputedStyle(el).backgroundImage !== 'none';
 
 // With its name: in old documents `:hover` alone means links only.
 function pointedAt(el) {

@@ -71,8 +71,9 @@ function untouchable(el, style) {
   return !el.matches(':disabled') && attr(el, 'aria-disabled') !== 'true';
 }
 
-// Text as a person reads it, pictures by their descriptions; at most about `limit` characters.
-function contentText(el, limit = 400) {
+// Text as a person reads it, pictures by their descriptions; at most about `limit` characters, and
+// without what `leaves` names within it.
+function contentText(el, limit = 400, leaves = () => false) {
   const parts = [],
     inTree = attr(el, 'role') === 'treeitem'; // the entries within one are entries of their own
   let length = 0;
@@ -84,6 +85,7 @@ function contentText(el, limit = 400) {
     } else if (nodeTypeOf(node) === 1) {
       const tag = node.localName;
       if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
+      if (node !== el && (leaves(node) || isLigature(node))) return;
       if (node !== el && inTree && (attr(node, 'role') === 'group' || attr(node, 'role') === 'treeitem')) return;
       const display = node === el ? '' : getComputedStyle(node).display;
       if (display && display !== 'contents' && !visibleIn(node, SEEN)) return;
@@ -127,7 +129,9 @@ function labelsByControl() {
 }
 
 function labelText(el) {
-  const said = (label) => contentText(label) || attr(label, 'aria-label') || attr(label, 'title') || '';
+  const value = squeeze(el.value), // what a label is around may show it, too
+    shows = (one) => one === el || (!!value && squeeze(one.textContent) === value);
+  const said = (label) => contentText(label, 400, shows) || attr(label, 'aria-label') || attr(label, 'title') || '';
   const labels = walkLabels && el.getRootNode() === document ? walkLabels.get(el) : el.labels;
   return squeeze([...(labels || [])].map(said).join(' '));
 }
@@ -143,6 +147,8 @@ function nameOf(el, role) {
       : '') ||
     altOf(el);
   if (said) return said;
+  const field = role === 'combobox' ? fieldOf(el) : el; // within a drop-down that is made of other elements
+  if (field !== el) return nameOf(field, role);
   const fromContent = !FIELDS.has(tag) && role !== 'textbox' && role !== 'listbox' && role !== 'canvas';
   return (
     (fromContent && withTitle(contentText(el) || drawnText(el), el)) ||
@@ -151,6 +157,7 @@ function nameOf(el, role) {
     squeeze(attr(el, 'placeholder')) ||
     squeeze(attr(el, 'aria-placeholder')) ||
     squeeze(attr(el, 'data-placeholder') || (el.firstElementChild && attr(el.firstElementChild, 'data-placeholder'))) ||
+    (role === 'textbox' && squeeze(placeholderOf(el)?.textContent)) ||
     (fromContent && childTitle(el)) ||
     wrapperTitle(el)
   );
@@ -182,16 +189,22 @@ function wrapperTitle(el) {
 }
 
 const ICON_CLASS =
-  /^(?:fa[srlb]?|bi|mdi|ri|ti|las?|glyphicon|icon|anticon|el-icon|pi|codicon|octicon|lucide|feather|tabler-icon|ion|uil|bxs?|ph)[-_](.+)$/;
+  /^(?:fa[srlb]?|bi|mdi|ri|ti|las?|glyphicon|icon|anticon|el-icon|pi|ui-icon|codicon|octicon|lucide|feather|tabler-icon|ion|uil|bxs?|ph)[-_](.+)$/;
+const ICON_NAME = /^(?:[a-z]{1,3}-)?([a-z]{3}.*)[-_]icon$/; // of a drawing
 const ICON_SHAPE = /^(?:lg|sm|xs|md|xl|xxl|\d*x|\d+|fw|spin|solid|regular|light|fill|btn|button|wrapper|container|only)$/;
+
+// Letters that an icon font draws as one picture.
+const isLigature = (el) =>
+  !el.firstElementChild && /^\s*[a-z]\w+\s*$/.test(el.textContent) && /icons|symbols/i.test(getComputedStyle(el).fontFamily);
 
 // What an icon font or a set of drawings calls its picture: "icon trash".
 function iconOf(el) {
   for (const one of [el, ...[...(el.querySelectorAll?.('i,em,b,span,svg,use') || [])].slice(0, 8)]) {
+    if (isLigature(one)) return cut(`icon ${squeeze(one.textContent).replace(/_/g, ' ')}`, 40);
     const drawing = one.localName === 'use' ? attr(one, 'href') || attr(one, 'xlink:href') || '' : '';
     const names = [...squeeze(attr(one, 'class')).split(' '), drawing.split('#').pop()];
     for (const name of names) {
-      const word = ICON_CLASS.exec(name)?.[1];
+      const word = (ICON_CLASS.exec(name) || (one.localName === 'svg' && ICON_NAME.exec(name)))?.[1];
       if (word && !ICON_SHAPE.test(word)) return cut(`icon ${word.replace(/[-_]/g, ' ')}`, 40);
     }
   }
@@ -296,9 +309,20 @@ function valueOf(el, role) {
   if (tag === 'input' && el.type === 'file') return [...el.files].map((file) => file.name).join(', ');
   if (tag === 'input' || tag === 'textarea') return el.value;
   if (['slider', 'spinbutton'].includes(role)) return attr(el, 'aria-valuetext') || attr(el, 'aria-valuenow');
-  if (role === 'textbox' || role === 'searchbox') return squeeze(el.innerText);
-  if (role === 'combobox') return squeeze(el.value ?? contentText(el));
+  if (role === 'textbox' || role === 'searchbox') return squeeze(editableText(el));
+  if (role === 'combobox') return shownText(el, el);
   return null;
+}
+
+// What a drop-down shows within some box: the words there or its field's value, without its label.
+function shownText(el, box) {
+  const field = fieldOf(el),
+    button = (one) => (nativeRole(one) === 'button' || attr(one, 'role') === 'img') && !holds(one, el),
+    around = box === el ? '' : contentText(box, 400, (one) => one === el || button(one)),
+    words = squeeze(`${around} ${contentText(el, 400, button)}`),
+    value = squeeze(field.value ?? ''),
+    text = words.includes(value) ? words : `${value} ${words}`;
+  return squeeze(text.replace(labelText(field) || '\0', ''));
 }
 
 // What may be chosen or typed: options, limits, formats.

@@ -53,7 +53,7 @@ function noteMessage(record) {
   const target = record.target.nodeType === 1 ? record.target : record.target.parentElement;
   const added = [...record.addedNodes].find((node) => node.nodeType === 1 && node.matches(MESSAGE));
   const place = added || target?.closest(MESSAGE);
-  const text = place && messages.length < 20 ? cut(squeeze(place.textContent), 200) : '';
+  const text = place && !place.matches(LISTS) && messages.length < 20 ? cut(squeeze(place.textContent), 200) : '';
   if (text.length > 1 && !messages.some((one) => one.text === text)) messages.push({ place, text });
 }
 
@@ -111,7 +111,8 @@ function busy() {
 }
 
 function seen(el) {
-  return visibleIn(el, SEEN) && inViewport(rectOf(el));
+  const box = boxOf(el);
+  return visibleIn(el, SEEN) && box.width > 0 && box.height > 0 && inViewport(box);
 }
 
 function bare() {
@@ -217,9 +218,10 @@ window.addEventListener(
 );
 const CLICK_WORDS = { double: 'double-click too', menu: 'right-click too' };
 const KINDS = ['press', 'touch', 'key', 'drag', 'drop', 'hover', 'double', 'menu'];
+const ROOT_KINDS = 7; // frameworks listen for everything at their root, which says nothing of what is in it
 function noteHandled(event) {
   const kinds = KINDS.filter((_, i) => event.detail & (1 << i));
-  handled.set(event.composedPath()[0], kinds.join(' '));
+  if (kinds.length < ROOT_KINDS) handled.set(event.composedPath()[0], kinds.join(' '));
 }
 window.addEventListener('openmanus-handles', noteHandled, true);
 
@@ -233,15 +235,15 @@ function clickKind(el) {
   return kind;
 }
 
-// What an element, or the row that it stands in, waits for beside a plain click; of a row, and of
-// cells, which are all alike, it is `said` once.
+// What an element, or the row that it stands in, waits for beside a plain click; of what is all
+// alike (a row, cells, elements of one class) it is `said` once.
 function otherClicks(el, role, said) {
   const plain = clickKind(el),
     found = new Set();
   for (let one = el, i = 0; one && one !== document.body && i < 3; one = parentOf(one), i++) {
-    const kinds = (handled.get(one) || '').split(' ');
-    if (kinds.length > 6) break; // frameworks listen for everything at their root
-    const place = role === 'gridcell' ? role : one;
+    const kinds = handled.get(one)?.split(' ');
+    if (!kinds) continue;
+    const place = role === 'gridcell' ? role : attr(one, 'class') ? makeOf(one) : one;
     if (said.has(place)) continue;
     if (kinds.some((kind) => CLICK_WORDS[kind])) said.add(place);
     for (const kind of kinds) if (kind !== plain && CLICK_WORDS[kind]) found.add(CLICK_WORDS[kind]);

@@ -87,9 +87,10 @@ class Walk {
     this.rest = 0; // elements left out at the end because a limit was reached
     this.above = 0; // elements left out because the window is far below them
     this.top = topRoots();
+    this.blocked = !!document.body && getComputedStyle(document.body).pointerEvents === 'none'; // by an open menu, say
     this.active = deepActive();
     this.hovers = hoverTriggers();
-    this.editors = editorFields();
+    this.editors = walkEditors || editorFields();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
@@ -125,11 +126,13 @@ class Walk {
       delegate: false,
       grid: false,
       strong: false,
+      cell: null, // the box of the cell around it
       onTop: !this.top,
       silent: false,
       unseen: false,
       clear: false,
       editable: false,
+      field: null, // of the drop-down around it, which stands for it
       depth: 0,
     };
   }
@@ -140,7 +143,7 @@ class Walk {
     for (const node of nodes) {
       if (this.full) return;
       const kind = nodeTypeOf(node);
-      if (kind === 3) this.text(node, around);
+      if (kind === 3) this.text(node.data, el, around);
       else if (kind === 1) this.element(node, around, repeated);
     }
   }
@@ -172,10 +175,9 @@ class Walk {
     );
   }
 
-  text(node, around) {
-    const words = node.data;
+  text(words, el, around) {
     if (around.silent || around.unseen || around.clear) return;
-    if (!around.onTop && !this.uncovered(parentOf(node))) return void (this.coveredText ||= !!words.trim());
+    if (!around.onTop && !this.uncovered(el)) return void (this.coveredText ||= !!words.trim());
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
       return;
@@ -197,7 +199,7 @@ class Walk {
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
     if (CLIPPED.test(style.clipPath) && el.type !== 'range') return; // what is drawn for a slider cannot be set
-    if (el instanceof HTMLElement && inertOf(el)) return;
+    if (el instanceof HTMLElement && inertOf(el)) return this.behind(el, around);
     if (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label')) around = { ...around, clear: true };
     if (style.display === 'contents' && !nativeRole(el))
       return this.children(el, { ...around, depth: around.depth + 1 });
@@ -211,6 +213,15 @@ class Walk {
     this.scrolled = [x + scrolledFrom(el, style), y + el.scrollTop];
     this.visible(el, style, box, inner, around, repeated);
     this.scrolled = [x, y];
+  }
+
+  // What is seen but cannot be used, as behind an open menu.
+  behind(el, around) {
+    const box = rectOf(el);
+    if (!inViewport(box) || (around.clip && cutAway(box, around.clip))) return;
+    const used = [el, ...allIn(el, '*')].filter((one) => nativeRole(one) && visibleIn(one, SEEN) && inViewport(rectOf(one)));
+    this.covered += used.length;
+    this.coveredText ||= visibleIn(el, SEEN) && !!squeeze(el.textContent);
   }
 
   overdue(el) {
@@ -282,22 +293,41 @@ class Walk {
     const tag = el.localName;
     // Nothing is seen of what is clear, but the pointer meets it: a link over a whole card, say.
     if (inner.clear && !(box.width && box.height && this.uncovered(el))) return this.children(el, inner);
+    if (around.field && this.shownByDropdown(el, around.field)) return;
     if (around.editable && !this.usedInText(el)) return this.children(el, inner);
     if (FRAMES.has(tag) || (tag === 'object' && el.contentWindow)) return this.frame(el, box, inner);
     if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
-    const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
+    const passes = untouchable(el, style),
+      made = there ? nativeRole(el) || this.cellRole(el, around) : '';
+    const role = passes ? '' : made;
     if (role === 'textbox' && style.opacity === '0' && attr(el, 'aria-hidden') === 'true') return; // a form's copy
     const soft = there && !role && !inner.clear ? this.softReason(el, style, box, around) : '';
+    if (passes && this.blocked && (made || soft)) {
+      this.covered++;
+      return this.children(el, inner);
+    }
     if (tag === 'img') this.image(el, box, inner, role || soft);
     if (role && FIELDS.has(tag) && hiddenControl(el) && el.labels?.length) return;
     if (role) return this.strong(el, role, box, inner, around);
-    if (tag === 'label' && el.control && hiddenControl(el.control) && nativeRole(el.control)) {
-      return this.label(el, box, inner);
-    }
+    if (tag === 'label' && this.standsForControl(el)) return this.label(el, box, inner);
     if (soft) return this.soft(el, soft, box, inner, around);
-    if (this.outOfView(el, style, box)) this.list(el, 'scroll area', box, {});
+    this.listScrollArea(el, style, box, inner);
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
+  }
+
+  // The label of a control that is drawn by the style sheet; what is drawn beside for a select is listed itself.
+  standsForControl(label) {
+    const control = label.control;
+    if (!control || !hiddenControl(control) || !nativeRole(control)) return false;
+    return control.localName !== 'select' || holds(label, control);
+  }
+
+  // What a drop-down that is made of other elements is listed with: its field, that one's label, and
+  // its value that is called a field, but is none.
+  shownByDropdown(el, field) {
+    const copy = attr(el, 'role') === 'textbox' && !FIELDS.has(el.localName) && el.isContentEditable !== true;
+    return el === field || el.control === field || copy;
   }
 
   frame(el, box, inner) {
@@ -313,6 +343,12 @@ class Walk {
         ...contentOf(el),
       },
     ]);
+  }
+
+  listScrollArea(el, style, box, inner) {
+    if (!this.outOfView(el, style, box)) return;
+    if (inner.onTop || this.uncovered(el)) this.list(el, 'scroll area', box, {});
+    else this.covered++;
   }
 
   // How much of an area's content is above, below, left and right of what it shows; null of no area.
