@@ -65,16 +65,16 @@ def tasks(tmp_path: Path) -> list[BatchTask]:
 async def test_a_batch_that_is_terminated_does_not_wait_for_steps_that_never_end(
     tmp_path: Path, tasks: list[BatchTask]
 ) -> None:
-    worker = Endless()
+    runner = Endless()
     with open_results(tmp_path / "out.jsonl", tasks, "here") as results:
-        batch = Batch(tasks, results, worker, Budget(None, 0), Silent(), 2, term_grace_s=0)
+        batch = Batch(tasks, results, runner, Budget(None, 0), Silent(), 2, term_grace_s=0)
         async with asyncio.timeout(BACKSTOP_S):
             running = asyncio.create_task(batch.run())
-            await worker.working.wait()
+            await runner.working.wait()
             os.kill(os.getpid(), signal.SIGTERM)
             code = await running
     assert code == 128 + signal.SIGTERM
-    assert (worker.reasons, worker.cut_off, worker.closed) == (["SIGTERM"], 2, True)
+    assert (runner.reasons, runner.cut_off, runner.closed) == (["SIGTERM"], 2, True)
     assert (tmp_path / "out.jsonl").read_text() == ""
 
 
@@ -82,11 +82,11 @@ async def test_a_task_that_was_about_to_begin_does_not_begin_after_a_signal(
     tasks: list[BatchTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    worker = await asyncio.to_thread(
+    runner = await asyncio.to_thread(
         LocalTaskRunner, RunOptions(model="openai:x"), None, Budget(None, 0), print
     )
-    worker.request_drain("SIGINT")
-    assert await worker.do(tasks[0], "a-thread") is None
+    runner.request_drain("SIGINT")
+    assert await runner.do(tasks[0], "a-thread") is None
     assert find_thread("a-thread") is None
 
 
@@ -103,8 +103,8 @@ async def test_a_worker_on_a_server_closes_its_connections() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        worker = RemoteTaskRunner(url, RunOptions(), None, Budget(None, 0), print)
-        assert await worker.begun(["a-thread"]) == set()
-        await worker.close()
+        runner = RemoteTaskRunner(url, RunOptions(), None, Budget(None, 0), print)
+        assert await runner.begun(["a-thread"]) == set()
+        await runner.close()
         async with asyncio.timeout(BACKSTOP_S):
             await ended.wait()
