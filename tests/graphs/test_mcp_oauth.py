@@ -207,6 +207,7 @@ async def test_a_client_with_a_private_key_signs() -> None:
         ("unregistered", r"registration failed.*`oauth.client_id`"),
         ("silent", r"the authorization server http\S+ does not describe itself"),
         ("plain", "does not support PKCE with S256"),
+        ("floods", "answered more than 1 MB for its login"),
     ],
 )
 async def test_an_authorization_server_that_misbehaves_gets_nothing(way: str, words: str) -> None:

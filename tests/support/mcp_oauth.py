@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import jwt
 
 from openmanus_graph import MCPServer
+from openmanus_graph.backends.mcp.http import MAX_LOGIN_ANSWER
 from openmanus_graph.state.mcp_server import OAuthClient
 from tests.support.local_http import LocalServer, SilentHandler
 
@@ -225,7 +226,8 @@ class _Authorization(_Handler):
     def do_GET(self) -> None:
         path, fields = self._note(urlsplit(self.path).query)
         if path == "/.well-known/oauth-authorization-server" and self.shop.way != "silent":
-            self.answer(self.shop.metadata())
+            padding = {"padding": "x" * MAX_LOGIN_ANSWER} if self.shop.way == "floods" else {}
+            self.answer(self.shop.metadata() | padding)
         elif path == "/authorize":
             self.answer(None, 302, Location=self.shop.authorize(fields))
         else:

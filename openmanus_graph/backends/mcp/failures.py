@@ -11,7 +11,7 @@ import httpx2
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.http import Client
+from openmanus_graph.backends.mcp.http import Client, TooLongError
 from openmanus_graph.backends.mcp.oauth import wanted_scope, wants_login
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.config.mcp import host_name
@@ -146,6 +146,8 @@ class Diagnostics:
             hint = self._hint(fault)
             text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
             return ServerError(text, lasting=status in _LASTING, status=status)
+        if isinstance(fault, TooLongError):
+            return ServerError(f"at {where} {fault}, which is not taken.", lasting=True)
         if isinstance(fault, httpx2.TransportError):
             text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
             return ServerError(redact_secrets(text), lasting="SSL" in str(fault))

@@ -6,7 +6,7 @@ answer, so there is one here.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -23,6 +23,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
+from typing_extensions import override
 
 from openmanus_graph.backends.mcp.login_store import LoginStore
 from openmanus_graph.backends.mcp.oauth import StoredLogin, problem_of
@@ -30,6 +31,8 @@ from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
 """Bytes of one message."""
+MAX_LOGIN_ANSWER = 1024 * 1024
+"""Bytes of what an authorization server answers."""
 CONNECT_S, READ_S = 30.0, 3600.0
 
 
@@ -39,8 +42,14 @@ class Client(httpx2.AsyncClient):
     def __init__(self, server: MCPServer, auth: httpx2.Auth | None = None) -> None:
         """Take a server's headers and its login, or another way to authenticate. Blocks."""
         timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
-        auth = auth or _stored_auth(server)
-        super().__init__(headers=dict(server.headers), timeout=timeout, auth=auth)
+        super().__init__(
+            # A packed answer would have to be unpacked before its length is known.
+            headers={"Accept-Encoding": "identity", **server.headers},
+            timeout=timeout,
+            auth=auth or _stored_auth(server),
+            event_hooks={"response": [self._limit_length]},
+        )
+        self._url = httpx2.URL(server.url or "")
         self.last_failure: httpx2.TransportError | httpx2.Response | None = None
         self._login_failed = False
         self.login_problem = ""
@@ -56,7 +65,8 @@ class Client(httpx2.AsyncClient):
             if error.request.url == request.url:
                 self.last_failure = error
                 raise
-            self.login_problem = f"{error.request.url.host} cannot be reached for its login"
+            why = str(error) if isinstance(error, TooLongError) else "cannot be reached"
+            self.login_problem = f"{error.request.url.host} {why} for its login"
             response = httpx2.Response(503, request=request)
         except (OAuthFlowError, ValueError, httpx2.InvalidURL) as error:
             self.login_problem, self._login_failed = problem_of(error), True
@@ -65,6 +75,39 @@ class Client(httpx2.AsyncClient):
         if response.status_code >= 400 and request.method == "POST":
             self.last_failure = response
         return response
+
+    async def _limit_length(self, response: httpx2.Response) -> None:
+        """Have the body end in an error where it is too long to be taken; a stream has no end."""
+        if response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            return
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        limit = MAX_MESSAGE if response.request.url == self._url else MAX_LOGIN_ANSWER
+        response.stream = _LimitedBody(response.stream, limit, response.request)
+
+
+class TooLongError(httpx2.ReadError):
+    """A server's answer is too long to be taken."""
+
+
+class _LimitedBody(httpx2.AsyncByteStream):
+    def __init__(
+        self, body: httpx2.AsyncByteStream, limit_bytes: int, request: httpx2.Request
+    ) -> None:
+        self._body, self._limit_bytes, self._request = body, limit_bytes, request
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        read = 0
+        async for part in self._body:
+            read += len(part)
+            if read > self._limit_bytes:
+                text = f"answered more than {self._limit_bytes >> 20} MB"
+                raise TooLongError(text, request=self._request)
+            yield part
+
+    @override
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
