@@ -79,6 +79,6 @@ def validation_problems(error: ValidationError, whole: str = "value") -> list[st
         whole: What to call the value itself.
     """
     return [
-        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg']}"
+        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg'].replace('tuple', 'list')}"
         for item in error.errors(include_url=False, include_input=False)
     ]

@@ -319,6 +319,7 @@ async def test_a_response_that_fails_in_the_stream_is_a_failure(kind: str) -> No
     assert ran.values["answer"] == "from another"
     said = [event["text"] for event in ran.events if event["type"] == "notice"]
     assert any("The server had an error." in text for text in said)
+    assert "ResponseError(" not in str(said)
 
 
 def out_of_credit(wire: Wire) -> WireReply:

@@ -305,6 +305,12 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
+_RESPONSE_ERROR = re.compile(
+    r"ResponseError\(code='(\w+)', message=['\"](.*)['\"][^)]*\)", re.DOTALL
+)
+"""An error object of OpenAI's Responses API, as LangChain prints it."""
+
+
 def _server_text(error: BaseException) -> str:
     """What the server or the library said, with what only its body holds."""
     if isinstance(error, ValidationError):
@@ -319,7 +325,7 @@ def _server_text(error: BaseException) -> str:
         text = _error_object_text(cast("Mapping[str, object]", body)) or text
     if not text and (cause := error.__cause__):
         text = str(cause)
-    return text
+    return _RESPONSE_ERROR.sub(r"\2 (\1)", text)
 
 
 def _error_object_text(body: Mapping[str, object]) -> str:
