@@ -265,7 +265,10 @@ def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_
     expect(page.locator(".attached")).to_contain_text("The upload broke off")
 
 
-@pytest.mark.parametrize("way", ["pasted", "inserted", "set"])
+@pytest.mark.parametrize(
+    "way",
+    ["pasted", *(pytest.param(way, marks=pytest.mark.exhaustive) for way in ("inserted", "set"))],
+)
 def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
     at: Desk, tab: Tab, way: str
 ) -> None:

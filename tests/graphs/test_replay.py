@@ -247,6 +247,7 @@ async def test_a_seeded_change_of_a_prompt_is_found_at_the_right_step(
     assert "+Hurry, now." in result.first_difference()
 
 
+@pytest.mark.exhaustive
 async def test_a_run_of_300_steps_is_replayed_from_its_record() -> None:
     await run(*(putting(n) for n in range(299)), "done", max_steps=300)
     result = await replayed(max_steps=300)
