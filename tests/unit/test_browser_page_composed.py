@@ -29,6 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('clickable "Animal"', "Dog", "animal Dog"),  # its options are hidden in it
         ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
         ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
+        ('clickable "Any size', "Large", "size Large"),  # the pointer passes through its words
     ],
 )
 async def test_a_composed_dropdown_is_chosen_from_as_a_person_does(
@@ -203,3 +204,25 @@ async def test_the_right_click_of_what_is_all_alike_is_said_once(tab: Tab) -> No
     await tab.open("composed.html")
     assert tab.has('"Left" right-click too')
     assert tab.has('"Right"$')
+
+
+async def test_what_is_said_once_of_all_alike_is_no_change_where_it_moves(tab: Tab) -> None:
+    await tab.open("composed.html")
+    done = await tab.do(click, 'button "Left"')
+    assert "right-click" not in done
+
+
+async def test_the_only_field_in_a_shadow_root_has_the_labels_of_its_host(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has('checkbox "Terms"')
+    assert tab.has('checkbox "Mailing"')
+
+
+async def test_a_slider_whose_keys_go_the_other_way_is_moved_all_the_same(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert 'Set [' in await tab.do(input_text, 'slider "Gain"', Text("7"))
+
+
+async def test_a_list_says_how_much_more_of_it_there_is(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has(r'listbox "Mails" \(\d+ px more\)')
