@@ -191,6 +191,9 @@ async def _press_towards(
         facts = await press(more if left > 0 else less)
         if facts["now"] == before:
             break
+        if (facts["now"] - before) * left < 0:  # its keys go the other way
+            more, less = less, more
+            continue
         if abs(wanted - facts["now"]) > abs(left):  # it has no place nearer to it
             return {**await press(less if left > 0 else more), "nearest": True}
     return facts
