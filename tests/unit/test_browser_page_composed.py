@@ -220,7 +220,7 @@ async def test_the_only_field_in_a_shadow_root_has_the_labels_of_its_host(tab: T
 
 async def test_a_slider_whose_keys_go_the_other_way_is_moved_all_the_same(tab: Tab) -> None:
     await tab.open("composed.html")
-    assert 'Set [' in await tab.do(input_text, 'slider "Gain"', Text("7"))
+    assert "Set [" in await tab.do(input_text, 'slider "Gain"', Text("7"))
 
 
 async def test_a_list_says_how_much_more_of_it_there_is(tab: Tab) -> None:

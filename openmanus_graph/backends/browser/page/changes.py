@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from openmanus_graph.backends.browser.page.report import ActionReport
-from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, STEADY, Element, Line, Snapshot
+from openmanus_graph.backends.browser.page.snapshot import (
+    FIELDS,
+    FOCUSED,
+    STEADY,
+    Element,
+    Line,
+    Snapshot,
+)
 from openmanus_graph.backends.browser.page.text import (
     CANVAS_NOTE,
     LEFT_OUT,
