@@ -30,6 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
         ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
         ('clickable "Any size', "Large", "size Large"),  # the pointer passes through its words
+        ('clickable "Any hue', "Hue 41", "hue Hue 41"),  # a field to filter by appears in it
     ],
 )
 async def test_a_composed_dropdown_is_chosen_from_as_a_person_does(
