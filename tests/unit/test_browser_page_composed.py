@@ -30,6 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
         ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
         ('clickable "Any size', "Large", "size Large"),  # the pointer passes through its words
+        ('combobox "Row"', "Row 31", "row Row 31"),  # the pointer passes while it is scrolled
         ('clickable "Any hue', "Hue 41", "hue Hue 41"),  # a field to filter by appears in it
     ],
 )
@@ -227,3 +228,10 @@ async def test_a_slider_whose_keys_go_the_other_way_is_moved_all_the_same(tab: T
 async def test_a_list_says_how_much_more_of_it_there_is(tab: Tab) -> None:
     await tab.open("composed.html")
     assert tab.has(r'listbox "Mails" \(\d+ px more\)')
+
+
+async def test_text_is_not_typed_where_a_click_on_something_else_puts_the_focus(tab: Tab) -> None:
+    await tab.open("composed.html")
+    with pytest.raises(ToolError, match="cannot be typed into"):
+        await tab.do(input_text, 'clickable "A cell"', Text("lost"))
+    assert await tab.page.input_value("#town") == ""
