@@ -25,8 +25,8 @@ _CALLABLE = (
     "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
     "framePlace, showFramePlace, scrollPage, scrollToText, numberOfText, field, enter, "
     "focusElsewhere, assign, slider, nativeOptions, selectOption, paste, copied, noteLists, "
-    "customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt, "
-    "storedValues, around, nameAt"
+    "customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
+    "focusedNumber, adopt, storedValues, around, nameAt"
 )
 
 
