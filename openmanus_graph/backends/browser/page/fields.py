@@ -207,11 +207,10 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
             return target.element.number
     await click(target.view, target.element.index)
     await target.view.settle(2)
-    elsewhere = (await target.call("focusElsewhere"))["elsewhere"]
-    entered = (
-        {} if elsewhere else await target.view.frames.call(target.world, "enter", None, secret)
-    )
-    if elsewhere or entered.get("gone") or entered["kind"] != "text":
+    entered: JsonObject = {"gone": True}
+    if not (await target.call("focusElsewhere"))["elsewhere"]:
+        entered = await target.view.frames.call(target.world, "enter", None, secret)
+    if entered.get("gone") or entered["kind"] != "text":
         raise ToolError(
             f"{target.label} cannot be typed into. Choose a textbox, or click it and look at "
             "what opens."
