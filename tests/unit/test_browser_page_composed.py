@@ -29,6 +29,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('clickable "Animal"', "Dog", "animal Dog"),  # its options are hidden in it
         ('combobox "Place"', "Moon", "place Moon"),  # only its words are clicked
         ('combobox "Kind"', "Dog", "kind Dog"),  # its label shows what is chosen, too
+        ('clickable "Any size', "Large", "size Large"),  # the pointer passes through its words
+        ('combobox "Row"', "Row 31", "row Row 31"),  # the pointer passes while it is scrolled
+        ('clickable "Any hue', "Hue 41", "hue Hue 41"),  # a field to filter by appears in it
     ],
 )
 async def test_a_composed_dropdown_is_chosen_from_as_a_person_does(
@@ -203,3 +206,32 @@ async def test_the_right_click_of_what_is_all_alike_is_said_once(tab: Tab) -> No
     await tab.open("composed.html")
     assert tab.has('"Left" right-click too')
     assert tab.has('"Right"$')
+
+
+async def test_what_is_said_once_of_all_alike_is_no_change_where_it_moves(tab: Tab) -> None:
+    await tab.open("composed.html")
+    done = await tab.do(click, 'button "Left"')
+    assert "right-click" not in done
+
+
+async def test_the_only_field_in_a_shadow_root_has_the_labels_of_its_host(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has('checkbox "Terms"')
+    assert tab.has('checkbox "Mailing"')
+
+
+async def test_a_slider_whose_keys_go_the_other_way_is_moved_all_the_same(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert "Set [" in await tab.do(input_text, 'slider "Gain"', Text("7"))
+
+
+async def test_a_list_says_how_much_more_of_it_there_is(tab: Tab) -> None:
+    await tab.open("composed.html")
+    assert tab.has(r'listbox "Mails" \(\d+ px more\)')
+
+
+async def test_text_is_not_typed_where_a_click_on_something_else_puts_the_focus(tab: Tab) -> None:
+    await tab.open("composed.html")
+    with pytest.raises(ToolError, match="cannot be typed into"):
+        await tab.do(input_text, 'clickable "A cell"', Text("lost"))
+    assert await tab.page.input_value("#town") == ""

@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from openmanus_graph.backends.browser.page.report import ActionReport
-from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
+from openmanus_graph.backends.browser.page.snapshot import (
+    FIELDS,
+    FOCUSED,
+    STEADY,
+    Element,
+    Line,
+    Snapshot,
+)
 from openmanus_graph.backends.browser.page.text import (
     CANVAS_NOTE,
     LEFT_OUT,
@@ -141,13 +148,13 @@ def _element_change(old: Element, new: Element, said: ActionReport) -> str:
     shown = replace(new, option_count=0) if old.options == new.options else new
     text = f"Changed: {element_text(shown)}"
     if new.index in said.elements and new.label == old.label:
-        shown = replace(shown, address="", words=tuple(w for w in shown.words if w != FOCUSED))
+        shown = replace(shown, address="", words=tuple(w for w in shown.words if w not in STEADY))
         if _holds(new, said.value) and replace(old, value=new.value).state == new.state:
             return ""
         text = " ".join([f"Changed: [{new.index}]", *state_words(shown)])
     if old.value != new.value and old.value:
         return f'{text} (was "{old.value}")'
-    removed = [word for word in old.words if word not in new.words and word != FOCUSED]
+    removed = [word for word in old.words if word not in (*new.words, *STEADY)]
     return text + (f" (no longer {', '.join(removed)})" if removed else "")
 
 

@@ -191,6 +191,9 @@ async def _press_towards(
         facts = await press(more if left > 0 else less)
         if facts["now"] == before:
             break
+        if (facts["now"] - before) * left < 0:  # its keys go the other way
+            more, less = less, more
+            continue
         if abs(wanted - facts["now"]) > abs(left):  # it has no place nearer to it
             return {**await press(less if left > 0 else more), "nearest": True}
     return facts
@@ -204,7 +207,9 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
             return target.element.number
     await click(target.view, target.element.index)
     await target.view.settle(2)
-    entered = await target.view.frames.call(target.world, "enter", None, secret)
+    entered: JsonObject = {"gone": True}
+    if not (await target.call("focusElsewhere"))["elsewhere"]:
+        entered = await target.view.frames.call(target.world, "enter", None, secret)
     if entered.get("gone") or entered["kind"] != "text":
         raise ToolError(
             f"{target.label} cannot be typed into. Choose a textbox, or click it and look at "

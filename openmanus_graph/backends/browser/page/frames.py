@@ -23,10 +23,10 @@ _SCRIPTS = (
 )  # fmt: skip
 _CALLABLE = (
     "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
-    "framePlace, showFramePlace, scrollPage, scrollToText, numberOfText, field, enter, assign, "
-    "slider, nativeOptions, selectOption, paste, copied, noteLists, customOptions, pageList, "
-    "shownChoice, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt, "
-    "storedValues, around, nameAt"
+    "framePlace, showFramePlace, scrollPage, scrollToText, numberOfText, field, enter, "
+    "focusElsewhere, assign, slider, nativeOptions, selectOption, paste, copied, noteLists, "
+    "customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
+    "focusedNumber, adopt, storedValues, around, nameAt"
 )
 
 

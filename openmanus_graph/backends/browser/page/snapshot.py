@@ -13,6 +13,10 @@ Box = tuple[int, int, int, int]
 """Left, top, width and height in pixels of the window."""
 FOCUSED = "focused"
 OPENS_ON_HOVER = "opens on hover"
+OTHER_CLICKS = ("double-click too", "right-click too")
+"""Said once of what is all alike (quiet.js): by the first that is shown now."""
+STEADY = (FOCUSED, OPENS_ON_HOVER, *OTHER_CLICKS)
+"""Words that are no state of one element."""
 FIELDS = (
     "textbox", "searchbox", "combobox", "spinbutton", "slider", "date input", "time input",
     "month input", "week input", "date and time input", "color input",
@@ -62,7 +66,7 @@ class Element:
     @property
     def state(self) -> tuple[object, ...]:
         """The state that may change within one element; focus is reported separately."""
-        words = tuple(word for word in self.words if word not in (FOCUSED, OPENS_ON_HOVER))
+        words = tuple(word for word in self.words if word not in STEADY)
         return self.name, words, self.value, self.options, self.option_count, self.format
 
 

@@ -90,6 +90,14 @@ async function still(el) {
   }
 }
 
+const PASSING_FRAMES = 24;
+
+// Lists let the pointer through while they are scrolled; whether this one takes it now.
+async function takesPointer(el) {
+  for (let i = 0; i < PASSING_FRAMES && getComputedStyle(el).pointerEvents === 'none'; i++) await frame();
+  return getComputedStyle(el).pointerEvents !== 'none';
+}
+
 // Points inside an element that are tried in turn; the first box of a text that wraps.
 function pointsOf(el) {
   const boxes = areaRects.has(el)
@@ -179,6 +187,7 @@ async function point(number) {
     href: hrefOf(el),
   };
   await still(el);
+  const taken = await takesPointer(el);
   el = heldNow(number);
   if (gone(el)) return { gone: true };
   let over = null; // what lies over it where it is best seen
@@ -189,6 +198,7 @@ async function point(number) {
         : el;
       shown.scrollIntoView({ block, inline: 'nearest', behavior: 'instant' });
       await frame();
+      if (taken) await takesPointer(el);
       el = heldNow(number);
       if (gone(el)) return { gone: true };
     }

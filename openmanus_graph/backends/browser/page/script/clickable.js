@@ -166,6 +166,7 @@ class PageWalk extends Walk {
     const tabindex = attr(el, 'tabindex');
     if (tabindex !== null && (+tabindex >= 0 || this.roving.has(makeOf(el)))) return 'focus';
     if ((/hover/.test(kinds) && !around.strong) || this.hovers.has(el)) return 'hover';
+    if (style.pointerEvents === 'none') return '';
     if (around.delegate && this.leaf(el)) return 'delegated';
     return this.amongClickables(el, style, around) ? 'delegated' : '';
   }
@@ -206,7 +207,7 @@ class PageWalk extends Walk {
     let holder = el;
     while (elementsIn(holder).length === 1) [holder] = elementsIn(holder); // what only moves or sizes
     if (holder !== el && holder.closest('table')) return false; // see isGrid
-    const children = [...elementsIn(holder)];
+    const children = [...elementsIn(holder)].filter((child) => getComputedStyle(child).pointerEvents !== 'none');
     if (children.length < (holder === el ? 2 : 3)) return false;
     const kind = holder === el ? (child) => child.localName : makeOf;
     return new Set(children.map(kind)).size === 1 && !INLINE_MARKS.has(children[0].localName);

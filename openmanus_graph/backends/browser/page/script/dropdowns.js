@@ -115,7 +115,7 @@ function nextTo(list, el) {
 function customOptions(number, appeared) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
-  const fresh = appeared.map((one) => held.get(one)).filter((one) => !gone(one));
+  const fresh = appeared.map((one) => held.get(one)).filter((one) => !gone(one) && !holds(el, one));
   const popup = popupOf(el) || (fresh.length ? commonRoot(fresh, el) : null);
   if (popup) popups.set(el, popup);
   const options = (popup ? choicesIn(popup) : fresh)

@@ -20,6 +20,16 @@ function focusedNumber() {
   return active() ? numberOf(active()) : 0;
 }
 
+// Whether the focus is on another control of the page, one that does not stand right beside an element.
+function focusElsewhere(number) {
+  const el = held.get(number),
+    now = active();
+  if (gone(el) || !now || !controls.has(now) || holds(el, now)) return { elsewhere: false };
+  const [a, b] = [rectOf(el), rectOf(now)];
+  const gap = Math.max(a.top - b.bottom, b.top - a.bottom, a.left - b.right, b.left - a.right);
+  return { elsewhere: gap > NEAR_PX };
+}
+
 function textOf(el) {
   for (const [editor, keys] of isKeyField(el) ? editorFields() : []) if (keys === el) return editorText(editor);
   return el.isContentEditable ? editableText(el).replace(/\n$/, '') : (el.value ?? '');

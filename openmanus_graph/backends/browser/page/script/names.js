@@ -132,8 +132,18 @@ function labelText(el) {
   const value = squeeze(el.value), // what a label is around may show it, too
     shows = (one) => one === el || (!!value && squeeze(one.textContent) === value);
   const said = (label) => contentText(label, 400, shows) || attr(label, 'aria-label') || attr(label, 'title') || '';
-  const labels = walkLabels && el.getRootNode() === document ? walkLabels.get(el) : el.labels;
-  return squeeze([...(labels || [])].map(said).join(' '));
+  return squeeze(labelsOf(el).map(said).join(' '));
+}
+
+// Its labels; of the only field in a shadow root those of the element that the root belongs to.
+function labelsOf(el) {
+  const root = el.getRootNode(),
+    labels = walkLabels && root === document ? walkLabels.get(el) : el.labels;
+  if (labels?.length || !(root instanceof ShadowRoot) || !FIELDS.has(el.localName)) return [...(labels || [])];
+  const { host } = root;
+  if (root.querySelectorAll('input,textarea,select').length > 1) return [];
+  const near = [host.closest('label'), ...(host.id ? host.getRootNode().querySelectorAll(`label[for="${CSS.escape(host.id)}"]`) : [])];
+  return [...new Set(near)].filter((label) => label?.control === host);
 }
 
 function nameOf(el, role) {

@@ -410,7 +410,8 @@ class Walk {
     else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
     if (href) entry.href = cut(href, 300);
-    const unseen = nativeRole(el) ? null : this.outOfView(el, getComputedStyle(el), box);
+    const fixed = FIELDS.has(el.localName) || !['', 'listbox'].includes(nativeRole(el));
+    const unseen = fixed ? null : this.outOfView(el, getComputedStyle(el), box);
     if (unseen) entry.scroll = unseen;
     if (facts.open) entry.open = true;
     if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
