@@ -70,6 +70,12 @@ def parse_address(url: str) -> WebAddress:
     return WebAddress(scheme, host, port, whole)
 
 
+def without_secrets(url: str) -> str:
+    """Return an address as it may be shown: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def has_scheme(url: str) -> bool:
     """Say whether an address begins with its scheme; `localhost:80` is a host and a port."""
     return _SCHEME.match(url) is not None

@@ -151,6 +151,9 @@ async def test_a_prompt_shows_texts_calls_and_diffs(
     assert [(call.tool_call_id, call.status) for call in ended] == [
         (call.tool_call_id, "completed") for call in begun
     ]
+    shown = [[part.type for part in call.content] for call in ended]
+    assert shown == [["diff", "content"]] * 2, "an update's content replaces what was shown"
+    assert [call.content[0] for call in ended] == diffs
 
 
 async def test_a_question_ends_the_turn_and_the_next_prompt_answers_it(

@@ -132,6 +132,27 @@ def test_a_persons_words_become_a_servers_answer(
     assert read_answer(params, value) == expected
 
 
+NAMED = elicited(a={"type": "string", "default": "x"}, b={"type": "number", "default": 2})
+
+
+@pytest.mark.parametrize("empty", ["", " ", {"answer": ""}])
+def test_an_empty_answer_takes_the_defaults(empty: Any) -> None:
+    taken = ElicitResult(action="accept", content={"a": "x", "b": 2})
+    assert read_answer(NAMED, empty) == taken
+    one = elicited(n={"type": "integer", "default": 3})
+    assert read_answer(one, empty) == ElicitResult(action="accept", content={"n": 3})
+    assert "Answer nothing to take the default." in question_text("s", "t", one, "")
+    assert "answer nothing to leave all out" in question_text("s", "t", NAMED, "")
+
+
+def test_an_empty_answer_is_none_where_there_are_no_defaults_or_a_field_is_needed() -> None:
+    assert isinstance(read_answer(elicited(a={}, b={}), ""), str)
+    needed = elicited(a={"type": "string", "default": "x"}, b={"type": "number"})
+    needed.requested_schema["required"] = ["b"]
+    assert isinstance(read_answer(needed, ""), str)
+    assert isinstance(read_answer(NAMED, {"unknown": 1}), str)
+
+
 def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
     assert isinstance(read_answer(elicited(n={"type": "integer"}), "many"), str)
     assert isinstance(read_answer(elicited(a={}, b={}), "just text"), str)
@@ -147,7 +168,7 @@ def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
         assert words in text
     assert "gets its default" not in text
     usual = elicited(a={"default": "x"}, b={})
-    assert "What you leave out gets its default." in question_text("s", "t", usual, "")
+    assert "What you leave out gets its default;" in question_text("s", "t", usual, "")
     odd = SimpleNamespace(message="Well?", requested_schema={"properties": "x"})
     assert "Answer yes, or decline" in question_text("s", "t", odd, "")
     assert read_answer(odd, "yes") == ElicitResult(action="accept", content={})

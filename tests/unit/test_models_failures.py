@@ -270,3 +270,29 @@ def test_the_sentence_holds_no_secrets(said: str, secret: str) -> None:
     assert failure is not None
     assert secret not in failure.sentence
     assert "[redacted]" in failure.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (httpx.ConnectError, "could not be reached"),
+        (httpx.ConnectTimeout, "did not answer in time"),
+    ],
+)
+def test_an_unreachable_models_sentence_names_its_address_without_secrets(
+    kind: type[httpx.TransportError], what: str
+) -> None:
+    url = "https://joe:hunter2@server.test:8443/v1/chat/completions?key=abc12345"
+    request = httpx.Request("POST", url)
+    error = openai.APIConnectionError(request=request)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # httpx2 mirrors httpx
+    error.__cause__ = kind("All connection attempts failed", request=request)
+    failure = classify(error, "openai:m")
+    assert failure is not None
+    address = "https://server.test:8443/v1/chat/completions"
+    assert failure.event == f"openai:m {what} at {address}: All connection attempts failed."
+
+
+def test_an_unreachable_model_of_a_client_that_keeps_its_request_to_itself() -> None:
+    failure = classify(httpx.ConnectError("refused"), "openai:m")
+    assert failure is not None
+    assert failure.event == "openai:m could not be reached: refused."

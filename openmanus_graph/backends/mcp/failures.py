@@ -5,7 +5,6 @@ import shlex
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import httpx2
 from mcp.shared.exceptions import MCPError
@@ -15,6 +14,7 @@ from openmanus_graph.backends.mcp.http import Client, TooLongError
 from openmanus_graph.backends.mcp.oauth import wanted_scope, wants_login
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.config.mcp import host_name
+from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.validation import validation_problems
 
@@ -137,10 +137,7 @@ class Diagnostics:
 
     def _address_error(self, error: BaseException) -> ServerError:
         fault = None if self.client is None else self.client.last_failure
-        # Credentials, query and fragment may be secret.
-        parts = urlsplit(self.server.url or "")
-        host = parts.netloc.rpartition("@")[2]
-        where = parts._replace(netloc=host, query="", fragment="").geturl()
+        where = without_secrets(self.server.url or "")
         if isinstance(fault, httpx2.Response):
             status = fault.status_code
             hint = self._hint(fault)

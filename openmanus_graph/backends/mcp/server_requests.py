@@ -39,11 +39,13 @@ def question_text(server: str, tool: str, params: Any, problem: str) -> str:
         lines.append(f"It wants you to open {url}. Answer done when you have, or decline.")
         return "\n".join(lines)
     fields = list(_field_lines(_schema(params)))
+    known = bool(_defaults(_schema(params)))
     if len(fields) > 1:
-        usual = " What you leave out gets its default." if _defaults(_schema(params)) else ""
-        lines += [*fields, f"Answer with a JSON object of these fields, or decline.{usual}"]
+        usual = " What you leave out gets its default; answer nothing to leave all out."
+        lines += [*fields, f"Answer with a JSON object of these fields, or decline.{usual * known}"]
     elif fields:
-        lines += [*fields, "Answer with that value, or decline."]
+        usual = " Answer nothing to take the default."
+        lines += [*fields, f"Answer with that value, or decline.{usual * known}"]
     else:
         lines.append("Answer yes, or decline.")
     return "\n".join(lines)
@@ -56,7 +58,8 @@ def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
         params: The SDK's parameters of the request.
         value: What the run was resumed with.
     """
-    word = (read_text(value) or "").strip()
+    text = read_text(value)
+    word = (text or "").strip()
     decision = read_decision(value) if isinstance(value, Mapping) else None
     rejected = decision is not None and decision.type == "reject"
     if rejected or word.lower() in _DECLINE_WORDS:
@@ -66,10 +69,12 @@ def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
     if getattr(params, "url", None):
         return types.ElicitResult(action="accept")
     schema = _schema(params)
-    content = _content(schema, value, decision, word)
+    defaults = _defaults(schema)
+    left_out = text is not None and not word and bool(defaults)
+    content = {} if left_out else _content(schema, value, decision, word)
     if content is None:
         return "a JSON object is needed"
-    content = {**_defaults(schema), **content}
+    content = {**defaults, **content}
     problems = schema_problems(for_checking(schema), content) if schema else []
     return "; ".join(problems) or types.ElicitResult(action="accept", content=content)
 

@@ -15,6 +15,7 @@ from langchain_core import exceptions as core
 from pydantic import ValidationError
 
 from openmanus_graph.backends.models.retry_after import retry_after_s
+from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.validation import validation_problems
 
@@ -104,12 +105,13 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
         words = f"{text} {getattr(source, 'details', '')}"  # Google's RetryInfo
         wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, words)
     what = _what_failed(error, status, kind)
+    where = _address(error) if what in _WHERE_MATTERS else ""
     detail = redact_secrets(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {detail}" if detail and detail.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_BY_EVENT if words in what), _ADVICE[kind])
     if kind == "bad_request" and _PICTURES.search(detail):
         advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
-    return Failure(kind, f"{subject} {what}{reason}.", advice, wait_s)
+    return Failure(kind, f"{subject} {what}{where}{reason}.", advice, wait_s)
 
 
 _SECRETS = re.compile(
@@ -342,6 +344,18 @@ def _error_object_text(body: Mapping[str, object]) -> str:
     return " ".join(texts)
 
 
+def _address(error: BaseException) -> str:
+    """Say which address was asked, where the client's error knows it."""
+    for link in _causes(error):
+        try:
+            url = getattr(getattr(link, "request", None), "url", None)
+        except RuntimeError:  # httpx, where nobody gave it the request
+            continue
+        if url is not None:
+            return f" at {redact_secrets(without_secrets(str(url)))}"
+    return ""
+
+
 def _class_names(error: BaseException) -> Iterator[str]:
     """Names of the classes of an error and of what caused it."""
     for link in _causes(error):
@@ -385,6 +399,8 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
     return "failed"
 
 
+_WHERE_MATTERS = ("could not be reached", "could not be reached safely", "did not answer in time")
+"""Failures whose sentence names the address that was asked."""
 _PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
 _ADVICE: dict[FailureKind, str] = {
     "retry": "This often passes; try again later.",

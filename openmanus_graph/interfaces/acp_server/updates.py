@@ -19,7 +19,7 @@ from acp.helpers import (
     update_user_message_text,
 )
 from acp.interfaces import Client
-from acp.schema import PlanEntry, ToolCallLocation, ToolKind
+from acp.schema import FileEditToolCallContent, PlanEntry, ToolCallLocation, ToolKind
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.interfaces.service.runs import progress_text
@@ -48,6 +48,8 @@ class SessionUpdates:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._steps: dict[str, PlanEntry] = {}
         """The newest plan's, by id."""
+        self._diffs: dict[str, FileEditToolCallContent] = {}
+        """Of edits that have begun, by call."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Take an event."""
@@ -98,11 +100,7 @@ class SessionUpdates:
             case "tool_start" if event["tool"] != ask_human.name:
                 return self._begun(event)
             case "tool_end" if event["tool"] != ask_human.name:
-                return update_tool_call(
-                    event["call_id"],
-                    status="completed" if event["ok"] else "failed",
-                    content=[tool_content(text_block(event["output"]))],
-                )
+                return self._ended(event)
             case "plan" | "plan_change" if not event.get("plan_step"):
                 return self._plan(event)
             case "notice" | "step_start" | "step_end":
@@ -120,7 +118,8 @@ class SessionUpdates:
         content = None
         if diff is not None and places:
             old, new = diff
-            content = [tool_diff_content(places[0].path, new, old)]
+            self._diffs[event["call_id"]] = tool_diff_content(places[0].path, new, old)
+            content = [self._diffs[event["call_id"]]]
         reads = tool == "str_replace_editor" and args.get("command") == "view"
         return start_tool_call(
             event["call_id"],
@@ -130,6 +129,16 @@ class SessionUpdates:
             content=content,
             locations=places or None,
             raw_input=args,
+        )
+
+    def _ended(self, event: Mapping[str, Any]) -> Any:
+        """End a call; its content replaces what the editor shows, so that a diff comes again."""
+        diff = self._diffs.pop(event["call_id"], None)
+        done = [diff] if diff is not None and event["ok"] else []
+        return update_tool_call(
+            event["call_id"],
+            status="completed" if event["ok"] else "failed",
+            content=[*done, tool_content(text_block(event["output"]))],
         )
 
     def _plan(self, event: Mapping[str, Any]) -> Any:
