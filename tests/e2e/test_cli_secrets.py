@@ -14,6 +14,12 @@ def test_a_password_in_the_address_is_kept_nowhere(cli: Cli, model: OpenAIServer
     cli.assert_no_key()
 
 
+def test_a_key_in_the_query_of_an_address_is_kept_nowhere(cli: Cli, model: OpenAIServer) -> None:
+    done = cli.run("run", "x", "--base-url", f"{model.base_url}?key={KEY}", "--log", "run.log")
+    assert done.code == 1  # there is no such page
+    cli.assert_no_key()
+
+
 def test_secrets_of_the_environment_do_not_reach_the_tools(cli: Cli, model: OpenAIServer) -> None:
     cli.env["AWS_SECRET_ACCESS_KEY"] = "aws-secret"
     code = "import os; print(sorted(os.environ.items()))"

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
 
 from langchain_core.messages import HumanMessage
 from langgraph.errors import GraphDrained, GraphRecursionError
@@ -48,6 +47,7 @@ from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.state.reducers import no_usage
@@ -338,13 +338,12 @@ class _Driver:
 def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Return a run's options as they are stored with its thread.
 
-    Without the password that an address may hold. The folder is absolute, so that the thread can be
-    resumed from another one; where files go with threads, each machine has its own instead.
+    Without a password or query that an address may hold. The folder is absolute, so that the thread
+    can be resumed from another one; where files go with threads, each machine has its own instead.
     """
     kept = dict(options)
-    url = urlsplit(kept.get("base_url") or "")
-    if "@" in url.netloc:
-        kept["base_url"] = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+    if kept.get("base_url"):
+        kept["base_url"] = without_secrets(kept["base_url"])
     if settings.storage.workspace_url is None or kept.get("workspace"):
         kept["workspace"] = str(settings.workspace)
     return kept
