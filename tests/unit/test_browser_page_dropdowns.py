@@ -143,6 +143,7 @@ async def test_a_list_that_is_open_already_is_chosen_from(tab: Tab, field: str) 
         ("Stays as it is", "Other", 'which shows "Stays as it is" now'),
         ("Stays as it is", "it", 'which shows "Stays as it is" now'),
         ('"More"', "Archive", 'Clicked "Archive" in the list of'),
+        ('"Mute"', "Other", "which shows no choice of it."),
     ],
 )
 async def test_what_a_field_does_not_show_was_not_chosen(

@@ -99,8 +99,8 @@ async def _choice_made(target: Target, option: Option, before: str) -> ActionRep
     )
     if shows_it or shown["selected"]:
         return _chosen(target, option)
-    now = f', which shows "{shown["text"][:SHOWN_CHARS]}" now' if shown["text"] else ""
-    said = f'Clicked "{option.name}" in the list of {target.label}{now}.'
+    now = f'shows "{shown["text"][:SHOWN_CHARS]}" now' if shown["text"] else "shows no choice of it"
+    said = f'Clicked "{option.name}" in the list of {target.label}, which {now}.'
     return ActionReport(said, (target.element.index,))
 
 
