@@ -91,11 +91,11 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
 ) -> Observation:
     """Drive a browser that stays open. Elements have indices: [3] button "Save".
 
-    get_state shows the whole page again.
+    get_state shows the whole page.
 
     Args:
         action: go_to_url(url), open_tab(url), switch_tab(tab_id), close_tab(tab_id?), go_back,
-            refresh, get_state, click_element(index, text?: double | right | long),
+            refresh, get_state, click_element(index, text?: "double" | "right" | "long"),
             click_at(x, y), hover(index), input_text(index, text),
             send_keys(keys: "Control+A Delete"),
             select_dropdown_option(index, text), get_dropdown_options(index),
