@@ -201,10 +201,8 @@ async def _press_towards(
 
 async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int | None:
     """Put the cursor into the field, its text selected; return its number, None if elsewhere."""
-    if facts["kind"] == "text":
-        entered = await target.call("enter", secret)
-        if entered["focused"]:
-            return target.element.number
+    if facts["kind"] == "text" and (await target.call("enter", secret))["focused"]:
+        return target.element.number
     await click(target.view, target.element.index)
     await target.view.settle(2)
     entered: JsonObject = {"gone": True}
