@@ -132,17 +132,18 @@ def front_matter(text: str) -> Mapping[str, Any]:
     if not closed:
         raise SkillError("its front matter has no end, a second line of ---")
     try:
-        fields: Any = yaml.load(head, Loader=yaml.BaseLoader)  # makes texts only
-        node = yaml.compose(head, Loader=yaml.BaseLoader)  # names that are there twice as well
+        loader = yaml.BaseLoader(head)  # makes texts only
+        node = loader.get_single_node()  # it holds names that are there twice as well
+        if not isinstance(node, yaml.MappingNode):
+            raise SkillError("its front matter is no mapping of names to values")
+        fields: Any = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise SkillError(f"its front matter is no YAML{where}") from error
     except RecursionError:  # its traceback is as deep as the text: nothing to keep
         raise SkillError("its front matter is nested too deeply") from None
-    if not isinstance(fields, dict):
-        raise SkillError("its front matter is no mapping of names to values")
-    names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    names = [key.value for key, _ in node.value]
     if twice := sorted({str(name) for name in names if names.count(name) > 1}):
         raise SkillError(f"its front matter has twice: {', '.join(twice)}")
     return cast("dict[str, Any]", fields)
