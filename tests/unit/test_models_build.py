@@ -1,5 +1,4 @@
 import asyncio
-import ssl
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from openmanus_graph.backends.models.build import (
     model_name,
     prepare_model,
 )
-from openmanus_graph.backends.models.endpoint import certificate_context
+from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Reply
@@ -88,8 +87,7 @@ def test_authorities_of_the_environment_are_trusted(
     bundle = tmp_path / "ca.pem"
     bundle.write_text(one[0] + one[1])
     monkeypatch.setenv(variable, str(bundle))
-    context = certificate_context()
-    assert isinstance(context, ssl.SSLContext)
+    context = tls_context()
     assert len(context.get_ca_certs()) == 1
 
 
@@ -100,12 +98,6 @@ async def test_other_proxies_are_used(variable: str, monkeypatch: pytest.MonkeyP
         model = await prepare_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
         assert (await model.ainvoke("Hello")).content == "through the proxy"
         await close_models()
-
-
-async def test_a_proxy_that_needs_a_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="socksio"):
-        await prepare_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "htp://x/v1", "http://", "http://x:y/v1"])
@@ -193,7 +185,6 @@ async def test_azure_asks_its_deployment() -> None:
                 api_version="2025-01-01-preview",
             )
         )
-        assert model.max_retries == 0
         assert (await model.ainvoke("Hello")).content == "Hi"
         request = server.requests[0]
         await close_models()
@@ -214,8 +205,6 @@ async def test_openai_is_sent_one_cache_key_per_thread() -> None:
     assert cache_options(model, "another") != cache_options(model, "my thread")
     assert "my thread" not in key
     assert len(key) == 32
-    payload: Any = model._get_request_payload([], prompt_cache_key=key)  # type: ignore[attr-defined]  # pyright: ignore
-    assert payload["prompt_cache_key"] == key
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,27 @@ from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     BaseMessage,
+    ChatMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.messages.tool import tool_call
 from langchain_openai import ChatOpenAI
+from langchain_openai.data._profiles import _PROFILES
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.build import close_models, prepare_model
+from openmanus_graph.backends.models.build import (
+    build_unshared_model,
+    close_models,
+    prepare_model,
+)
 from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.backends.models.failures import FailureKind, classify
+from openmanus_graph.backends.models.openai_clients import build_openai_client
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
-from openmanus_graph.backends.models.openai_wire import adapt, dialect_of
+from openmanus_graph.backends.models.openai_wire import dialect_of, wire_message
+from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.conversation.history import MessageCache
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Call, Fault, Reply
@@ -387,18 +396,22 @@ async def test_breaking_off_a_stream_leaves_the_client_usable(server: OpenAIServ
 
 async def test_structured_output_works(server: OpenAIServer) -> None:
     schema = {"title": "Answer", "type": "object", "properties": {"n": {"type": "integer"}}}
-    server.add(Reply(text='{"n": 3}'))
-    structured = (await model_at(server)).with_structured_output(schema, method="json_schema")
+    server.add(Reply(calls=(Call("Answer", {"n": 3}),)))
+    structured = (await model_at(server)).with_structured_output(schema)
     assert await structured.ainvoke(ASKED) == {"n": 3}
-    assert server.requests[0].body["response_format"]["type"] == "json_schema"
+    assert server.requests[0].body["tool_choice"] == "required"
 
 
 def test_openai_itself_gets_its_own_roles_and_others_do_not() -> None:
-    message = SystemMessage("x", additional_kwargs={"__openai_role__": "developer"})
-    raw = {"role": "developer", "content": "x"}
-    official = dialect_of("https://api.openai.com/v1", "o3")
-    assert adapt(raw, message, official)["role"] == "developer"
-    assert adapt(raw, message, dialect_of("http://127.0.0.1:1/v1", "o3"))["role"] == "system"
+    asked = SystemMessage("x", additional_kwargs={"__openai_role__": "developer"})
+    official = dialect_of("https://api.openai.com/v1", "gpt-4o")
+    assert wire_message(asked, official)["role"] == "developer"
+    assert wire_message(SystemMessage("x"), official)["role"] == "system"
+    o_model = dialect_of("https://api.openai.com/v1", "o3")
+    assert wire_message(SystemMessage("x"), o_model)["role"] == "developer"
+    for message in (asked, SystemMessage("x")):
+        form = wire_message(message, dialect_of("http://127.0.0.1:1/v1", "o3"))
+        assert form["role"] == "system"
 
 
 async def test_broken_arguments_and_names_in_the_history_are_made_acceptable(
@@ -471,7 +484,122 @@ def test_the_last_chunk_alone_makes_a_message() -> None:
     assert merged_message([chunk]).content == "hi"
 
 
-async def test_the_client_is_langchains() -> None:
-    model = await prepare_model(ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1"))
-    assert isinstance(model, OpenAICompatibleModel)
-    assert model.max_retries == 0
+def langchains_form(message: BaseMessage) -> dict[str, Any]:
+    """Return what LangChain's own client sends, as far as it is not `null`."""
+    client = ChatOpenAI(model="gpt-4o", api_key=SecretStr("k"), use_responses_api=False)
+    payload: Any = client._get_request_payload([message])  # pyright: ignore[reportPrivateUsage]
+    (form,) = payload["messages"]
+    return {**form, "content": form["content"] or ""}
+
+
+TEXT = {"type": "text", "text": "Seen?"}
+BLOCKS: dict[str, dict[str, Any]] = {
+    "picture": {"type": "image", "base64": "AAAA", "mime_type": "image/png"},
+    "older picture": {
+        "type": "image", "source_type": "base64", "data": "AA", "mime_type": "image/png",
+    },
+    "address": {"type": "image", "url": "https://a.test/b.png"},
+    "sound": {"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"},
+    "file": {
+        "type": "file", "base64": "AA", "mime_type": "application/pdf", "filename": "a.pdf",
+    },
+    "Anthropic's picture": {
+        "type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
+    },
+    "Anthropic's address": {
+        "type": "image", "source": {"type": "url", "url": "https://a.test/b.png"},
+    },
+    "OpenAI's own": {"type": "image_url", "image_url": {"url": "https://a.test/b.png"}},
+    "thought": {"type": "thinking", "thinking": "hm", "signature": "s"},
+}  # fmt: skip
+MESSAGES: dict[str, BaseMessage] = {
+    "named": HumanMessage("text", name="ann"),
+    "answer": AIMessage("done", name="coder"),
+    "call": AIMessage(
+        [TEXT, BLOCKS["thought"], {"type": "tool_use", "id": "c1", "name": "bash", "input": {}}],
+        tool_calls=[tool_call(name="bash", args={"command": "ls ä"}, id="c1")],
+    ),
+    "voice": AIMessage("", additional_kwargs={"audio": {"id": "audio_1", "data": "AAAA"}}),
+    "result": ToolMessage("result", tool_call_id="c1", name="bash"),
+    "role": ChatMessage(content="hello", role="critic"),
+    **{name: HumanMessage([TEXT, block]) for name, block in BLOCKS.items()},
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
+def test_a_message_is_sent_as_langchains_client_sends_it(message: BaseMessage) -> None:
+    theirs = langchains_form(message)
+    ours = wire_message(message, dialect_of("https://api.openai.com/v1", "gpt-4o"))
+    if isinstance(theirs["content"], list) and isinstance(ours["content"], str):
+        (only,) = theirs["content"]  # blocks of text alone are joined
+        theirs["content"] = only["text"]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", list(_PROFILES))
+def test_models_of_openai_are_known_without_loading_langchains_client(name: str) -> None:
+    key = SecretStr("k")
+    theirs = ChatOpenAI(model=name, api_key=key)
+    settings = ModelSettings(f"openai:{name}", api_key=key)
+    client = build_openai_client(parse_spec(f"openai:{name}"), settings, "k", 1.0)
+    needs_responses = bool(theirs.use_responses_api) or name.startswith("gpt-6")
+    assert type(client) is (ChatOpenAI if needs_responses else OpenAICompatibleModel)
+    chat = ChatOpenAI(model=name, api_key=key, use_responses_api=needs_responses)
+    assert client.profile == chat.profile
+
+
+async def test_the_request_is_the_one_that_langchains_client_sends(server: OpenAIServer) -> None:
+    given: dict[str, Any] = {
+        "temperature": 0.5, "top_p": 0.9, "frequency_penalty": 0.1, "presence_penalty": 0.2,
+        "seed": 7, "stop": ["END"], "n": 1, "logprobs": True, "top_logprobs": 2,
+        "logit_bias": {"50256": -100}, "reasoning_effort": "low", "verbosity": "low",
+        "service_tier": "flex", "store": False, "prompt_cache_options": {"mode": "implicit"},
+        "extra_body": {"top_k": 5}, "model_kwargs": {"modalities": ["text"]},
+        "default_headers": {"X-Title": "t"}, "default_query": {"v": "1"},
+    }  # fmt: skip
+    server.add(Reply(text="a"), Reply(text="b"))
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    async with openai.DefaultAsyncHttpxClient() as http:
+        theirs = ChatOpenAI(
+            **given,
+            model="m",
+            base_url=server.base_url,
+            api_key=SecretStr("none"),
+            stream_usage=True,
+            http_async_client=http,
+        )
+        for model in (await model_at(server, **given), theirs):
+            bound = model.bind_tools(tools, tool_choice="f", parallel_tool_calls=False)
+            _ = [chunk async for chunk in bound.astream(ASKED)]
+    ours, langchains = server.requests
+    assert ours.body == langchains.body
+    assert ours.path == langchains.path
+    for name in ("authorization", "content-type", "x-title"):
+        assert ours.headers[name] == langchains.headers[name]
+
+
+async def test_unknown_options_are_parameters_and_the_clients_own_are_not(
+    server: OpenAIServer,
+) -> None:
+    server.add(Reply(text="a"))
+    model = await model_at(server, top_k=4, max_retries=9, api_key="sk-wrong")
+    await ask_again(model, ASKED, stream=False)
+    body = server.requests[0].body
+    assert body["top_k"] == 4
+    assert not {"max_retries", "api_key"} & set(body)
+
+
+def test_a_model_can_be_asked_without_an_event_loop(server: OpenAIServer) -> None:
+    server.add(Reply(text="one"), Reply(text="two"))
+    settings = ModelSettings("openai:m", base_url=server.base_url)
+    model = build_unshared_model(settings)
+    assert [model.invoke("Hello").text for _ in range(2)] == ["one", "two"]
+
+
+async def test_a_model_can_be_asked_by_blocking_code_in_an_event_loop(
+    server: OpenAIServer,
+) -> None:
+    server.add(Reply(text="one"), Reply(text="two"))
+    model = await model_at(server)
+    assert model.invoke(ASKED).text == "one"
+    assert (await model.ainvoke(ASKED)).text == "two"

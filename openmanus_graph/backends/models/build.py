@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import importlib
 import json
-import os
 import re
 import threading
 from collections.abc import Coroutine, Hashable, Mapping, Sequence, Set
@@ -18,12 +17,7 @@ from langchain_core.outputs import ChatResult
 from pydantic import ValidationError
 from typing_extensions import override
 
-from openmanus_graph.backends.models.endpoint import (
-    api_key,
-    base_url,
-    certificate_context,
-    is_other_server,
-)
+from openmanus_graph.backends.models.endpoint import api_key, base_url
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.openai_wire import is_openai
 from openmanus_graph.backends.models.prices import (
@@ -44,7 +38,6 @@ from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.validation import validation_problems
 
 T = TypeVar("T")
-CONNECT_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 300.0
 """How long a server may stay silent: reasoning models think for minutes before the first byte."""
 
@@ -119,12 +112,20 @@ def run_and_close_models(work: Coroutine[Any, Any, T]) -> T:
 async def close_models() -> None:
     """Close the connections of this event loop's clients; the owner of the loop calls it last."""
     for model in _models.pop(asyncio.get_running_loop(), {}).values():
-        client = getattr(model, "root_async_client", None)
-        if client is not None:
-            await client.close()
-        sync_client = getattr(model, "root_client", None)
-        if sync_client is not None:
-            await asyncio.to_thread(sync_client.close)
+        await close_model(model)
+
+
+async def close_model(model: BaseChatModel) -> None:
+    """Close the connections of a client that was built here."""
+    connections: Any = getattr(model, "connections", None)  # of our own
+    if connections is not None:
+        await connections.aclose()
+    client = getattr(model, "root_async_client", None)
+    if client is not None:
+        await client.close()
+    sync_client = getattr(model, "root_client", None)
+    if sync_client is not None:
+        await asyncio.to_thread(sync_client.close)
 
 
 register_closer(close_models)
@@ -183,7 +184,9 @@ def _cached(
 def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     try:
         if spec.provider.package is None:
-            return _build_openai_compatible(spec, settings, key)
+            from openmanus_graph.backends.models.openai_clients import build_openai_client
+
+            return build_openai_client(spec, settings, key, IDLE_TIMEOUT_S)
         return _build_packaged(spec, settings, key)
     except ConfigError:
         raise
@@ -194,59 +197,6 @@ def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseCha
         if isinstance(error, ValidationError):
             reasons = "; ".join(validation_problems(error, whole=""))
         raise ConfigError(f"The model {spec} cannot be set up: {redact_secrets(reasons)}") from None
-
-
-def _build_openai_compatible(
-    spec: ModelSpec, settings: ModelSettings, key: str | None
-) -> BaseChatModel:
-    import openai
-
-    from openmanus_graph.backends.models.openai_compatible import (
-        AzureCompatibleModel,
-        OpenAICompatibleModel,
-    )
-
-    context = certificate_context()
-    timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
-    if isinstance(timeout, int | float):
-        timeout = openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_S))
-    official = spec.provider.name in ("openai", "azure") and not is_other_server(spec, settings)
-    arguments: dict[str, Any] = {
-        "stream_usage": True,
-        # Only OpenAI's own service has the Responses API, for the models that need it.
-        "use_responses_api": None if official else False,
-        **settings.options,
-        "model": spec.name,
-        "api_key": key,
-        "max_retries": 0,
-        "timeout": timeout,
-    }
-    # Clients without a transport of their own follow the proxy variables. OPENAI_PROXY is
-    # LangChain's, which refuses it together with clients that are given.
-    proxy = arguments.pop("openai_proxy", None) or os.environ.get("OPENAI_PROXY") or None
-    http: dict[str, Any] = {"verify": context, "timeout": timeout, "proxy": proxy}
-    arguments["openai_proxy"] = ""
-    arguments["http_client"] = openai.DefaultHttpxClient(**http)
-    arguments["http_async_client"] = openai.DefaultAsyncHttpxClient(**http)
-    if spec.provider.name == "azure":
-        return AzureCompatibleModel(**arguments, **_azure_address(spec, settings))
-    arguments["base_url"] = base_url(spec, settings)
-    return OpenAICompatibleModel(**arguments)
-
-
-def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, Any]:
-    endpoint = base_url(spec, settings) or os.environ.get("AZURE_OPENAI_ENDPOINT")
-    if not endpoint:
-        raise ConfigError(
-            f"The model {spec} needs its resource's address: set the base URL, for example "
-            "https://NAME.openai.azure.com, or AZURE_OPENAI_ENDPOINT."
-        )
-    version = settings.api_version or os.environ.get("OPENAI_API_VERSION") or "2024-10-21"
-    return {
-        "azure_endpoint": endpoint,
-        "azure_deployment": spec.name,
-        "api_version": version,
-    }
 
 
 def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
@@ -283,8 +233,9 @@ def cache_options(model: BaseChatModel, session_key: str) -> dict[str, str]:
         session_key: Of the thread, or of one of its workers, whose conversation is another. The
             service is sent a hash of it.
     """
-    client: Any = getattr(model, "root_async_client", None)
-    if client is None or not is_openai(str(client.base_url)):
+    client: Any = getattr(model, "root_async_client", model)  # LangChain's client has one
+    address = getattr(client, "base_url", None)
+    if not address or not is_openai(str(address)):
         return {}
     if "prompt_cache_key" in getattr(model, "model_kwargs", {}):
         return {}

@@ -1,12 +1,15 @@
-"""A model's endpoint: its key, its address, and the certificates that are trusted."""
+"""A model's endpoint: its key, its address, the way to it, and which certificates are trusted."""
 
 import os
 import ssl
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from openmanus_graph.backends.models.spec import ModelSpec
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.model_settings import ModelSettings
 
 
@@ -72,14 +75,34 @@ def is_other_server(spec: ModelSpec, settings: ModelSettings) -> bool:
     return urlsplit(settings.base_url).hostname != urlsplit(usual).hostname
 
 
-def certificate_context() -> ssl.SSLContext | bool:
-    """Return what verifies servers: the authorities the environment names, else the client's own.
+def environment_proxy(scheme: str, host: str, port: int) -> str | None:
+    """Return the address of the environment's proxy for a host, if it is not exempt.
 
-    httpx knows SSL_CERT_FILE and SSL_CERT_DIR; REQUESTS_CA_BUNDLE is what companies set.
+    This machine is never reached through a proxy elsewhere.
     """
-    path = certificate_path()
+    if is_loopback(host):
+        return None
+    proxies = getproxies_environment()
+    server = proxies.get(scheme) or proxies.get("all")
+    if not server or proxy_bypass(f"{host}:{port}") or proxy_bypass(host):
+        return None
+    return server
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return what certificates are checked by: the environment's authorities, or the system's.
+
+    REQUESTS_CA_BUNDLE is what companies set. ConfigError as `certificate_path`. Reads files.
+    """
+    return _tls_context(certificate_path())
+
+
+@lru_cache
+def _tls_context(path: Path | None) -> ssl.SSLContext:
     if path is None:
-        return True
+        from httpcore2 import default_ssl_context  # knows the stores of macOS and Windows
+
+        return default_ssl_context()
     if path.is_dir():
         return ssl.create_default_context(capath=path)
     return ssl.create_default_context(cafile=path)

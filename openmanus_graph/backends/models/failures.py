@@ -47,6 +47,30 @@ class ReplyError(Exception):
         """What it is, where its maker knows better than the words tell."""
 
 
+class StatusError(Exception):
+    """A request that a server refused.
+
+    Attributes:
+        status_code: 400 to 599.
+        body: The answer's JSON, or its text.
+        headers: The answer's, their names in small letters.
+    """
+
+    def __init__(self, status_code: int, body: object, headers: Mapping[str, str]) -> None:
+        super().__init__(body if isinstance(body, str) else "")
+        self.status_code = status_code
+        self.body = body
+        self.headers = headers
+
+
+class TransportError(Exception):
+    """A server that could not be reached, did not answer in time, or broke its answer off."""
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__(message)
+        self.url = url
+
+
 class ModelError(Exception):
     """A model call that failed for good.
 
@@ -100,7 +124,8 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
         return None
     wait_s = None
     if kind == "retry":
-        headers = getattr(getattr(source, "response", None), "headers", None)
+        answer = getattr(source, "response", source)
+        headers = getattr(answer, "headers", None)
         known = isinstance(headers, Mapping)
         words = f"{text} {getattr(source, 'details', '')}"  # Google's RetryInfo
         wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, words)
@@ -259,9 +284,14 @@ _LANGCHAIN_MODULES = (
 )
 
 
+_PROVIDER_ERRORS = (
+    ReplyError, StatusError, TransportError, core.ModelError,
+    TimeoutError, ConnectionError, ssl.SSLError, gaierror,
+)  # fmt: skip
+
+
 def _is_provider_error(error: BaseException, status: int | None) -> bool:
-    known = (ReplyError, core.ModelError, TimeoutError, ConnectionError, ssl.SSLError, gaierror)
-    if isinstance(error, known) or status is not None:
+    if isinstance(error, _PROVIDER_ERRORS) or status is not None:
         return True
     if any(cls.__name__ == "JSONDecodeError" for cls in type(error).__mro__):
         return True
@@ -348,7 +378,7 @@ def _address(error: BaseException) -> str:
     """Say which address was asked, where the client's error knows it."""
     for link in _causes(error):
         try:
-            url = getattr(getattr(link, "request", None), "url", None)
+            url = getattr(getattr(link, "request", link), "url", None)
         except RuntimeError:  # httpx, where nobody gave it the request
             continue
         if url is not None:
@@ -379,6 +409,12 @@ _STATUS_WORDS = {
 }  # fmt: skip
 
 
+_BROKEN_OFF = frozenset({
+    "ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead", "ClientPayloadError",
+    "ServerDisconnectedError", "ConnectionResetError",
+})  # fmt: skip
+
+
 def _what_failed(error: BaseException, status: int | None, kind: FailureKind) -> str:
     names = set(_class_names(error))
     if status is not None:
@@ -387,12 +423,12 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
         return "could not be reached safely"
     if names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
         return "did not answer in time"
-    if "DecodingError" in names:  # of its compression
+    if names & {"DecodingError", "ContentEncodingError"}:  # of its compression
         return "gave no usable reply"
     if isinstance(error, ReplyError | ValidationError) or _is_malformed_reply(error):
         passing = kind in ("retry", "withheld", "page")
         return "gave no usable reply" if passing else "refused the request"
-    if names & {"ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead"}:
+    if names & _BROKEN_OFF:
         return "broke its answer off"
     if isinstance(error, OSError) or names & {"APIConnectionError", "TransportError"}:
         return "could not be reached"

@@ -1,77 +1,167 @@
-"""The client for OpenAI and every server that speaks its protocol.
+"""The client for OpenAI and every server that speaks its protocol of chat completions.
 
 LangChain's own client follows OpenAI's documents; this one follows what servers send. It also
-writes each message to JSON once and hands the SDK a ready-made body: the SDK would walk every
-message of every request through its type annotations, which costs more at each step of a long run.
+writes each message to JSON once and sends a ready-made body: the openai SDK would walk every
+message of every request through its type annotations, which costs more at each step of a long
+run, and takes longer to load than all else. The Responses API is left to LangChain's client.
 """
 
+import asyncio
+import importlib.util
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
-import openai
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
-from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import (
+    BaseChatModel,
+    LangSmithParams,
+    LanguageModelInput,
+    ModelProfile,
+)
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_openai import AzureChatOpenAI, ChatOpenAI
-from langchain_openai.chat_models.base import BaseChatOpenAI
-from openai._constants import RAW_RESPONSE_HEADER  # what `with_raw_response` sends
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import PrivateAttr
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from typing_extensions import override
 
 from openmanus_graph.backends.models.chunks import merged_message
-from openmanus_graph.backends.models.failures import classify
-from openmanus_graph.backends.models.openai_events import ByteResponse, read_events
+from openmanus_graph.backends.models.connections import Body, Connections
+from openmanus_graph.backends.models.failures import StatusError, classify
+from openmanus_graph.backends.models.openai_events import read_events
 from openmanus_graph.backends.models.openai_replies import ReplyReader
 from openmanus_graph.backends.models.openai_wire import (
     Dialect,
-    WireMessage,
-    adapt,
     dialect_of,
     is_reasoning_model,
     refuses_temperature,
+    wire_message,
 )
 from openmanus_graph.conversation.history import ConversationCache
 
 Payload = dict[str, Any]
 
-_NOT_IN_BODY = frozenset({"messages", "extra_headers", "extra_query", "extra_body", "timeout"})
-_JSON = {"Content-Type": "application/json", RAW_RESPONSE_HEADER: "raw"}
+_PARAMETERS = (
+    "temperature", "max_tokens", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop",
+    "n", "logprobs", "top_logprobs", "logit_bias", "reasoning_effort", "verbosity", "service_tier",
+    "store", "prompt_cache_options",
+)  # fmt: skip
+"""Fields that are sent in each request, where they are set."""
+_NOT_IN_BODY = frozenset({"extra_headers", "extra_query", "extra_body", "timeout", "stream_usage"})
 
 
-class _Compatible(BaseChatOpenAI):
-    """Copes with what compatible servers leave out, add and get wrong.
+class OpenAICompatibleModel(BaseChatModel):
+    """A model of OpenAI, of Azure, or of any server that speaks their protocol.
 
-    Reasoning goes to `additional_kwargs["reasoning_content"]`. A server that refuses
-    `stream_options` or streaming is asked again without, and that is remembered.
+    It copes with what compatible servers leave out, add and get wrong. Reasoning goes to
+    `additional_kwargs["reasoning_content"]`. A server that refuses `stream_options` or streaming
+    is asked again without, and that is remembered. Fields have the names of LangChain's
+    `ChatOpenAI`; one that is unknown is a parameter of the request.
     """
+
+    model_name: str = Field(alias="model")
+    base_url: str
+    """Of the server; tells which dialect it speaks."""
+    url: str
+    """Of its chat completions."""
+    headers: Mapping[str, str] = Field(repr=False, exclude=True)
+    """Of each request, the key among them."""
+    connections: Connections = Field(repr=False, exclude=True)
+    default_query: Mapping[str, str] = Field(default_factory=dict[str, str])
+    ls_provider: str = "openai"
+    """How traces name the provider."""
+    streaming: bool = False
+    """Whether `ainvoke` streams, too."""
+    stream_usage: bool = True
+
+    temperature: float | None = None
+    max_tokens: int | None = Field(default=None, alias="max_completion_tokens")
+    top_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+    stop: list[str] | str | None = Field(default=None, alias="stop_sequences")
+    n: int | None = Field(default=None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    logit_bias: Mapping[str, int] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    prompt_cache_options: Mapping[str, Any] | None = None
+    extra_body: Mapping[str, Any] = Field(default_factory=dict[str, Any])
+    """Parameters that only this server knows."""
+    model_kwargs: Mapping[str, Any] = Field(default_factory=dict[str, Any])
+    """Further parameters of each request."""
+
+    model_config = ConfigDict(populate_by_name=True, arbitrary_types_allowed=True)
 
     _wire: ConversationCache[bytes] = PrivateAttr(default_factory=ConversationCache[bytes])
     _refused: set[str] = PrivateAttr(default_factory=set[str])
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_parameters(cls, values: dict[str, Any]) -> dict[str, Any]:
+        fields = cls.model_fields.items()
+        known = {name for key, one in fields for name in (key, one.alias) if name}
+        unknown = {key: value for key, value in values.items() if key not in known}
+        kept = {key: value for key, value in values.items() if key in known}
+        return {**kept, "model_kwargs": {**unknown, **(values.get("model_kwargs") or {})}}
+
     @property
     def dialect(self) -> Dialect:
         """What the server accepts."""
-        return dialect_of(self.openai_api_base, self.model_name)
+        return dialect_of(self.base_url, self.model_name)
+
+    @property
+    @override
+    def _llm_type(self) -> str:
+        return "openai-chat"
+
+    @property
+    @override
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self.model_name, **self._parameters()}
 
     @override
-    def _get_request_payload(
-        self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
-    ) -> Payload:
-        if self._use_responses_api({**self._default_params, **kwargs}):
-            return cast("Payload", super()._get_request_payload(input_, stop=stop, **kwargs))
-        payload = cast("Payload", super()._get_request_payload([], stop=stop, **kwargs))
-        payload["messages"] = [
-            self._wire_form(message) for message in self._convert_input(input_).to_messages()
-        ]
-        _fit_parameters(payload, self.dialect)
-        return payload
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop=stop, **kwargs)
+        params["ls_provider"] = self.ls_provider
+        return params
 
-    def _wire_form(self, message: BaseMessage) -> WireMessage:
-        payload = cast("Payload", super()._get_request_payload([message]))
-        return adapt(payload["messages"][0], message, self.dialect)
+    @override
+    def _resolve_model_profile(self) -> ModelProfile | None:
+        profile = _profiles().get(self.model_name)
+        if profile and profile.get("mid_conversation_tools"):  # by the Responses API alone
+            return {**profile, "mid_conversation_tools": False}
+        return profile
+
+    @override
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | dict[str, Any] | bool | None = None,
+        strict: bool | None = None,
+        parallel_tool_calls: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        definitions = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
+        names = [definition.get("function", {}).get("name") for definition in definitions]
+        if tool_choice in names:
+            tool_choice = {"type": "function", "function": {"name": tool_choice}}
+        elif tool_choice is True or tool_choice == "any":
+            tool_choice = "required"
+        if tool_choice:
+            kwargs["tool_choice"] = tool_choice
+        if parallel_tool_calls is not None:
+            kwargs["parallel_tool_calls"] = parallel_tool_calls
+        return self.bind(tools=definitions, **kwargs)
 
     @override
     async def _astream(
@@ -79,17 +169,11 @@ class _Compatible(BaseChatOpenAI):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        *,
-        stream_usage: bool | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        if self._use_responses_api({**kwargs, **self.model_kwargs}):
-            async for chunk in super()._astream(messages, stop, run_manager, **kwargs):
-                yield chunk
-            return
-        payload = self._get_request_payload([], stop=stop, **{**kwargs, "stream": True})
-        if self._should_stream_usage(stream_usage, **kwargs):
-            payload["stream_options"] = {"include_usage": True}
+        payload = {**self._parameters(stop), **kwargs, "stream": True}
+        if kwargs.get("stream_usage", self.stream_usage):
+            payload.setdefault("stream_options", {"include_usage": True})
         async for chunk in self._reply(payload, messages):
             if run_manager:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -103,23 +187,48 @@ class _Compatible(BaseChatOpenAI):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        if self._use_responses_api({**kwargs, **self.model_kwargs}):
-            return await super()._agenerate(messages, stop, run_manager, **kwargs)
-        payload = self._get_request_payload([], stop=stop, **{**kwargs, "stream": False})
+        payload = {**self._parameters(stop), **kwargs, "stream": False}
         chunks = [chunk async for chunk in self._reply(payload, messages)]
         message = merged_message(cast("AIMessageChunk", chunk.message) for chunk in chunks)
-        if "response_format" in payload:
-            _attach_parsed(message.additional_kwargs, message.text)
         info = chunks[-1].generation_info
         return ChatResult(generations=[ChatGeneration(message=message, generation_info=info)])
+
+    @override
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        async def ask() -> ChatResult:
+            connections = self.connections.unopened()
+            model = self.model_copy(update={"connections": connections})
+            try:
+                return await model._agenerate(messages, stop, **kwargs)
+            finally:
+                await connections.aclose()
+
+        with ThreadPoolExecutor(1) as thread:  # where there may be no event loop yet
+            return thread.submit(asyncio.run, ask()).result()
+
+    def _parameters(self, stop: list[str] | None = None) -> Payload:
+        """Return the parameters of each request."""
+        fields = {name: getattr(self, name) for name in _PARAMETERS}
+        given = {name: value for name, value in fields.items() if value is not None}
+        if stop is not None:
+            given["stop"] = stop
+        return {"model": self.model_name, **given, **self.model_kwargs}
 
     async def _reply(
         self, payload: Payload, messages: list[BaseMessage]
     ) -> AsyncIterator[ChatGenerationChunk]:
         """Ask, and yield the pieces of the reply; the last one carries usage and reason."""
-        reader = ReplyReader()
+        dialect, reader = self.dialect, ReplyReader()
+        _fit_parameters(payload, dialect)
         wire = self._wire.get(
-            messages, lambda one: json.dumps(self._wire_form(one), ensure_ascii=False).encode()
+            messages,
+            lambda one: json.dumps(wire_message(one, dialect), ensure_ascii=False).encode(),
         )
         async for event in read_events(await self._open(payload, wire)):
             chunk = reader.read(event)
@@ -127,46 +236,29 @@ class _Compatible(BaseChatOpenAI):
                 yield chunk
         yield reader.finish()
 
-    async def _open(self, payload: Payload, wire: list[bytes]) -> ByteResponse:
+    async def _open(self, payload: Payload, wire: list[bytes]) -> Body:
         """Send the request, leaving out what this server has refused before or refuses now."""
         while True:
             if "stream" in self._refused:
                 payload["stream"] = False
-            if self._refused and "stream_options" in payload:
-                del payload["stream_options"]
+            if self._refused:
+                payload.pop("stream_options", None)
             try:
-                return await self._post(payload, wire)
-            except openai.APIStatusError as error:
+                return await self.connections.post(
+                    self.url,
+                    _body(payload, wire, self.extra_body),
+                    {**self.headers, **(payload.get("extra_headers") or {})},
+                    query={**self.default_query, **(payload.get("extra_query") or {})},
+                    idle_timeout_s=payload.get("timeout"),
+                )
+            except StatusError as error:
                 refused = _refused_parameter(error, payload)
                 if refused is None:
                     raise
                 self._refused.add(refused)
 
-    async def _post(self, payload: Payload, wire: list[bytes]) -> ByteResponse:
-        options: dict[str, Any] = {"headers": {**_JSON, **(payload.get("extra_headers") or {})}}
-        for option, name in (("params", "extra_query"), ("timeout", "timeout")):
-            if payload.get(name) is not None:
-                options[option] = payload[name]
-        raw: Any = await self.root_async_client.post(
-            "/chat/completions",
-            cast_to=ChatCompletion,
-            content=_body(payload, wire),
-            options=cast("Any", options),  # a TypedDict of the SDK's own
-            stream=bool(payload.get("stream")),
-            stream_cls=openai.AsyncStream[ChatCompletionChunk],
-        )
-        return cast("ByteResponse", raw.http_response)
 
-
-class OpenAICompatibleModel(_Compatible, ChatOpenAI):
-    """OpenAI, and any server that speaks its protocol."""
-
-
-class AzureCompatibleModel(_Compatible, AzureChatOpenAI):
-    """Azure OpenAI: the same protocol at other addresses, with another key header."""
-
-
-def _refused_parameter(error: openai.APIStatusError, payload: Payload) -> str | None:
+def _refused_parameter(error: StatusError, payload: Payload) -> str | None:
     """Name the parameter a server refuses and that the request can do without."""
     failure = classify(error)
     kind = failure.kind if failure else None
@@ -175,10 +267,11 @@ def _refused_parameter(error: openai.APIStatusError, payload: Payload) -> str | 
     return "stream" if kind == "no_streaming" and payload.get("stream") else None
 
 
-def _body(payload: Payload, wire: list[bytes]) -> bytes:
+def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> bytes:
     """Join the messages, written already, with the parameters."""
     parameters = {key: value for key, value in payload.items() if key not in _NOT_IN_BODY}
-    rest = json.dumps({**parameters, **(payload.get("extra_body") or {})}, ensure_ascii=False)
+    further = {**extra, **(payload.get("extra_body") or {})}
+    rest = json.dumps({**parameters, **further}, ensure_ascii=False)
     # The ends are glued to messages, so that megabytes are joined, and copied, only once.
     parts = wire or [b""]
     parts = [b'{"messages":[' + parts[0], *parts[1:]]
@@ -191,18 +284,21 @@ def _fit_parameters(payload: Payload, dialect: Dialect) -> None:
     model = str(payload["model"])
     if refuses_temperature(model, payload.get("reasoning_effort")):
         payload.pop("temperature", None)
-    # Strict servers refuse a parameter they do not know, so only one of the two is sent.
-    if not dialect.official and not is_reasoning_model(model):
-        limit = payload.pop("max_completion_tokens", None)
-        if limit is not None:
-            payload["max_tokens"] = limit
+    limit = payload.pop("max_tokens", None) or payload.pop("max_completion_tokens", None)
+    if limit is not None:  # strict servers refuse the name that they do not know
+        new = dialect.official or is_reasoning_model(model)
+        payload["max_completion_tokens" if new else "max_tokens"] = limit
 
 
-def _attach_parsed(additional_kwargs: dict[str, Any], text: str) -> None:
-    """Put the parsed reply where LangChain's structured output looks for it."""
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        return
-    if isinstance(parsed, dict):
-        additional_kwargs["parsed"] = parsed
+def _profiles() -> Mapping[str, ModelProfile]:
+    """Return what LangChain knows of OpenAI's models, without loading its client."""
+    package = importlib.util.find_spec("langchain_openai")
+    if package is None or package.origin is None:
+        return {}
+    path = Path(package.origin).parent / "data" / "_profiles.py"
+    spec = importlib.util.spec_from_file_location("langchain_openai_profiles", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast("Mapping[str, ModelProfile]", module._PROFILES)

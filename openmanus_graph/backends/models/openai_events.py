@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol, cast
 
 from openmanus_graph.backends.models.failures import ReplyError
@@ -13,42 +13,48 @@ DONE: Event = {"done": True}
 """Stands for `data: [DONE]`."""
 
 
-class ByteResponse(Protocol):
-    """The part of an httpx response that is used here."""
+class Body(Protocol):
+    """The body of an answer."""
 
-    def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """Iterate over the decoded body."""
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate over its pieces, decompressed, as they arrive."""
         ...
 
-    async def aclose(self) -> None:
-        """Close the connection."""
+    def close(self) -> None:
+        """Give up what was not read."""
         ...
 
 
-async def read_events(response: ByteResponse) -> AsyncIterator[Event]:
+async def read_events(body: Body) -> AsyncIterator[Event]:
     """Yield the JSON objects of an answer, and DONE where the server says so.
 
     Raises:
         ReplyError: The body is neither.
     """
-    body = response.aiter_bytes()
+    pieces = aiter(body)
     try:
-        start = await _first_bytes(body)
+        start = await _first_bytes(pieces)
         if start[:1] in (b"{", b"[", b"<", b""):
-            yield _document(start + b"".join([part async for part in body]))
+            yield _document(start + b"".join([part async for part in pieces]))
             return
-        seen = False
-        async for data in _event_data(start, body):
+        lines, seen = EventLines(), False
+        piece: bytes | None = start
+        while piece is not None:
+            for data in lines.add(piece):
+                seen = True
+                if data.strip() == b"[DONE]":
+                    yield DONE
+                    await _drain(pieces)
+                    return
+                yield _parse(data)
+            piece = await anext(pieces, None)
+        if (data := lines.rest()) is not None:
             seen = True
-            if data.strip() == b"[DONE]":
-                yield DONE
-                await _drain(body)
-                return
-            yield _parse(data)
+            yield DONE if data.strip() == b"[DONE]" else _parse(data)
         if not seen:
             raise ReplyError(f"the server sent no event of a reply: {_shown(start)}")
     finally:
-        await response.aclose()
+        body.close()
 
 
 async def _first_bytes(body: AsyncIterator[bytes]) -> bytes:
@@ -57,6 +63,43 @@ async def _first_bytes(body: AsyncIterator[bytes]) -> bytes:
         if start := part.removeprefix(codecs.BOM_UTF8).lstrip():
             return start
     return b""
+
+
+class EventLines:
+    """Puts the data of server-sent events together from the pieces in which they arrive.
+
+    Only CR and LF end a line, never U+2028 as in `splitlines`. A line of megabytes is put
+    together only once.
+    """
+
+    def __init__(self) -> None:
+        self._open_line: list[bytes] = []
+        self._data: list[bytes] = []
+
+    def add(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the data of the events that a piece completes."""
+        *ended, rest = piece.split(b"\n")
+        for end in ended:
+            line = b"".join([*self._open_line, end]).removesuffix(b"\r")
+            self._open_line.clear()
+            if line:
+                self._take(line)
+            elif self._data:
+                yield b"\n".join(self._data)
+                self._data.clear()
+        self._open_line.append(rest)
+
+    def rest(self) -> bytes | None:
+        """Return the data of an event that nothing ended."""
+        if line := b"".join(self._open_line):
+            self._take(line)
+        return b"\n".join(self._data) if self._data else None
+
+    def _take(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        elif line[:1] == b"{":  # an error object thrown into the stream as it is
+            self._data.append(line)
 
 
 def _document(body: bytes) -> Event:
@@ -73,36 +116,6 @@ def _document(body: bytes) -> Event:
         raise ReplyError(f"the server sent an HTML page: {shown}", kind="page")
     what = f"something that is not a chat completion: {shown}" if shown else "nothing"
     raise ReplyError(f"the server sent {what}")
-
-
-async def _event_data(start: bytes, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the data of each event. Only CR and LF end a line, never U+2028 as in `splitlines`."""
-    data: list[bytes] = []
-    async for line in _lines(start, body):
-        if not line and data:
-            yield b"\n".join(data)
-            data = []
-        elif line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif line[:1] == b"{":  # an error object thrown into the stream as it is
-            data.append(line)
-    if data:
-        yield b"\n".join(data)
-
-
-async def _lines(start: bytes, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield lines without their ends. A line of megabytes is put together only once."""
-    open_line: list[bytes] = []
-    part: bytes | None = start
-    while part is not None:
-        *ended, rest = part.split(b"\n")
-        for piece in ended:
-            yield b"".join([*open_line, piece]).removesuffix(b"\r")
-            open_line.clear()
-        open_line.append(rest)
-        part = await anext(body, None)
-    if line := b"".join(open_line):
-        yield line
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    ToolMessage,
+    convert_to_openai_data_block,
+    is_data_content_block,
+)
 
 WireMessage = dict[str, Any]
 
@@ -19,7 +26,9 @@ class Dialect:
     """What a server accepts beyond the common ground."""
 
     official: bool
-    """OpenAI's own service: `developer` role, `max_completion_tokens`."""
+    """OpenAI's own service, which has `max_completion_tokens`."""
+    system_role: str
+    """The role of instructions: `developer` for OpenAI's o models."""
     wants_reasoning: bool
     """Its models expect their reasoning back in turns with tool calls."""
 
@@ -29,7 +38,11 @@ def dialect_of(base_url: str | None, model: str) -> Dialect:
     official = is_openai(base_url)
     refuses = official or _host(base_url).endswith(("api.groq.com", "api.mistral.ai"))
     thinks = re.search(r"deepseek|kimi|minimax|glm-|mimo|qwen|gpt-oss", model, re.IGNORECASE)
-    return Dialect(official=official, wants_reasoning=bool(thinks) and not refuses)
+    return Dialect(
+        official=official,
+        system_role="developer" if official and re.match(r"o\d", model) else "system",
+        wants_reasoning=bool(thinks) and not refuses,
+    )
 
 
 def is_openai(base_url: str | None) -> bool:
@@ -56,33 +69,76 @@ def is_reasoning_model(model: str) -> bool:
     )
 
 
-def adapt(raw: WireMessage, message: BaseMessage, dialect: Dialect) -> WireMessage:
-    """Turn LangChain's wire form into one that strict and simple servers take as well."""
-    # LangChain strips cache marks from tool results, so those are taken from the message.
-    content = message.content if raw["role"] == "tool" else raw.get("content")
-    form = {**raw, "content": _content(content, raw["role"])}
-    if form["role"] == "developer" and not dialect.official:
-        form["role"] = "system"
+def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
+    """Return a message in the form that strict and simple servers take as well.
+
+    Raises:
+        ValueError: It is of a kind, or holds a block, that chat completions do not have.
+    """
+    form: WireMessage = {"role": _role(message, dialect)}
+    form["content"] = _content(message.content, form["role"])
+    if isinstance(message, ToolMessage):
+        form["tool_call_id"] = message.tool_call_id
+    elif message.name is not None:
+        form["name"] = message.name
     if isinstance(message, AIMessage):
-        _adapt_tool_calls(form, message)
-        _return_reasoning(form, message, dialect)
+        if calls := _tool_calls(message):
+            form["tool_calls"] = calls
+            _return_reasoning(form, message, dialect)
+        if (audio := message.additional_kwargs.get("audio")) and "id" in audio:
+            form["audio"] = {"id": audio["id"]}
     return form
 
 
-def _content(content: object, role: str) -> object:
+_ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "function": "function"}
+
+
+def _role(message: BaseMessage, dialect: Dialect) -> str:
+    kind = message.type.removesuffix("MessageChunk").lower()
+    if kind == "system":
+        asked = message.additional_kwargs.get("__openai_role__", dialect.system_role)
+        return asked if dialect.official else "system"
+    role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind)
+    if role is None:
+        raise ValueError(f"A message of the kind {message.type!r} cannot be sent to a model.")
+    return role
+
+
+def _content(content: str | list[str | dict[str, Any]], role: str) -> object:
     """Join blocks that are all plain text; many servers take lists for pictures only."""
-    if not isinstance(content, list):
-        return _sendable(content) if isinstance(content, str) else content or ""
-    blocks = cast("list[str | dict[str, Any]]", content)
+    if isinstance(content, str):
+        return _sendable(content)
     if role == "tool":  # pictures are refused there
         blocks = [
             block if isinstance(block, str) or block.get("type") == "text" else "(picture left out)"
-            for block in blocks
+            for block in content
         ]
+    else:
+        blocks = [sent for block in content if (sent := _block(block)) is not None]
     texts = [_plain_text(block) for block in blocks]
     if all(text is not None for text in texts):
         return ("" if role == "assistant" else "\n\n").join(cast("list[str]", texts))
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in blocks]
+
+
+_NOT_SENT = frozenset({
+    "tool_use", "tool_call", "invalid_tool_call", "function_call", "code_interpreter_call",
+    "thinking", "reasoning", "reasoning_content",
+})  # fmt: skip
+"""Blocks of other providers' replies: calls, which are sent as such, and thoughts."""
+
+
+def _block(block: str | dict[str, Any]) -> str | dict[str, Any] | None:
+    """Return a block as chat completions have it; None for one that is left out."""
+    if isinstance(block, str):
+        return block
+    source: Any = block.get("source")
+    if block.get("type") in _NOT_SENT:
+        return None
+    if block.get("type") == "image" and isinstance(source, dict):  # Anthropic's
+        url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
+        return {"type": "image_url", "image_url": {"url": url}}
+    return convert_to_openai_data_block(block) if is_data_content_block(block) else block
 
 
 def _plain_text(block: str | dict[str, Any]) -> str | None:
@@ -103,28 +159,27 @@ def _sendable(text: str) -> str:
     return text
 
 
-def _adapt_tool_calls(form: WireMessage, message: AIMessage) -> None:
+def _tool_calls(message: AIMessage) -> list[dict[str, Any]]:
     extras = cast("dict[str, Any]", message.additional_kwargs.get("tool_call_extras", {}))
-    calls = cast("list[dict[str, Any]]", form.get("tool_calls") or [])
-    if not calls:
-        form.pop("tool_calls", None)
-        return
-    form["tool_calls"] = [
+    return [
         {
-            **call,
+            "type": "function",
+            "id": call["id"],
             "function": {
-                "name": re.sub(r"[^a-zA-Z0-9_-]", "_", call["function"]["name"] or "unnamed")[:64],
-                "arguments": _object_text(call["function"].get("arguments")),
+                "name": re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"] or "unnamed")[:64],
+                "arguments": _object_text(call["args"]),
             },
-            **extras.get(call.get("id") or "", {}),
+            **extras.get(call["id"] or "", {}),
         }
-        for call in calls
+        for call in (*message.tool_calls, *message.invalid_tool_calls)
     ]
 
 
 def _object_text(arguments: object) -> str:
     """Arguments as JSON text of an object: templates of several servers crash on anything else."""
-    text = _sendable(arguments) if isinstance(arguments, str) else json.dumps(arguments or {})
+    if not isinstance(arguments, str):
+        return _sendable(json.dumps(arguments or {}, ensure_ascii=False))
+    text = _sendable(arguments)
     try:
         if isinstance(json.loads(text, strict=False), dict):
             return text
@@ -135,8 +190,6 @@ def _object_text(arguments: object) -> str:
 
 def _return_reasoning(form: WireMessage, message: AIMessage, dialect: Dialect) -> None:
     """Send a model its own reasoning back with the tool calls it led to."""
-    if "tool_calls" not in form:
-        return
     extra = message.additional_kwargs
     if details := extra.get("reasoning_details"):  # OpenRouter's, which may be signed
         form["reasoning_details"] = details

@@ -164,6 +164,7 @@ EXAMPLES = {
 _PROVIDER_OF_CLIENT = {
     "AzureChatOpenAI": "azure",
     "ChatOpenAI": "openai",
+    "OpenAICompatibleModel": "openai",
     "ChatAnthropic": "anthropic",
     "ChatGoogleGenerativeAI": "google",
     "ChatBedrockConverse": "bedrock",
@@ -176,7 +177,7 @@ _PROVIDER_OF_CLIENT = {
     "ChatTogether": "together",
     "ChatFireworks": "fireworks",
 }
-"""LangChain's own clients."""
+"""LangChain's own clients, and ours."""
 
 
 def provider_of(settings: ModelSettings) -> str:

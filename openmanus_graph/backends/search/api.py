@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.models.retry_after import retry_after_s
 from openmanus_graph.backends.search.search_engine import EngineError, Hit
-from openmanus_graph.backends.web.routes import tls_context
 from openmanus_graph.errors import ConfigError
 
 MAX_ANSWER_BYTES = 5_000_000

@@ -12,8 +12,9 @@ from httpcore2 import (
     Proxy,
 )
 
+from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.routes import environment_upstream, tls_context
+from openmanus_graph.backends.web.routes import environment_upstream
 from openmanus_graph.state.addresses import WebAddress, authority
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import h11
 
+from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.routes import (
     Upstream,
     environment_upstream,
-    tls_context,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, parse_address

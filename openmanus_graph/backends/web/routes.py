@@ -1,14 +1,11 @@
 """Routes to hosts: direct, or through the proxy from the environment."""
 
-import functools
-import ssl
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
-from openmanus_graph.backends.models.endpoint import certificate_context, certificate_path
+from openmanus_graph.backends.models.endpoint import environment_proxy
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.state.addresses import PORTS, is_loopback
+from openmanus_graph.state.addresses import PORTS
 
 
 @dataclass(frozen=True)
@@ -47,30 +44,6 @@ def parse_upstream(server: str, username: str = "", password: str = "") -> Upstr
 
 
 def environment_upstream(scheme: str, host: str, port: int) -> Upstream | None:
-    """Return the environment's proxy for a host, if there is one and it is not exempt.
-
-    This machine is never reached through a proxy elsewhere.
-    """
-    if is_loopback(host):
-        return None
-    proxies = getproxies_environment()
-    server = proxies.get(scheme) or proxies.get("all")
-    if not server:
-        return None
-    if proxy_bypass(f"{host}:{port}") or proxy_bypass(host):
-        return None
-    return parse_upstream(server)
-
-
-def tls_context() -> ssl.SSLContext:
-    """Return what certificates are checked by: the environment's authorities, or the system's."""
-    path = certificate_path()
-    return _tls_context(str(path) if path else None)
-
-
-@functools.cache
-def _tls_context(_path: str | None) -> ssl.SSLContext:
-    from httpcore2 import default_ssl_context
-
-    context = certificate_context()
-    return context if isinstance(context, ssl.SSLContext) else default_ssl_context()
+    """Return the environment's proxy for a host, if there is one and it is not exempt."""
+    server = environment_proxy(scheme, host, port)
+    return None if server is None else parse_upstream(server)

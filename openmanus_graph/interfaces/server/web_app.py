@@ -91,7 +91,7 @@ async def _warm_up() -> None:
     """Load what the first step needs, once the server answers."""
     await asyncio.sleep(WARM_UP_S)
     # Slow to load, and the client of most models.
-    await asyncio.to_thread(import_module, "langchain_openai")
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.models.openai_compatible")
     relax_garbage_collection()
 
 

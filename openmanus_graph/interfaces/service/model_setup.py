@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.build import build_unshared_model
+from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, parse_spec
 from openmanus_graph.config.stored_model import store_key, store_model
@@ -78,9 +78,7 @@ async def try_model(choice: ModelChoice) -> None:
             raise
         raise TrialError(failure.kind, _without(choice.key, failure.sentence)) from None
     finally:
-        client = getattr(model, "root_async_client", None)
-        if client is not None:
-            await client.close()
+        await close_model(model)
 
 
 async def set_up_model(choice: ModelChoice) -> None:
