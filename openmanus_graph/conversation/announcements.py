@@ -28,6 +28,8 @@ _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*
 _ANNOTATION = re.compile(r"[*_#>\s\-–—•]+")
 _BREAKS_OFF = re.compile(r"(?:[^\W\d_]\S* ){2}.*[^\W\d_]\s*:$|[\u3040-\u9fff]{4,}：$")
 """A last line of some words that ends with a colon."""
+_COLONS = (":", "：")
+"""What such a line ends with; looking for words before it in any other takes 0.1 s."""
 _DOTS = ("...", "…", "……")
 _QUESTION = ("?", "？", "؟")
 _NUMBER = re.compile(r"(?<!\d)\d+(?:[.,]\d+)*(?![.)] )")
@@ -231,7 +233,7 @@ def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
     bare = _BLOCK.sub("\n", text).strip()
     short = len(bare) <= SHORT_CHARS
     end = bare if short else bare[-LAST_CHARS:]
-    if bare == text and _BREAKS_OFF.search(end.rpartition("\n")[2]):
+    if bare == text and end.endswith(_COLONS) and _BREAKS_OFF.search(end.rpartition("\n")[2]):
         return True
     if short and not asked and bare.endswith(_DOTS):
         return True

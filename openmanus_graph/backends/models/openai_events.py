@@ -48,9 +48,9 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
                     return
                 yield _parse(data)
             piece = await anext(pieces, None)
-        if (data := lines.rest()) is not None:
+        if (rest := lines.rest()) is not None:
             seen = True
-            yield DONE if data.strip() == b"[DONE]" else _parse(data)
+            yield DONE if rest.strip() == b"[DONE]" else _parse(rest)
         if not seen:
             raise ReplyError(f"the server sent no event of a reply: {_shown(start)}")
     finally:

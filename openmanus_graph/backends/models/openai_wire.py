@@ -6,6 +6,7 @@ The history of a run only grows, so a message's wire form is kept as long as the
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ class Dialect:
     """Its models expect their reasoning back in turns with tool calls."""
 
 
+@lru_cache
 def dialect_of(base_url: str | None, model: str) -> Dialect:
     """Return a server's dialect, by its address and the model's name."""
     official = is_openai(base_url)

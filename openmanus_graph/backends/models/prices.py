@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -179,6 +180,7 @@ def _list_price(model: str, provider: str, usage: CallUsage, base_url: str | Non
     return None
 
 
+@lru_cache
 def is_local(base_url: str | None) -> bool:
     """Whether an address is of this machine."""
     host = (urlsplit(base_url).hostname or "") if base_url else ""
