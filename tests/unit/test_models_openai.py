@@ -1,6 +1,10 @@
 """The OpenAI-compatible client against a real local server, streaming and not."""
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -603,3 +607,22 @@ async def test_a_model_can_be_asked_by_blocking_code_in_an_event_loop(
     model = await model_at(server)
     assert model.invoke(ASKED).text == "one"
     assert (await model.ainvoke(ASKED)).text == "two"
+
+
+async def test_a_run_loads_neither_the_openai_sdk_nor_langchains_client(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
+    program = """
+import asyncio, sys
+from openmanus_graph import Context, build_manus_graph
+context = Context(model="openai:m", base_url=sys.argv[1], workspace="work")
+asked = {"messages": [{"role": "user", "content": "go"}]}
+print(asyncio.run(build_manus_graph().ainvoke(asked, context=context))["answer"])
+print([name for name in ("openai", "langchain_openai") if name in sys.modules])
+"""
+    server.add(Reply(text="Done."))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, server.base_url), cwd=tmp_path, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await process.communicate()
+    assert (out.decode().splitlines(), err) == (["Done.", "[]"], b"")
