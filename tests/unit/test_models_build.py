@@ -114,6 +114,49 @@ async def test_a_base_url_may_be_copied_whole() -> None:
         assert server.requests[0].path == "/v1/chat/completions"
 
 
+async def test_a_base_url_may_hold_a_query() -> None:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        settings = ModelSettings(
+            "openai:m",
+            base_url=f"{server.base_url}?key=abc",
+            options={"default_query": {"n": 1}, "default_headers": {"X-Number": 7}},
+        )
+        await (await prepare_model(settings)).ainvoke("Hello")
+        await close_models()
+        (request,) = server.requests
+    assert request.path == "/v1/chat/completions?key=abc&n=1"
+    assert request.headers["x-number"] == "7"
+
+
+async def test_azure_takes_a_token_of_its_directory() -> None:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        settings = ModelSettings(
+            "azure:my-gpt",
+            base_url=f"http://127.0.0.1:{server.port}",
+            api_key=SecretStr("k"),
+            options={"azure_ad_token": "t"},
+        )
+        await (await prepare_model(settings)).ainvoke("Hello")
+        await close_models()
+        (request,) = server.requests
+    assert request.headers["authorization"] == "Bearer t"
+    assert "api-key" not in request.headers
+    assert "azure_ad_token" not in request.body
+
+
+async def test_the_organization_of_the_environment_is_told_to_openai_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    there: Any = await prepare_model(openais())
+    assert there.headers["OpenAI-Organization"] == "org-1"
+    other: Any = await prepare_model(openais(base_url="http://127.0.0.1:9/v1"))
+    assert "OpenAI-Organization" not in other.headers
+    asked = openais(base_url="http://127.0.0.1:9/v1", options={"organization": "org-2"})
+    named: Any = await prepare_model(asked)
+    assert named.headers["OpenAI-Organization"] == "org-2"
+
+
 async def test_a_key_that_cannot_be_one_is_reported() -> None:
     with pytest.raises(ConfigError, match="Copy it again"):
         await prepare_model(ModelSettings("openai:m", api_key=SecretStr("sk—abc")))

@@ -31,6 +31,7 @@ _SETTLED = frozenset({
     "stream_chunk_timeout", "tiktoken_model_name", "include_response_headers", "disabled_params",
 })  # fmt: skip
 """Options of LangChain's client that are settled here, or mean nothing to our own."""
+_OWN = ("default_headers", "default_query")
 _RESPONSES_OPTIONS = frozenset({
     "reasoning", "include", "truncation", "context_management", "use_previous_response_id",
 })  # fmt: skip
@@ -61,26 +62,15 @@ def build_openai_client(
     from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
 
     options = {name: value for name, value in settings.options.items() if name not in _SETTLED}
-    headers = {"Content-Type": "application/json"}
-    query: dict[str, str] = {}
-    own_headers = dict(options.pop("default_headers", None) or {})
-    own_query = dict(options.pop("default_query", None) or {})
-    if spec.provider.name == "azure":
-        azure = _azure_address(spec, settings)
-        address = f"{azure['azure_endpoint'].rstrip('/')}/openai/deployments/{spec.name}"
-        query["api-version"] = azure["api_version"]
-        token = options.pop("azure_ad_token", None)
-        headers |= {"Authorization": f"Bearer {token}"} if token else {"api-key": key or ""}
-    else:
-        address = base_url(spec, settings) or ""
-        headers |= {"Authorization": f"Bearer {key}", **_organization(address, options)}
+    own_headers, own_query = (_texts(options.pop(name, None)) for name in _OWN)
+    address, headers, query = _endpoint(spec, settings, key, options)
     parts = urlsplit(address)
     fields: dict[str, Any] = {
         **options,
         "model": spec.name,
         "ls_provider": "azure" if spec.provider.name == "azure" else "openai",
         "base_url": address,
-        "url": f"{address}/chat/completions",
+        "url": parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions").geturl(),
         "headers": headers | own_headers,
         "default_query": query | own_query,
         "connections": Connections(
@@ -91,6 +81,23 @@ def build_openai_client(
         ),
     }
     return OpenAICompatibleModel(**fields)
+
+
+def _endpoint(
+    spec: ModelSpec, settings: ModelSettings, key: str | None, options: dict[str, Any]
+) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Return address, headers and query of a model's server; takes its own out of the options."""
+    # Gateways may refuse the names of HTTP libraries.
+    headers = {"Content-Type": "application/json", "User-Agent": "openmanus-graph"}
+    if spec.provider.name != "azure":
+        address = base_url(spec, settings) or ""
+        login = {"Authorization": f"Bearer {key}", **_organization(address, options)}
+        return address, headers | login, {}
+    azure = _azure_address(spec, settings)
+    token = options.pop("azure_ad_token", None)
+    login = {"Authorization": f"Bearer {token}"} if token else {"api-key": key or ""}
+    address = f"{azure['azure_endpoint'].rstrip('/')}/openai/deployments/{spec.name}"
+    return address, headers | login, {"api-version": azure["api_version"]}
 
 
 def _uses_responses_api(spec: ModelSpec, settings: ModelSettings) -> bool:
@@ -150,6 +157,10 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, str]:
         "azure_deployment": spec.name,
         "api_version": version,
     }
+
+
+def _texts(given: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (given or {}).items()}
 
 
 def _organization(address: str, options: dict[str, Any]) -> Mapping[str, str]:

@@ -64,14 +64,14 @@ class OpenAICompatibleModel(BaseChatModel):
     """
 
     model_name: str = Field(alias="model")
-    base_url: str
+    base_url: str = Field(repr=False)
     """Of the server; tells which dialect it speaks."""
-    url: str
+    url: str = Field(repr=False)
     """Of its chat completions."""
     headers: Mapping[str, str] = Field(repr=False, exclude=True)
     """Of each request, the key among them."""
     connections: Connections = Field(repr=False, exclude=True)
-    default_query: Mapping[str, str] = Field(default_factory=dict[str, str])
+    default_query: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
     ls_provider: str = "openai"
     """How traces name the provider."""
     streaming: bool = False
