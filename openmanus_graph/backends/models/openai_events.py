@@ -4,25 +4,14 @@ import asyncio
 import codecs
 import json
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from openmanus_graph.backends.models.connections import Body
 from openmanus_graph.backends.models.failures import ReplyError
 
 Event = dict[str, Any]
 DONE: Event = {"done": True}
 """Stands for `data: [DONE]`."""
-
-
-class Body(Protocol):
-    """The body of an answer."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over its pieces, decompressed, as they arrive."""
-        ...
-
-    def close(self) -> None:
-        """Give up what was not read."""
-        ...
 
 
 async def read_events(body: Body) -> AsyncIterator[Event]:
@@ -31,11 +20,10 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
     Raises:
         ReplyError: The body is neither.
     """
-    pieces = aiter(body)
     try:
-        start = await _first_bytes(pieces)
+        start = await _first_bytes(body)
         if start[:1] in (b"{", b"[", b"<", b""):
-            yield _document(start + b"".join([part async for part in pieces]))
+            yield _document(start + b"".join([part async for part in body]))
             return
         lines, seen = EventLines(), False
         piece: bytes | None = start
@@ -44,10 +32,10 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
                 seen = True
                 if data.strip() == b"[DONE]":
                     yield DONE
-                    await _drain(pieces)
+                    await _drain(body)
                     return
                 yield _parse(data)
-            piece = await anext(pieces, None)
+            piece = await anext(body, None)
         if (rest := lines.rest()) is not None:
             seen = True
             yield DONE if rest.strip() == b"[DONE]" else _parse(rest)
