@@ -136,8 +136,9 @@ def _tools(work: Work) -> list[Any]:
 @asynccontextmanager
 async def create_agent(home: Path) -> AsyncGenerator[Agent]:
     """LangChain's agent with the same durability; its agents share a saver, too."""
-    from langchain.agents import create_agent as make
+    import langchain.agents
 
+    make: Any = langchain.agents.create_agent  # pyright: ignore[reportUnknownVariableType]
     async with _saver(home) as saver:
         yield lambda work: _prebuilt(work, make, saver)
 
@@ -145,10 +146,11 @@ async def create_agent(home: Path) -> AsyncGenerator[Agent]:
 @asynccontextmanager
 async def deepagents(home: Path) -> AsyncGenerator[Agent]:
     """LangChain's agent with the middleware that deepagents adds, as it comes."""
-    from deepagents import create_deep_agent
+    from deepagents import graph
 
+    make: Any = graph.create_deep_agent  # pyright: ignore[reportUnknownVariableType]
     async with _saver(home) as saver:
-        yield lambda work: _prebuilt(work, create_deep_agent, saver)
+        yield lambda work: _prebuilt(work, make, saver)
 
 
 async def _prebuilt(work: Work, make: Callable[..., Any], saver: Any) -> None:

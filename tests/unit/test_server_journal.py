@@ -249,24 +249,24 @@ async def test_a_full_disk_loses_no_event_that_is_in_memory(
 
 def test_an_event_costs_the_same_however_many_were_before(tmp_path: Path) -> None:
     table = JournalTable(open_database(DatabaseUrl.in_folder(tmp_path / "home")))
-
-    async def add(count: int, after: int = 0) -> int:
-        for number in range(count):
-            journal.add(THREAD, "run", "", {"type": "think_start", "step": number})
-        async with contextlib.aclosing(journal.follow(THREAD, after, 60)) as following:
-            events = await anext(following)
-        await journal.save()
-        assert events is not None
-        assert len(events) == count
-        return events[-1][0]
-
     with asyncio.Runner() as runner:
-        journal = Journal(table, runner.get_loop())
-        runner.run(journal.acquire(THREAD))
+        filled = Journal(table, runner.get_loop())
+
+        async def add(count: int, after: int = 0) -> int:
+            for number in range(count):
+                filled.add(THREAD, "run", "", {"type": "think_start", "step": number})
+            async with contextlib.aclosing(filled.follow(THREAD, after, 60)) as following:
+                events = await anext(following)
+            await filled.save()
+            assert events is not None
+            assert len(events) == count
+            return events[-1][0]
+
+        runner.run(filled.acquire(THREAD))
         seen = runner.run(add(10))
         early = calls_in(lambda: runner.run(add(1, seen)))
         seen = runner.run(add(1500, seen + 1))
         late = calls_in(lambda: runner.run(add(1, seen)))
-        runner.run(journal.release(THREAD))
-        runner.run(journal.close())
+        runner.run(filled.release(THREAD))
+        runner.run(filled.close())
     assert late < 2 * early
