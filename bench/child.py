@@ -80,13 +80,16 @@ def main() -> None:
             from openmanus_graph.backends.persistence.database import close_databases
 
             close_databases()  # as at the end of a process
-        files = [path for path in Path(folder).rglob("*.db*") if path.is_file()]
-        disk = sum(path.stat().st_size for path in files)
+        disk_mb, checkpoints_mb = (
+            sum(path.stat().st_size for path in Path(folder).rglob(files)) / 1e6
+            for files in ("*.db*", "checkpoints.db*")
+        )
     figures = {
         "callback_ms": stalls.callback_ms,
         "tick_ms": stalls.tick_ms,
         "tool_ms": 1000 * statistics.median([s for work in works for s in work.seconds] or [0]),
-        "disk_mb": disk / 1e6,
+        "disk_mb": disk_mb,
+        "checkpoints_mb": checkpoints_mb,
         "whole_cpu_ms": 1000 * time.process_time(),
         "memory_mb": _peak_mb(),
     }

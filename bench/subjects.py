@@ -228,11 +228,13 @@ async def _bare(work: Work, client: Any) -> None:
 @asynccontextmanager
 async def floor(home: Path) -> AsyncGenerator[Agent]:
     """What hardly can be left out: the request, of ready-made parts, and what has to be saved."""
+    import contextlib
     import sqlite3
 
     import aiohttp
 
-    with sqlite3.connect(home / "floor.db", isolation_level=None) as database:
+    file = home / "checkpoints.db"
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=NORMAL")
         database.execute("CREATE TABLE messages (thread TEXT, message BLOB)")

@@ -94,13 +94,13 @@ def run(scale: Scale) -> Table:
     rows: Rows = []
     for subject, steps in (*runs, ("floor", long)):
         found = measure(subject, steps)
-        figures = ("disk_mb", "memory_mb", "more_bytes", "own_bytes")
+        figures = ("checkpoints_mb", "disk_mb", "memory_mb", "more_bytes", "own_bytes")
         rows.append([subject, str(steps), *(f"{found[figure]:.1f}" for figure in figures)])
     memory = f"{_command(short)['memory_mb']:.1f}"
-    rows.append(["`openmanus run`, its own tools", str(short), "", memory, "", ""])
-    rows.append(["at most", "", "9 at 1000", "120 at 200", "its own messages", ""])
-    head = ["a whole run", "steps", "MB on disk", "MB of memory", "more bytes a step"]
-    return Table([*head, "bytes of its messages"], rows)
+    rows.append(["`openmanus run`, its own tools", str(short), "", "", memory, "", ""])
+    rows.append(["at most", "", "9 at 1000", "", "120 at 200", "its own messages", ""])
+    head = ["a whole run", "steps", "MB of checkpoints", "MB on disk", "MB of memory"]
+    return Table([*head, "more bytes a step", "bytes of its messages"], rows)
 
 
 def _command(steps: int) -> Figures:
