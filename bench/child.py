@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import os
-import resource
+import re
 import statistics
 import sys
 import tempfile
@@ -80,17 +80,26 @@ def main() -> None:
             from openmanus_graph.backends.persistence.database import close_databases
 
             close_databases()  # as at the end of a process
-        files = [path for path in Path(folder).rglob("*.db*") if path.is_file()]
-        disk = sum(path.stat().st_size for path in files)
+        disk_mb, checkpoints_mb = (
+            sum(path.stat().st_size for path in Path(folder).rglob(files)) / 1e6
+            for files in ("*.db*", "checkpoints.db*")
+        )
     figures = {
         "callback_ms": stalls.callback_ms,
         "tick_ms": stalls.tick_ms,
         "tool_ms": 1000 * statistics.median([s for work in works for s in work.seconds] or [0]),
-        "disk_mb": disk / 1e6,
+        "disk_mb": disk_mb,
+        "checkpoints_mb": checkpoints_mb,
         "whole_cpu_ms": 1000 * time.process_time(),
-        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "memory_mb": _peak_mb(),
     }
-    json.dump(figures | _of_steps(marks) | _of_requests(given.base_url), sys.stdout)
+    json.dump(figures | _of_steps(marks, given.agents) | _of_requests(given.base_url), sys.stdout)
+
+
+def _peak_mb() -> float:
+    """Return the memory at most; what `getrusage` tells is that of the parent, if it had more."""
+    (peak_kb,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(peak_kb) / 1024
 
 
 def _parsed() -> argparse.Namespace:
@@ -106,14 +115,17 @@ def _parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _of_steps(marks: list[tuple[float, float]]) -> dict[str, float]:
-    """Figures of the tool's calls: CPU time of a step, and how many there were in a second."""
-    if len(marks) <= LAST:
+def _of_steps(marks: list[tuple[float, float]], agents: int) -> dict[str, float]:
+    """Figures of the tool's calls: CPU time of a step, and how many there were in a second.
+
+    Those of many agents are taken between two calls when all have begun, and none is done.
+    """
+    if len(marks) <= max(LAST, 3 * agents):
         return {}
-    (cpu_0, wall_0), (cpu_1, wall_1) = marks[0], marks[-1]
-    turns = len(marks) - 1
+    (cpu_0, wall_0), (cpu_1, wall_1) = marks[2 * agents - 1], marks[-agents - 1]
+    turns = len(marks) - 3 * agents
     return {
-        "cpu_ms": (cpu_1 - marks[-LAST - 1][0]) / LAST * 1000,
+        "cpu_ms": (marks[-1][0] - marks[-LAST - 1][0]) / LAST * 1000,
         "turn_cpu_ms": (cpu_1 - cpu_0) / turns * 1000,
         "turns_per_s": turns / (wall_1 - wall_0),
     }
@@ -122,7 +134,7 @@ def _of_steps(marks: list[tuple[float, float]]) -> dict[str, float]:
 def _of_requests(base_url: str) -> dict[str, float]:
     """Figures of the requests, from the server."""
     with urllib.request.urlopen(base_url.removesuffix("v1")) as answer:
-        seen, own_bytes = json.load(answer)
+        seen, own_bytes, server_cpu_ms = json.load(answer)
     last = seen[-LAST - 1 : -1] or seen
     gaps = [request["gap_ms"] for request in last if request["gap_ms"]]
     return {
@@ -131,6 +143,7 @@ def _of_requests(base_url: str) -> dict[str, float]:
         "gap_ms": statistics.mean(gaps or [0]),
         "more_bytes": (last[-1]["bytes"] - last[0]["bytes"]) / max(1, len(last) - 1),
         "own_bytes": own_bytes,
+        "server_cpu_ms": server_cpu_ms / len(seen),
     }
 
 

@@ -8,10 +8,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 Figures = dict[str, float]
+K = TypeVar("K")
 
 
 @contextlib.contextmanager
@@ -64,6 +65,15 @@ def process(command: Sequence[str], **more: Any) -> tuple[float, float, float]:
         raise RuntimeError(f"{command} ended with {running.returncode}")
     seconds = time.perf_counter() - begun
     return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def interleaved(cases: Mapping[K, Callable[[], Figures]], runs: int) -> dict[K, Figures]:
+    """Measure all cases in turn, so many times, and take medians: drift hits all alike."""
+    taken: dict[K, list[Figures]] = {case: [] for case in cases}
+    for _ in range(runs):
+        for case, measured in cases.items():
+            taken[case].append(measured())
+    return {case: medians(figures) for case, figures in taken.items()}
 
 
 def medians(runs: Iterable[Figures]) -> Figures:

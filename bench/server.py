@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 FILLER = "x" * 700
+_END = b"\r\n\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 Call = tuple[str, dict[str, Any]]
 
 FIRST_USES: tuple[Call, ...] = (
@@ -88,37 +90,69 @@ class Model:
 async def serve(port: int, model: Replying, latency_s: float) -> None:
     """Serve until killed.
 
-    `GET /` returns what was seen of each request: when it came, its bytes, those of its last two
-    messages, and the milliseconds from the last reply to it, which is the client's own time.
+    `GET /` returns what was seen of each request: when it came, its bytes, and the milliseconds
+    from the last reply to it, which is the client's own time; then the bytes of the newest
+    request's last two messages, and the milliseconds of CPU that the server has used.
     """
+    loop = asyncio.get_running_loop()
     bodies: list[bytes] = []
+    begun_s = time.process_time()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answered = None
-        while head := await _head(reader):
-            arrived = time.perf_counter()
-            if head.startswith(b"GET"):
-                answer = json.dumps([model.seen, _bytes_of_step(bodies)]).encode()
-            else:
-                body = await reader.readexactly(_length(head))
-                bodies[:] = [*bodies[-1:], body]
-                gap_ms = 0.0 if answered is None else (arrived - answered) * 1000
-                await asyncio.sleep(latency_s)
-                answer = model.reply(body)
-                model.seen.append({"at": arrived, "bytes": len(body), "gap_ms": gap_ms})
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-                + str(len(answer)).encode()
-                + b"\r\n\r\n"
-                + answer
-            )
-            await writer.drain()
-            answered = time.perf_counter()
-        writer.close()
+    def figures() -> bytes:
+        cpu_ms = 1000 * (time.process_time() - begun_s)
+        return json.dumps((model.seen, _bytes_of_step(bodies), cpu_ms)).encode()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**26)
-    async with server:
+    def connection() -> asyncio.Protocol:
+        return _Connection(model, bodies, latency_s, figures)
+
+    async with await loop.create_server(connection, "127.0.0.1", port) as server:
         await server.serve_forever()
+
+
+class _Connection(asyncio.Protocol):
+    """Answers one request after the other: as lean as can be, the client is what is measured."""
+
+    def __init__(
+        self, model: Replying, bodies: list[bytes], latency_s: float,
+        figures: Callable[[], bytes],
+    ) -> None:  # fmt: skip
+        self._model, self._bodies, self._latency_s = model, bodies, latency_s
+        self._figures = figures
+        self._received = bytearray()
+        self._missing = 0
+        """Bytes of the request that is coming in; 0 until its head is complete."""
+        self._answered = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport  # a Transport, since the server is one of TCP
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if not self._missing:
+            end = self._received.find(_END)
+            if end < 0:
+                return
+            self._arrived = time.perf_counter()
+            head = bytes(self._received[:end]).lower()
+            del self._received[: end + len(_END)]
+            if head.startswith(b"get"):
+                self._write(self._figures())
+                return
+            self._missing = int(head.partition(b"content-length:")[2].partition(b"\r")[0])
+        if len(self._received) >= self._missing:
+            body, self._received, self._missing = bytes(self._received), bytearray(), 0
+            self._bodies[:] = [*self._bodies[-1:], body]
+            asyncio.get_running_loop().call_later(self._latency_s, self._answer, body)
+
+    def _answer(self, body: bytes) -> None:
+        gap_ms = 1000 * (self._arrived - self._answered) if self._answered else 0.0
+        answer = self._model.reply(body)
+        self._model.seen.append({"at": self._arrived, "bytes": len(body), "gap_ms": gap_ms})
+        self._write(answer)
+        self._answered = time.perf_counter()
+
+    def _write(self, answer: bytes) -> None:
+        self._transport.write(_HEAD + b"%d" % len(answer) + _END + answer)
 
 
 def _bytes_of_step(bodies: list[bytes]) -> int:
@@ -127,18 +161,6 @@ def _bytes_of_step(bodies: list[bytes]) -> int:
         return 0
     before, now = (json.loads(body)["messages"] for body in bodies)
     return len(json.dumps(now[len(before) :]))
-
-
-def _length(head: bytes) -> int:
-    lines = head.lower().split(b"\r\n")
-    return next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
-
-
-async def _head(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return b""
 
 
 if __name__ == "__main__":

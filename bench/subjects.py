@@ -1,8 +1,10 @@
-"""The agents that are compared: one in-process tool, no streaming, checkpoints in SQLite.
+"""The agents that are compared: the same in-process tools, no streaming, checkpoints in SQLite.
 
 With `OPENMANUS_DATABASE_URL` set, those in the PostgreSQL database that it names.
 """
 
+import asyncio
+import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +14,25 @@ from typing import Any
 
 TEXT = "y" * 700
 UNLIMITED = 10**9
+TOOL_SCHEMAS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {field: {"type": kind} for field, kind in fields.items()},
+                "required": list(fields),
+            },
+        },
+    }
+    for name, description, fields in (
+        ("note", "Note.", {"n": "integer", "text": "string"}),
+        ("wait", "Wait a second.", {"n": "integer"}),
+    )
+]
+"""`Work.note` and `Work.wait`, for clients that do not make it themselves."""
 
 
 @dataclass
@@ -32,6 +53,26 @@ class Work:
     streams: bool = False
     seconds: list[float] = field(default_factory=list[float])
     """openmanus: what each call of a tool took."""
+
+    async def note(self, n: int, text: str) -> str:
+        """Note.
+
+        Args:
+            n: Number.
+            text: Text.
+        """
+        self.mark()
+        return f"noted {n} {TEXT}"
+
+    async def wait(self, n: int) -> str:
+        """Wait a second.
+
+        Args:
+            n: Number.
+        """
+        await asyncio.sleep(1)
+        self.mark()
+        return f"waited {n}"
 
 
 Agent = Callable[[Work], Awaitable[None]]
@@ -87,44 +128,57 @@ async def _openmanus(work: Work, build: Any, checkpointer: Any) -> None:
 
 
 def _tools(work: Work) -> list[Any]:
-    import asyncio
-
     from openmanus_graph import manus_tool
 
-    async def note(n: int, text: str) -> str:
-        """Note.
-
-        Args:
-            n: Number.
-            text: Text.
-        """
-        work.mark()
-        return f"noted {n} {TEXT}"
-
-    async def wait(n: int) -> str:
-        """Wait a second.
-
-        Args:
-            n: Number.
-        """
-        await asyncio.sleep(1)
-        work.mark()
-        return f"waited {n}"
-
-    return [manus_tool(effect="workspace")(note), manus_tool(effect="pure")(wait)]
+    return [manus_tool(effect="workspace")(work.note), manus_tool(effect="pure")(work.wait)]
 
 
 @asynccontextmanager
 async def create_agent(home: Path) -> AsyncGenerator[Agent]:
     """LangChain's agent with the same durability; its agents share a saver, too."""
+    import langchain.agents
+
+    make: Any = langchain.agents.create_agent  # pyright: ignore[reportUnknownVariableType]
+    async with _saver(home) as saver:
+        yield lambda work: _prebuilt(work, make, saver)
+
+
+@asynccontextmanager
+async def deepagents(home: Path) -> AsyncGenerator[Agent]:
+    """LangChain's agent with the middleware that deepagents adds, as it comes."""
+    from deepagents import graph
+
+    make: Any = graph.create_deep_agent  # pyright: ignore[reportUnknownVariableType]
+    async with _saver(home) as saver:
+        yield lambda work: _prebuilt(work, make, saver)
+
+
+async def _prebuilt(work: Work, make: Callable[..., Any], saver: Any) -> None:
+    from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
+
+    model = ChatOpenAI(
+        model="bench",
+        base_url=work.base_url,
+        api_key=SecretStr("none"),
+        disable_streaming=not work.streams,
+        profile={"max_input_tokens": work.window},  # deepagents: makes notes near its end
+    )
+    agent = make(model, [work.note, work.wait], checkpointer=saver)
+    async for _ in _run(agent, work, stream_mode="custom"):
+        pass
+
+
+@asynccontextmanager
+async def _saver(home: Path) -> AsyncGenerator[Any]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     if address := os.environ.get("OPENMANUS_DATABASE_URL"):
         async with postgres_saver(address) as saver:
-            yield lambda work: _create_agent(work, saver)
+            yield saver
         return
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as saver:
-        yield lambda work: _create_agent(work, saver)
+        yield saver
 
 
 @asynccontextmanager
@@ -139,29 +193,6 @@ async def postgres_saver(address: str) -> AsyncGenerator[Any]:
         saver = AsyncPostgresSaver(pool)  # type: ignore[arg-type]  # rows are dicts
         await saver.setup()
         yield saver
-
-
-async def _create_agent(work: Work, saver: Any) -> None:
-    from langchain.agents import create_agent as make  # pyright: ignore  # in the group `bench`
-    from langchain_core.tools import tool
-    from langchain_openai import ChatOpenAI
-    from pydantic import SecretStr
-
-    @tool
-    async def note(n: int, text: str) -> str:
-        """Note."""
-        work.mark()
-        return f"noted {n} {TEXT}"
-
-    model = ChatOpenAI(
-        model="bench",
-        base_url=work.base_url,
-        api_key=SecretStr("none"),
-        disable_streaming=not work.streams,
-    )
-    agent = make(model, [note], checkpointer=saver)  # pyright: ignore[reportUnknownVariableType]
-    async for _ in _run(agent, work, stream_mode="custom"):
-        pass
 
 
 @asynccontextmanager
@@ -182,27 +213,72 @@ async def bare(home: Path) -> AsyncGenerator[Agent]:
 
 
 async def _bare(work: Work, client: Any) -> None:
-    import json
-
-    parameters = {
-        "type": "object",
-        "properties": {"n": {"type": "integer"}, "text": {"type": "string"}},
-        "required": ["n", "text"],
-    }
-    function = {"name": "note", "description": "Note.", "parameters": parameters}
-    tools = [{"type": "function", "function": function}]
     messages = _plain_history(work.seed)
     while True:
-        reply = await client.chat.completions.create(model="bench", messages=messages, tools=tools)
-        message = reply.choices[0].message
-        messages.append(message.model_dump(exclude_none=True))
-        if not message.tool_calls:
+        reply = await client.chat.completions.create(
+            model="bench", messages=messages, tools=TOOL_SCHEMAS
+        )
+        message = reply.choices[0].message.model_dump(exclude_none=True)
+        messages.append(message)
+        if "tool_calls" not in message:
             return
-        for call in message.tool_calls:
-            given = json.loads(call.function.arguments)
-            work.mark()
-            text = f"noted {given['n']} {TEXT}"
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        messages += await _results(work, message["tool_calls"])
+
+
+@asynccontextmanager
+async def floor(home: Path) -> AsyncGenerator[Agent]:
+    """What hardly can be left out: the request, of ready-made parts, and what has to be saved."""
+    import contextlib
+    import sqlite3
+
+    import aiohttp
+
+    file = home / "checkpoints.db"
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute("CREATE TABLE messages (thread TEXT, message BLOB)")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+            yield lambda work: _floor(work, client, database)
+
+
+async def _floor(work: Work, client: Any, database: Any) -> None:
+    """Save each superstep in a transaction: the reply before its calls, and then their results."""
+    url, headers = f"{work.base_url}/chat/completions", {"Content-Type": "application/json"}
+    begin = b'{"model":"bench","tools":%b,"messages":[' % json.dumps(TOOL_SCHEMAS).encode()
+    messages = _encoded(_plain_history(work.seed))
+
+    def save(new: list[bytes]) -> None:
+        messages.extend(new)
+        rows = [(work.home.name, message) for message in new]
+        database.execute("BEGIN IMMEDIATE")
+        database.executemany("INSERT INTO messages VALUES (?, ?)", rows)
+        database.execute("COMMIT")
+
+    while True:
+        body = b"%b%b]}" % (begin, b",".join(messages))
+        async with client.post(url, data=body, headers=headers) as answer:
+            reply = json.loads(await answer.read())
+        message = reply["choices"][0]["message"]
+        save(_encoded([message]))
+        if "tool_calls" not in message:
+            return
+        save(_encoded(await _results(work, message["tool_calls"])))
+
+
+def _encoded(messages: list[Any]) -> list[bytes]:
+    return [json.dumps(message).encode() for message in messages]
+
+
+async def _results(work: Work, calls: list[Any]) -> list[Any]:
+    """Run a reply's calls at the same time and return their messages."""
+    tools: dict[str, Any] = {"note": work.note, "wait": work.wait}
+    functions = [call["function"] for call in calls]
+    running = (tools[one["name"]](**json.loads(one["arguments"])) for one in functions)
+    return [
+        {"role": "tool", "tool_call_id": call["id"], "content": result}
+        for call, result in zip(calls, await asyncio.gather(*running), strict=True)
+    ]
 
 
 def _plain_history(steps: int) -> list[Any]:
@@ -219,4 +295,10 @@ def _run(graph: Any, work: Work, **more: Any) -> Any:
     return graph.astream({"messages": history(work.seed)}, config, durability="sync", **more)
 
 
-SUBJECTS = {"openmanus": openmanus, "create_agent": create_agent, "openai client": bare}
+SUBJECTS = {
+    "openmanus": openmanus,
+    "create_agent": create_agent,
+    "deepagents": deepagents,
+    "openai client": bare,
+    "floor": floor,
+}

@@ -16,6 +16,7 @@ from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal
 from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
+from tests.support.work import calls_in
 
 THREAD = "t"
 
@@ -244,3 +245,28 @@ async def test_a_full_disk_loses_no_event_that_is_in_memory(
     journal.add(THREAD, "run", "", notice("second"))
     await journal.release(THREAD)
     assert texts(await past(journal)) == ["first", "second"]
+
+
+def test_an_event_costs_the_same_however_many_were_before(tmp_path: Path) -> None:
+    table = JournalTable(open_database(DatabaseUrl.in_folder(tmp_path / "home")))
+    with asyncio.Runner() as runner:
+        filled = Journal(table, runner.get_loop())
+
+        async def add(count: int, after: int = 0) -> int:
+            for number in range(count):
+                filled.add(THREAD, "run", "", {"type": "think_start", "step": number})
+            async with contextlib.aclosing(filled.follow(THREAD, after, 60)) as following:
+                events = await anext(following)
+            await filled.save()
+            assert events is not None
+            assert len(events) == count
+            return events[-1][0]
+
+        runner.run(filled.acquire(THREAD))
+        seen = runner.run(add(10))
+        early = calls_in(lambda: runner.run(add(1, seen)))
+        seen = runner.run(add(1500, seen + 1))
+        late = calls_in(lambda: runner.run(add(1, seen)))
+        runner.run(filled.release(THREAD))
+        runner.run(filled.close())
+    assert late < 2 * early

@@ -8,6 +8,7 @@ start at the time in microseconds, so that after a crash they are above all that
 import asyncio
 import contextlib
 import datetime
+import itertools
 import json
 import logging
 import signal
@@ -43,8 +44,6 @@ class _Event:
     kind: str
     source: tuple[str, str]
     """Run and plan step that the event comes from."""
-    unsaved: bool = True
-    """Not in the database yet."""
 
 
 @dataclass
@@ -54,6 +53,8 @@ class _ThreadEvents:
     floor: int
     seq: int
     events: deque[_Event] = field(default_factory=deque[_Event])
+    unsaved: deque[_Event] = field(default_factory=deque[_Event])
+    """Those of them that are still to be written to the database."""
     followers: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
     runs: int = 0
     asked: set[str] = field(default_factory=set[str])
@@ -88,7 +89,7 @@ class Journal:
             buffer.runs += 1
             buffer.asked.clear()
             buffer.seq = max(buffer.seq, last, time.time_ns() // 1000)
-            buffer.events = deque(event for event in buffer.events if event.unsaved)
+            buffer.events = deque(buffer.unsaved)
             buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
 
     @property
@@ -147,7 +148,10 @@ class Journal:
                 buffer.answered.discard(str(event["id"]))
             if kind == "think_start":
                 _drop_tokens(buffer, source, buffer.seq)
-            buffer.events.append(_Event(buffer.seq, text, kind, source, kind != "token"))
+            added = _Event(buffer.seq, text, kind, source)
+            buffer.events.append(added)
+            if kind != "token":
+                buffer.unsaved.append(added)
         self._loop.call_soon_threadsafe(self._wake_followers, thread)
         if kind == "think_end":
             self._loop.call_soon_threadsafe(
@@ -175,29 +179,29 @@ class Journal:
     async def _save(self) -> bool:
         with self._lock:
             unsaved = {
-                thread: [event for event in buffer.events if event.unsaved]
+                thread: list(buffer.unsaved)
                 for thread, buffer in self._threads.items()
+                if buffer.unsaved
             }
         for thread, events in unsaved.items():
-            if events:
-                rows = [(event.seq, event.text) for event in events]
-                try:
-                    await self._database_thread.do(self._table.write, thread, rows)
-                except LeaseLostError:  # they are another worker's to write now
-                    log.warning("Events of %s are dropped: the thread was taken over.", thread)
-                except sqlite3.Error as error:  # never a reason for a run to fail
-                    if not self._failing:
-                        log.warning("Events of %s wait to be saved: %s", thread, error)
-                    self._failing = True
-                    with self._lock:
-                        _drop_oldest_unsaved(thread, self._threads[thread])
-                    self._start_saving()
-                    return False
+            rows = [(event.seq, event.text) for event in events]
+            try:
+                await self._database_thread.do(self._table.write, thread, rows)
+            except LeaseLostError:  # they are another worker's to write now
+                log.warning("Events of %s are dropped: the thread was taken over.", thread)
+            except sqlite3.Error as error:  # never a reason for a run to fail
+                if not self._failing:
+                    log.warning("Events of %s wait to be saved: %s", thread, error)
+                self._failing = True
                 with self._lock:
-                    for event in events:
-                        event.unsaved = False
-                    self._trim(thread)
-                    self._forget_if_idle(thread)
+                    _drop_oldest_unsaved(thread, self._threads[thread])
+                self._start_saving()
+                return False
+            with self._lock:
+                for _ in events:
+                    self._threads[thread].unsaved.popleft()
+                self._trim(thread)
+                self._forget_if_idle(thread)
         self._failing = False
         return True
 
@@ -291,7 +295,7 @@ class Journal:
             await asyncio.wait([self._writing])
         if not await self.save():
             for thread, buffer in self._threads.items():
-                if left := sum(event.unsaved for event in buffer.events):
+                if left := len(buffer.unsaved):
                     log.error("%d events of %s are lost: they could not be saved", left, thread)
         await asyncio.to_thread(self._database_thread.close)
 
@@ -302,7 +306,7 @@ class Journal:
                 running = buffer is not None and buffer.runs > 0
                 floor = buffer.floor if buffer is not None and (running or buffer.events) else None
                 if buffer is not None and floor is not None and after >= floor:
-                    recent = _merge_tokens([event for event in buffer.events if event.seq > after])
+                    recent = _merge_tokens(_newer(buffer.events, after))
                     if recent or running:
                         return recent
                     floor = None  # another process may have written more
@@ -313,9 +317,12 @@ class Journal:
 
     def _wake_followers(self, thread: str) -> None:
         buffer = self._threads.get(thread)
-        for follower in () if buffer is None else buffer.followers:
+        if buffer is None:
+            return
+        for follower in buffer.followers:
             follower.set()
-        self._start_saving()
+        if buffer.unsaved:
+            self._start_saving()
 
     def _start_saving(self) -> None:
         if not self._closing.is_set() and (self._writing is None or self._writing.done()):
@@ -324,8 +331,7 @@ class Journal:
     async def _save_soon(self) -> None:
         while True:
             with self._lock:
-                buffers = self._threads.values()
-                if not any(event.unsaved for buffer in buffers for event in buffer.events):
+                if not any(buffer.unsaved for buffer in self._threads.values()):
                     return
             if not await self.save():
                 with contextlib.suppress(TimeoutError):
@@ -334,8 +340,9 @@ class Journal:
                     return
 
     def _trim(self, thread: str) -> None:
-        buffer = self._threads.get(thread)
-        while buffer and len(buffer.events) > MAX_EVENTS_IN_MEMORY and not buffer.events[0].unsaved:
+        buffer = self._threads[thread]
+        first_unsaved = buffer.unsaved[0] if buffer.unsaved else None
+        while len(buffer.events) > MAX_EVENTS_IN_MEMORY and buffer.events[0] is not first_unsaved:
             buffer.floor = buffer.events.popleft().seq
 
     @contextlib.contextmanager
@@ -353,47 +360,59 @@ class Journal:
     def _forget_if_idle(self, thread: str) -> None:
         """Drop the buffer of a thread without runs, followers and unsaved events."""
         buffer = self._threads.get(thread)
-        if buffer is None or buffer.runs or buffer.followers:
-            return
-        if not any(event.unsaved for event in buffer.events):
+        if buffer and not (buffer.runs or buffer.followers or buffer.unsaved):
             del self._threads[thread]
 
 
 def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
     """Drop the oldest unsaved events above the limit, and put a notice in their place."""
-    excess = sum(len(event.text) for event in buffer.events if event.unsaved) - MAX_UNSAVED_CHARS
+    excess = sum(len(event.text) for event in buffer.unsaved) - MAX_UNSAVED_CHARS
     if excess <= 0:
         return
     dropped = 0
     last = buffer.events[0]
     while excess > 0 and len(buffer.events) > 1:
         last = buffer.events.popleft()
-        dropped += last.unsaved
-        excess -= len(last.text) if last.unsaved else 0
+        if last is buffer.unsaved[0]:
+            buffer.unsaved.popleft()
+            dropped += 1
+            excess -= len(last.text)
     log.error("%d events of %s are lost: the disk did not take them for too long.", dropped, thread)
     text = "Events are missing here: the disk did not take them for too long."
     notice = {"type": "notice", "level": "warning", "text": text, "seq": last.seq, "run": ""}
     stamped = json.dumps({**notice, "ns": "", "thread": thread, "ts": ""})
-    buffer.events.appendleft(_Event(last.seq, stamped, "notice", ("", "")))
+    placed = _Event(last.seq, stamped, "notice", ("", ""))
+    buffer.events.appendleft(placed)
+    buffer.unsaved.appendleft(placed)
+
+
+def _newer(events: deque[_Event], after: int) -> list[_Event]:
+    """Return the events above a number; looks at no others, of which there may be many."""
+    return list(itertools.takewhile(lambda event: event.seq > after, reversed(events)))[::-1]
 
 
 def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) -> None:
-    buffer.events = deque(
-        event
-        for event in buffer.events
-        if event.kind != "token" or event.source != source or event.seq > before
-    )
+    """Drop the tokens of a source. They all come after the newest start of a reply of it."""
+    kept: list[_Event] = []
+    while buffer.events:
+        event = buffer.events.pop()
+        of_source = event.source == source
+        if event.kind != "token" or not of_source or event.seq > before:
+            kept.append(event)
+        if event.kind == "think_start" and of_source:
+            break
+    buffer.events.extend(reversed(kept))
 
 
 def _merge_tokens(events: list[_Event]) -> list[Numbered]:
     """Merge consecutive tokens of a reply into one event."""
-    merged: list[_Event] = []
-    for event in events:
-        last = merged[-1] if merged else None
-        if last and last.kind == event.kind == "token" and last.source == event.source:
-            earlier, later = json.loads(last.text), json.loads(event.text)
-            text = json.dumps({**later, "text": earlier["text"] + later["text"]})
-            merged[-1] = _Event(event.seq, text, event.kind, event.source)
+    merged: list[Numbered] = []
+    for (kind, _), group in itertools.groupby(events, lambda event: (event.kind, event.source)):
+        several = list(group)
+        if kind == "token" and len(several) > 1:
+            parts = [json.loads(event.text) for event in several]
+            whole = {**parts[-1], "text": "".join(part["text"] for part in parts)}
+            merged.append((several[-1].seq, json.dumps(whole)))
         else:
-            merged.append(event)
-    return [(event.seq, event.text) for event in merged]
+            merged += [(event.seq, event.text) for event in several]
+    return merged
