@@ -71,3 +71,12 @@ def test_any_other_end_stays_the_interpreters(
     done = run_to(end, tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, said)
     assert {*(tmp_path / "out").read_text().splitlines()} == {*DONE, "taken apart"}
+
+
+def test_a_closed_stream_is_left_alone() -> None:
+    program = (
+        "import sys\nfrom openmanus_graph.interfaces.cli.quick_exit import quick_exit\n"
+        "with quick_exit():\n    sys.stdout.close()\n    sys.exit(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")

@@ -35,6 +35,7 @@ def _exit_with(codes: list[int]) -> None:
     if not codes:
         return
     logging.shutdown()  # the one handler that was there before this one
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:  # a server over them closes them
+            stream.flush()
     os._exit(codes[0])
