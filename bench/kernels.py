@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -73,7 +74,7 @@ def _start(count: int, code: str) -> _Started:
                 contextlib.closing(tool_session(Path(folder, f"work-{number}")))
             )
             sandbox = sandbox_of(session)
-            kernels.append(session.handle("python", lambda sandbox=sandbox: Kernel(sandbox)))
+            kernels.append(session.handle("python", partial(Kernel, sandbox)))
             cpu_s.append(_cpu_s())
         memory_mb = _memory_mb()
         for kernel in kernels:
