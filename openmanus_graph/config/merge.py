@@ -1,17 +1,10 @@
-"""Merges the layers of settings, by pydantic-settings.
-
-`config.resolve` loads it when settings are read: many commands ask for a folder or a name only.
-"""
+"""Merges the layers of settings: of a value that several of them set, the first one's counts."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
-
-from pydantic import create_model
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from openmanus_graph.config.declared import declared, sections, setting_of
 from openmanus_graph.config.files import Layer
@@ -23,49 +16,34 @@ _NOT_MERGED = ("mcp_servers",)
 
 def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return the fields of `Settings` that the layers set, a section as a dict of its fields."""
-    kind = _configuration()
-    sources = tuple(_LayerSource(kind, layer) for layer in layers)
-    merged = kind(_build_sources=(sources, {}))
-    return {name: _thawed(getattr(merged, name)) for name in merged.model_fields_set}
-
-
-class _LayerSource(PydanticBaseSettingsSource):
-    """The values of one layer, nested as the fields of `Settings`."""
-
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
-        super().__init__(settings_cls)
-        self._values = _nested(layer)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return a field's value, its key, and that it is no JSON text."""
-        return self._values[field_name], field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the fields that the layer sets."""
-        return {
-            name: self.get_field_value(field, name)[0]
-            for name, field in self.settings_cls.model_fields.items()
-            if name in self._values
-        }
+    merged: dict[str, Any] = {}
+    for layer in reversed(layers):
+        merged = _overlaid(merged, _nested(layer))
+    return {name: _thawed(merged[name]) for name in _merged_fields() if name in merged}
 
 
 @cache
-def _configuration() -> type[BaseSettings]:
-    """Create the pydantic-settings model with the declared fields of `Settings`.
-
-    The fields have no types, because each value was validated when its layer was read. Validators
-    for whole sections would take longer to build than everything else here.
-    """
-    chosen: dict[str, Any] = {}
+def _merged_fields() -> Sequence[str]:
+    """Return the fields of `Settings` that are merged here: all sections, and single settings."""
+    chosen = list(sections())
     for each in dataclasses.fields(Settings):
         setting = setting_of(each.type)
-        mergeable = setting is not None and setting.join is None and each.name not in _NOT_MERGED
-        if mergeable or each.name in sections():
-            chosen[each.name] = (Any, None)
-    return create_model("Configuration", __base__=BaseSettings, **chosen)
+        if setting is not None and setting.join is None and each.name not in _NOT_MERGED:
+            chosen.append(each.name)
+    return chosen
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested dicts as one: where both hold a value that is no dict, the second one's."""
+    both = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], dict) and isinstance(above[name], dict):
+            both[name] = _overlaid(below[name], above[name])
+    return both
 
 
 def _nested(layer: Layer) -> dict[str, Any]:
+    """Return the values of one layer, nested as the fields of `Settings`."""
     nested: dict[str, Any] = {}
     for one in declared().values():
         if one.name not in layer.values or one.setting.join:
@@ -76,7 +54,7 @@ def _nested(layer: Layer) -> dict[str, Any]:
             table.setdefault(one.field, {})[one.part] = value
         elif one.setting.merged or not isinstance(value, dict):
             table[one.field] = value
-        else:  # pydantic-settings merges dicts, but here the first layer replaces the others
+        else:  # replaces those of the layers after it as a whole
             table[one.field] = MappingProxyType(cast("dict[str, Any]", value))
     return nested
 

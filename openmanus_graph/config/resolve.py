@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from langgraph.runtime import Runtime
 from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
@@ -22,6 +21,7 @@ from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_lay
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.instructions import read_instructions
 from openmanus_graph.config.mcp import mcp_servers
+from openmanus_graph.config.merge import merge_layers
 from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.skills import usable_skills
@@ -41,6 +41,9 @@ from openmanus_graph.state.settings import (
 )
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
 Section = TypeVar(
     "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings
 )
@@ -54,7 +57,7 @@ CONTEXT_TABLES = ("browser", "search", "web")
 
 
 def resolve_run_settings(
-    runtime: Runtime[Any], thread: str, *, has_thread: bool = True
+    runtime: "Runtime[Any]", thread: str, *, has_thread: bool = True
 ) -> Settings:
     """Merge a run's context into settings. Blocks: call it off the event loop.
 
@@ -127,8 +130,6 @@ def resolve_settings(
 
 def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
     """Return one section of the settings, of all layers. ConfigError says which value is wrong."""
-    from openmanus_graph.config.merge import merge_layers
-
     return _section(kind, merge_layers(layers), layers)
 
 
@@ -260,8 +261,6 @@ def context_field(one: Declared) -> str | None:
 
 def _declared_values(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return the fields of `Settings` that are set, and all sections."""
-    from openmanus_graph.config.merge import merge_layers
-
     merged = merge_layers(layers)
     records = {name: _section(kind, merged, layers) for name, kind in sections().items()}
     limit = first(map(_token_limit, layers))

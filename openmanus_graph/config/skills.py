@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.trust import is_trusted_content
@@ -128,6 +126,8 @@ def front_matter(text: str) -> Mapping[str, Any]:
     """Return the fields between the first two lines of `---`. SkillError if there are none."""
     if not text.startswith("---"):
         raise SkillError("SKILL.md does not begin with front matter, a line of ---")
+    import yaml  # where there are no skills, it is not needed
+
     head, closed, _ = text.removeprefix("---").partition("\n---")
     if not closed:
         raise SkillError("its front matter has no end, a second line of ---")

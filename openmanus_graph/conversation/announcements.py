@@ -43,14 +43,14 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 
-_THINGS = re.compile(
-    r"\b(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|codebase|spreadsheets?"
+# The patterns that follow are long. They are compiled, by `re`, when a text is first looked into.
+_THINGS = (
+    r"(?i)\b(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|codebase|spreadsheets?"
     r"|web ?(?:site|page)s?|datei(?:en)?|ordner|verzeichnis|fichiers?|dossiers?|archivos?|ficheros?"
     r"|carpetas?|arquivos?|pastas?|cartell[ae]|bestand(?:en)?|mapp?en|filer(?:na)?|plik\w*|soubor\w*"
     r"|složk\w*|fișier\w*|tiedosto\w*|kansio\w*|fájl\w*|mappá\w*|dosya\w*|klasör\w*|berkas|faili|folda"
     r"|файл\w*|папк\w*|αρχεί\w*|φάκελ\w*|ملف\w*|المجلد|مجلد)\b|קובץ|קבצים|תיקי|फ़ाइल|फ़ोल्डर|文件|目录|網頁|网页|网站"
-    r"|ファイル|フォルダ|ディレクトリ|파일|폴더|ไฟล์|โฟลเดอร์|thư mục|\btệp\b|საქაღალდე|ფაილ",
-    re.IGNORECASE,
+    r"|ファイル|フォルダ|ディレクトリ|파일|폴더|ไฟล์|โฟลเดอร์|thư mục|\btệp\b|საქაღალდე|ფაილ"
 )
 """Words for what only a tool can look into."""
 
@@ -63,84 +63,81 @@ _DOING = (
     r"|continuing|working|proceeding|fetching|searching|looking|analy[sz]ing|writing|creating)"
 )
 _STATES = r"\b(?:is|are|was|were|takes?|took|costs?|shows?|showed|gives?|gave|needs?|makes?|made)\b"
-_NEXT_OWN_ACTION = re.compile(
-    "|".join(
-        (
-            # English
-            r"\bi(?:['’]ll| (?:will|shall|should|must|plan to|intend to|am (?:going|about) to))\b",
-            rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?{_DO})\b",
-            rf"\bi['’](?:m (?:going to|about to|gonna|now|on it)|d (?:like to )?{_DO})\b",
-            rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]) {_DOING}\b",
-            rf"; {_DOING}\b",
-            rf"\bi (?:now )?(?:proceed|continue) to\b|[;,] {_DOING} (?:the rest|with|on)\b",
-            r"\blet me\b|\blet(?:['’]s| us)\b|\bi can do that\b|\beverything i need to\b",
-            rf"\bwe(?:['’]ll| will| need to| should| must) (?:now |first )?{_DO}\b",
-            rf"^(?:\W*(?:ok(?:ay)?|sure|alright|understood|got it|on it|now|next|first)\b)*\W*"
-            rf"(?:still )?{_DOING}\b(?!.*{_STATES})",
-            r"\b(?:hang tight|stand by|please wait|(?:get started|start) (?:now|right away)|will do"
-            r"|report back|comes next|(?:here(?:['’]s| is) )?my (?:plan|approach)\b.{0,3}:)",
-            r"\b(?:first|next) (?:step|up|on)?(?: are|: | (?:is|would be) to " + _DO + r"\b)",
-            r"\band will continue\b",
-            rf"^(?:now|next|first|time to),? (?:i )?{_DO}\b",
-            r"\bneeds? to be (?:written|made|read)\b",
-            r"^(?:just )?(?:one|a) moment\b|^(?:i['’]m )?on it\b|^step 1\b|^action: \w+",
-            r"^(?:that failed[;,:.]? )?(?:retrying|trying|moving on|viewing|generating|on to the)\b"
-            rf"(?!.*{_STATES})",
-            r"\bin progress\b\W*$",
-            # German, Dutch, Scandinavian
-            r"\bich \w+ (?:nun|jetzt|dann|zuerst)\b|\b(?:nun|jetzt|dann|dazu|zuerst) \w+ ich\b",
-            r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
-            r"\blass(?:t|en sie)? mich\b",
-            r"\b(?:beginne|fange|lese|liste|vergleiche|sehe|öffne) ich\b",
-            r"\beinen moment\b|^nun folgt\b",
-            r"\bik (?:ga|zal)\b|\b(?:ga|zal) ik\b|\blaat me\b",
-            r"\bjag (?:ska|kommer att)\b|\b(?:ska|kommer) jag\b|\bjeg (?:vil|skal)\b",
-            r"\b(?:vil|skal) jeg\b",
-            # French, Spanish, Portuguese, Italian, Romanian
-            r"\bje (?:vais|commence(?:rai)?|procède|m['’]en occupe)\b",
-            r"\bje \w+ (?:maintenant|d['’]abord)\b",
-            r"\b(?:d['’]abord|maintenant|ensuite),? je \w+|\blaissez-moi\b|\bcommençons\b",
-            r"\bun instant\b",
-            r"\bvoy a\b|\b(?:comenzaré|empezaré|leeré|procedo a|empecemos|comencemos|déjame)\b",
-            r"\b(?:ahora|primero|a continuación),? (?:\w+ré|necesito|\w+o)\b|\bestoy \w+ndo\b",
-            r"\bun momento\b",
-            r"\bvamos a (?:leer|ver|empezar|comenzar|listar|comparar)\b",
-            r"\bvou \w+(?:r|ndo)\b|\bcomeçarei\b|\bdeixe-me\b",
-            r"\b(?:primeiro|agora),? (?:vou|preciso)\b",
-            r"\binizi(?:o|erò|amo)\b|\b(?:fammi|lasciami)\b",
-            r"\b(?:ora|prima|poi|adesso) \w+(?:[ei]rò|o)\b",
-            r"^(?!(?:im)?però\b)\w+[ei]rò\b|\bvoi (?:citi|începe|compara|verifica)\w*\b",
-            # Polish, Czech, Russian, Ukrainian, Finnish, Hungarian, Turkish, Greek
-            r"\b(?:zacznę|przeczytam|sprawdzę|sprawdzam|začnu|přečtu|podívám)\b",
-            r"\bпозвольте мне\b",
-            r"\b(?:начну|приступаю|почну|зараз я)\b",
-            r"\b(?:сначала|сперва|сейчас|теперь) (?:я\b|\w+(?<!и)ю\b)",
-            r"\b(?:aloitan|luen (?:nyt|ensin)|seuraavaksi \w+n|nyt \w+n)\b",
-            r"\b(?:most(?=.*[áéíóöőúüű])|először|ezután)\b.*\w+(?:om|em|öm)\b",
-            r"\b\w+(?:acağım|eceğim)\b|\bbaşlıyorum\b|\b(?:şimdi|önce)\b.*\w+[ıiuü]yorum\b",
-            r"\bθα \w+ω\b",
-            # Arabic, Hebrew, Hindi, Vietnamese, Indonesian, Swahili, Thai
-            r"\bسأ\w+|\bسوف أ\w*|\bدعني\b|(?:ूँगा|ूंगा|ूँगी|ूंगी)|\bאני (?:אקרא|אתחיל|אבדוק)",
-            r"\btôi sẽ\b|\bhãy để tôi\b|\bsaya akan\b|\bmari kita\b",
-            r"\b(?:sasa|kwanza|kisha) nita\w+",
-            r"(?:ผม|ฉัน|ดิฉัน)จะ|^กรุณารอ(?:สักครู่|ครับ|ค่ะ)|กำลัง(?:อ่าน|ดู|ตรวจ|เปิด)",
-            r"เริ่มจากการ|ขั้นตอนต่อไปคือ|เดี๋ยวขอ",
-            # Chinese, Japanese, Korean: no spaces between words
-            r"我(?:将|會|会|来|來|就来|马上|现在(?:就|去)?|准备|打算|这就|要先|需要先|先(?:列|读|看|查|检|打开|分析))",
-            r"我们(?:将|先|来|开始)|让我|讓我|接下来(?:我|核|比|读|检|查|将)|接着(?:比|读|检|核)",
-            r"正在(?:读|讀|处理|處理|检查|分析|查看|打开|计算|列出|比较|下载|为您)|请稍|稍等|(?:马上|馬上)(?:开始|就)",
-            r"(?:首先|第一步|下一步|现在|先)[，,：:]?(?:读|讀|列|查|看)|开始(?:处理|读取|分析)",
-            r"(?:まず|次に|これから|それでは|では|ただいま).{0,60}(?:確認|読|調べ|開始|始め|比較|取得|作成)\w*(?:ます|ましょう)",
-            r"(?:始め|はじめ)ます|開始いたします|(?:読んで|見て|確認して)(?:いき|み)ま(?:す|しょう)|一覧表示します",
-            r"少々お待ち|(?:読み込み|読み込んで)\w*ます|確認いたします|(?<!좋)겠습니다|할게요|시작합니다|기다려",
-        )
-    ),
-    re.IGNORECASE,
+_NEXT_OWN_ACTION = "(?i)" + "|".join(
+    (
+        # English
+        r"\bi(?:['’]ll| (?:will|shall|should|must|plan to|intend to|am (?:going|about) to))\b",
+        rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?{_DO})\b",
+        rf"\bi['’](?:m (?:going to|about to|gonna|now|on it)|d (?:like to )?{_DO})\b",
+        rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]) {_DOING}\b",
+        rf"; {_DOING}\b",
+        rf"\bi (?:now )?(?:proceed|continue) to\b|[;,] {_DOING} (?:the rest|with|on)\b",
+        r"\blet me\b|\blet(?:['’]s| us)\b|\bi can do that\b|\beverything i need to\b",
+        rf"\bwe(?:['’]ll| will| need to| should| must) (?:now |first )?{_DO}\b",
+        rf"^(?:\W*(?:ok(?:ay)?|sure|alright|understood|got it|on it|now|next|first)\b)*\W*"
+        rf"(?:still )?{_DOING}\b(?!.*{_STATES})",
+        r"\b(?:hang tight|stand by|please wait|(?:get started|start) (?:now|right away)|will do"
+        r"|report back|comes next|(?:here(?:['’]s| is) )?my (?:plan|approach)\b.{0,3}:)",
+        r"\b(?:first|next) (?:step|up|on)?(?: are|: | (?:is|would be) to " + _DO + r"\b)",
+        r"\band will continue\b",
+        rf"^(?:now|next|first|time to),? (?:i )?{_DO}\b",
+        r"\bneeds? to be (?:written|made|read)\b",
+        r"^(?:just )?(?:one|a) moment\b|^(?:i['’]m )?on it\b|^step 1\b|^action: \w+",
+        r"^(?:that failed[;,:.]? )?(?:retrying|trying|moving on|viewing|generating|on to the)\b"
+        rf"(?!.*{_STATES})",
+        r"\bin progress\b\W*$",
+        # German, Dutch, Scandinavian
+        r"\bich \w+ (?:nun|jetzt|dann|zuerst)\b|\b(?:nun|jetzt|dann|dazu|zuerst) \w+ ich\b",
+        r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
+        r"\blass(?:t|en sie)? mich\b",
+        r"\b(?:beginne|fange|lese|liste|vergleiche|sehe|öffne) ich\b",
+        r"\beinen moment\b|^nun folgt\b",
+        r"\bik (?:ga|zal)\b|\b(?:ga|zal) ik\b|\blaat me\b",
+        r"\bjag (?:ska|kommer att)\b|\b(?:ska|kommer) jag\b|\bjeg (?:vil|skal)\b",
+        r"\b(?:vil|skal) jeg\b",
+        # French, Spanish, Portuguese, Italian, Romanian
+        r"\bje (?:vais|commence(?:rai)?|procède|m['’]en occupe)\b",
+        r"\bje \w+ (?:maintenant|d['’]abord)\b",
+        r"\b(?:d['’]abord|maintenant|ensuite),? je \w+|\blaissez-moi\b|\bcommençons\b",
+        r"\bun instant\b",
+        r"\bvoy a\b|\b(?:comenzaré|empezaré|leeré|procedo a|empecemos|comencemos|déjame)\b",
+        r"\b(?:ahora|primero|a continuación),? (?:\w+ré|necesito|\w+o)\b|\bestoy \w+ndo\b",
+        r"\bun momento\b",
+        r"\bvamos a (?:leer|ver|empezar|comenzar|listar|comparar)\b",
+        r"\bvou \w+(?:r|ndo)\b|\bcomeçarei\b|\bdeixe-me\b",
+        r"\b(?:primeiro|agora),? (?:vou|preciso)\b",
+        r"\binizi(?:o|erò|amo)\b|\b(?:fammi|lasciami)\b",
+        r"\b(?:ora|prima|poi|adesso) \w+(?:[ei]rò|o)\b",
+        r"^(?!(?:im)?però\b)\w+[ei]rò\b|\bvoi (?:citi|începe|compara|verifica)\w*\b",
+        # Polish, Czech, Russian, Ukrainian, Finnish, Hungarian, Turkish, Greek
+        r"\b(?:zacznę|przeczytam|sprawdzę|sprawdzam|začnu|přečtu|podívám)\b",
+        r"\bпозвольте мне\b",
+        r"\b(?:начну|приступаю|почну|зараз я)\b",
+        r"\b(?:сначала|сперва|сейчас|теперь) (?:я\b|\w+(?<!и)ю\b)",
+        r"\b(?:aloitan|luen (?:nyt|ensin)|seuraavaksi \w+n|nyt \w+n)\b",
+        r"\b(?:most(?=.*[áéíóöőúüű])|először|ezután)\b.*\w+(?:om|em|öm)\b",
+        r"\b\w+(?:acağım|eceğim)\b|\bbaşlıyorum\b|\b(?:şimdi|önce)\b.*\w+[ıiuü]yorum\b",
+        r"\bθα \w+ω\b",
+        # Arabic, Hebrew, Hindi, Vietnamese, Indonesian, Swahili, Thai
+        r"\bسأ\w+|\bسوف أ\w*|\bدعني\b|(?:ूँगा|ूंगा|ूँगी|ूंगी)|\bאני (?:אקרא|אתחיל|אבדוק)",
+        r"\btôi sẽ\b|\bhãy để tôi\b|\bsaya akan\b|\bmari kita\b",
+        r"\b(?:sasa|kwanza|kisha) nita\w+",
+        r"(?:ผม|ฉัน|ดิฉัน)จะ|^กรุณารอ(?:สักครู่|ครับ|ค่ะ)|กำลัง(?:อ่าน|ดู|ตรวจ|เปิด)",
+        r"เริ่มจากการ|ขั้นตอนต่อไปคือ|เดี๋ยวขอ",
+        # Chinese, Japanese, Korean: no spaces between words
+        r"我(?:将|會|会|来|來|就来|马上|现在(?:就|去)?|准备|打算|这就|要先|需要先|先(?:列|读|看|查|检|打开|分析))",
+        r"我们(?:将|先|来|开始)|让我|讓我|接下来(?:我|核|比|读|检|查|将)|接着(?:比|读|检|核)",
+        r"正在(?:读|讀|处理|處理|检查|分析|查看|打开|计算|列出|比较|下载|为您)|请稍|稍等|(?:马上|馬上)(?:开始|就)",
+        r"(?:首先|第一步|下一步|现在|先)[，,：:]?(?:读|讀|列|查|看)|开始(?:处理|读取|分析)",
+        r"(?:まず|次に|これから|それでは|では|ただいま).{0,60}(?:確認|読|調べ|開始|始め|比較|取得|作成)\w*(?:ます|ましょう)",
+        r"(?:始め|はじめ)ます|開始いたします|(?:読んで|見て|確認して)(?:いき|み)ま(?:す|しょう)|一覧表示します",
+        r"少々お待ち|(?:読み込み|読み込んで)\w*ます|確認いたします|(?<!좋)겠습니다|할게요|시작합니다|기다려",
+    )
 )
 """Words by which a speaker says what he does next, in the languages that models are used in."""
 
-_NO_ACTION = re.compile(
-    r"\b(?<!check )(?<!see )(?:if|once|when|whenever|should|unless) "
+_NO_ACTION = (
+    r"(?i)\b(?<!check )(?<!see )(?:if|once|when|whenever|should|unless) "
     r"(?:you|there|it|they|the|anything|something)\b"
     r"|\b(?:i|we)(?:['’]ll| will| am going to|['’]m going to) (?:now |then )?"
     r"(?:finish|end|conclude|close|terminate|wrap|await|stand by|mark)\b"
@@ -155,17 +152,15 @@ _NO_ACTION = re.compile(
     r"|\b(?:nie|nicht|wenn|falls|sobald)\b|\b(?:si|se|avísame|dites-moi)\b|\bno voy\b|\bom\b"
     r"|\b(?:если|jeśli|jika|nếu|olursa)\b|سعيد|буду (?:рад|ждать)"
     r"|如果|如有|需要的话|随时|请告诉我|我会很|我不会|我将不|让我解释|お知らせ|必要であれば|もし|よろしく"
-    r"|ご報告|필요하|있으면|도와",
-    re.IGNORECASE,
+    r"|ご報告|필요하|있으면|도와"
 )
 """Offers, conditions, refusals and figures of speech: they end many answers."""
 
-_WORDS_WANTED = re.compile(
-    r"\b(?:translat|übersetz|tradu|poem|haiku|song|slogan|letter|e-?mail|reply|story|joke|draft|"
+_WORDS_WANTED = (
+    r"(?i)\b(?:translat|übersetz|tradu|poem|haiku|song|slogan|letter|e-?mail|reply|story|joke|draft|"
     r"conjugat|quote|minutes|message|post\b|tweet|sms|bio\b|dialog|speech|recipe|sentence|chess|role|"
     r"gedicht|brief|nachricht|rezept|rede\b|poème|message|recette|discours|carta|mensaje|receta|mensagem)"
-    r"|翻译|翻訳|번역|诗|信|消息|メール|メッセージ|메시지",
-    re.IGNORECASE,
+    r"|翻译|翻訳|번역|诗|信|消息|メール|メッセージ|메시지"
 )
 """Tasks that want a text in which somebody may speak of what he will do."""
 
@@ -249,7 +244,7 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
         whole: Whether all sentences count, or the last two.
         asked: Whether the model was asked already.
     """
-    if asked and _WORDS_WANTED.search(task):
+    if asked and re.search(_WORDS_WANTED, task):
         return False
     unquoted = _QUOTED.sub("", text)
     sentences = [one for one in map(_plain, _SENTENCE_END.split(unquoted)) if one]
@@ -258,7 +253,7 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
 
 def names_things(task: str) -> bool:
     """Say whether a task is about files or pages: it cannot be done without a tool."""
-    return bool(named_files(task) or _ADDRESS.search(task) or _THINGS.search(task))
+    return bool(named_files(task) or _ADDRESS.search(task) or re.search(_THINGS, task))
 
 
 def named_files(task: str) -> list[str]:
@@ -267,7 +262,7 @@ def named_files(task: str) -> list[str]:
 
 
 def _says_next_action(sentence: str) -> bool:
-    return bool(_NEXT_OWN_ACTION.search(sentence)) and not _NO_ACTION.search(sentence)
+    return bool(re.search(_NEXT_OWN_ACTION, sentence)) and not re.search(_NO_ACTION, sentence)
 
 
 def says_something(text: str, task: str, *, asked: bool = True) -> bool:

@@ -207,7 +207,7 @@ def agent_builder(
             needs_servers=needs_servers,
             needed_tool=needed_tool,
             structured_tool=structured_completion,
-            optional=optional_tools(),
+            optional=optional_tools,
             helpers=default_executors,
             middleware=around,
         )

@@ -40,12 +40,11 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
-from openmanus_graph.tools.memory import memory, memory_prompt
 
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-BROWSER, DESKTOP, READ_FILE = "browser_use", "computer_use", "read_file"
+BROWSER, DESKTOP, MEMORY, READ_FILE = "browser_use", "computer_use", "memory", "read_file"
 RECENT_MESSAGES = 3
 """As long as one of these used the browser or the desktop, requests carry its state."""
 
@@ -114,7 +113,9 @@ async def system_prompt(step: AgentStep, tools: ResolvedTools) -> str:
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else step.agent.ending)
     parts = [render(step.agent.system_prompt, ending=ending), where]
-    if memory.name in tools.toolset.tools:
+    if MEMORY in tools.toolset.tools:
+        from openmanus_graph.tools.memory import memory_prompt  # which few runs have
+
         parts.append(await memory_prompt(step.session))
     instructions = await fact_of_run(step.session, INSTRUCTIONS, lambda: settings.instructions)
     if instructions:

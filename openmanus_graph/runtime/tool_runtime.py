@@ -129,7 +129,7 @@ def time_limit_of(
     return TimeLimit(declared_s if named_s is None else max(1.0, named_s), math.inf)
 
 
-class JsonSchemaTool(BaseTool):
+class JsonSchemaTool(BaseTool, defer_build=True):
     """A tool whose arguments are described by a JSON schema from elsewhere; they may have any name.
 
     LangChain does not parse the schema, and does not pass the arguments as keywords.

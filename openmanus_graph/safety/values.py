@@ -76,16 +76,13 @@ _TIME_PATTERN = (
 _BEFORE, _AFTER = "\"'`“”‘’«»([{<,;:!?#@*€$£¥", "\"'`“”‘’«»)]}>.,;:!?*€$£¥"
 _ITEM_PATTERN = r"(?:^|(?<=[\n:;])|(?<=[:;.!?]\s))[ \t]*\d{1,2}[.)](?=\s)"
 """The number of an item in a list, which names nothing."""
-_TOKEN = re.compile(
-    rf"(?P<item>{_ITEM_PATTERN})|(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
+# These two are long. They are compiled, by `re`, when a value is first looked for.
+_TOKEN = (
+    rf"(?i)(?P<item>{_ITEM_PATTERN})|(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
     rf"|(?P<date>{_DATE_PATTERN})|(?P<time>{_TIME_PATTERN})"
-    rf"|(?P<signs>[{re.escape(_BEFORE)}]+)|(?P<word>[^\s—–|]+)",
-    re.IGNORECASE,
+    rf"|(?P<signs>[{re.escape(_BEFORE)}]+)|(?P<word>[^\s—–|]+)"
 )
-_ADDRESS = re.compile(
-    rf"(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})",
-    re.IGNORECASE,
-)
+_ADDRESS = rf"(?i)(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
 _URL_END = ".,;:!?)]}*_~'\""
 _NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
 """An address and the beginning of a sentence that no space parts from it."""
@@ -121,7 +118,7 @@ def addresses_in(text: str) -> Iterator[str]:
     found = dict.fromkeys(
         address[0].rstrip(_URL_END)
         for variant in dict.fromkeys((unquote(plain), html.unescape(plain), plain, text))
-        for address in _ADDRESS.finditer(variant)
+        for address in re.finditer(_ADDRESS, variant)
     )
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
@@ -181,7 +178,7 @@ def _plainly_spelt(text: str) -> str:
 
 def _tokens(text: str) -> Iterator[str]:
     readable = unicodedata.normalize("NFC", text).translate(_SAME_SIGNS)
-    for found in _TOKEN.finditer(readable):
+    for found in re.finditer(_TOKEN, readable):
         raw = found[0]
         if found["item"] is not None or found["signs"] is not None:
             continue

@@ -114,7 +114,7 @@ class MCPServerKeys(BaseModel):
     `config.mcp` makes an `MCPServer` of it. Keys that mean nothing here are kept as extras.
     """
 
-    model_config = ConfigDict(extra="allow", populate_by_name=True)
+    model_config = ConfigDict(extra="allow", populate_by_name=True, defer_build=True)
 
     command: str | None = None
     """A program that speaks over its pipes."""

@@ -43,8 +43,8 @@ class Agent:
     """The tool without which it has nothing to do; empty if there is none."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
-    optional: tuple[BaseTool, ...] = ()
-    """Tools that a run's settings may add."""
+    optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...]
+    """Returns the tools that a run's settings may add."""
     helpers: Callable[[], Mapping[str, Any]] | None = None
     """Returns the agents to which it may delegate, as graphs by name. May block."""
     middleware: tuple["Middleware", ...] = ()
@@ -62,7 +62,7 @@ def define_agent(
     needs_servers: bool = False,
     needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
-    optional: Iterable[BaseTool] = (),
+    optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...],
     helpers: Callable[[], Mapping[str, Any]] | None = None,
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
@@ -78,7 +78,7 @@ def define_agent(
         needs_servers: Whether it has nothing to do without any.
         needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
-        optional: Tools that a run's settings may add.
+        optional: Returns the tools that a run's settings may add.
         helpers: Returns the agents to which it may delegate, by name.
         middleware: LangChain's, with further tools.
 
@@ -112,7 +112,7 @@ def define_agent(
         needs_servers=needs_servers,
         needed_tool=needed_tool,
         structured_tool=structured_tool,
-        optional=tuple(one for one in optional if one.name not in found),
+        optional=optional,
         helpers=helpers,
         middleware=tuple(middleware),
     )

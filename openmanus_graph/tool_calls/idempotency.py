@@ -30,7 +30,7 @@ def _parameters(tool: BaseTool) -> Container[str]:
     return tool.args
 
 
-class _KeyedTool(BaseTool):
+class _KeyedTool(BaseTool, defer_build=True):
     """Invokes a tool with a key; LangGraph takes hidden arguments out of calls before."""
 
     tool: BaseTool

@@ -60,23 +60,27 @@ def _run_toolset(
 
 
 def _selected(
-    tools: dict[str, BaseTool], optional: Sequence[BaseTool], selection: Sequence[str] | None
+    tools: dict[str, BaseTool],
+    optional: Callable[[], Sequence[BaseTool]],
+    selection: Sequence[str] | None,
 ) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
     """Return the tools with the optional ones that are wanted, and which of all are offered.
 
     Args:
         tools: The agent's.
-        optional: What may be added.
+        optional: Returns what may be added.
         selection: Names; `+NAME` adds one to all others that are selected, or to all.
     """
     added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
     plain = selected_alone(selection)
-    known = {tool.name: tool for tool in optional if tool.name in added}
-    if missing := [name for name in added if name not in known and name not in tools]:
+    others: dict[str, BaseTool] = {}
+    if added:
+        others = {tool.name: tool for tool in optional() if tool.name not in tools}
+    if missing := [name for name in added if name not in others and name not in tools]:
         raise ConfigError(
-            f"There is no tool {', '.join(missing)} to add. There are: "
-            f"{', '.join(tool.name for tool in optional)}."
+            f"There is no tool {', '.join(missing)} to add. There are: {', '.join(others)}."
         )
+    known = {name: others[name] for name in added if name in others}
     return tools | known, None if plain is None else [*plain, *added]
 
 

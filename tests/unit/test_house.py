@@ -41,13 +41,15 @@ asked = {"messages": [{"role": "user", "content": "go"}]}
 print(asyncio.run(build_manus_graph().ainvoke(asked, context=context))["answer"])
 web = tuple(f"openmanus_graph.backends.{part}." for part in ("browser", "search", "web"))
 print(sorted(name for name in sys.modules if name.startswith(web)))
-late = ("bs4", "ddgs", "h11", "langchain", "lxml", "playwright")
+late = ("bs4", "ddgs", "h11", "langchain", "lxml", "playwright", "yaml")
 print([name for name in late if name in sys.modules])
+ours = ("nodes.approve_plan", "tools.delegate", "tools.memory", "tools.planning")
+print([name for name in ours if f"openmanus_graph.{name}" in sys.modules])
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    first, answer, web, libraries = done.stdout.splitlines()
-    assert (first, answer, libraries) == ("[]", "done", "[]")
+    first, answer, web, libraries, ours = done.stdout.splitlines()
+    assert (first, answer, libraries, ours) == ("[]", "done", "[]", "[]")
     light = ["browser.action_specs"]
     assert web == str([f"openmanus_graph.backends.{name}" for name in light])
 

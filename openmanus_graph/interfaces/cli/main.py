@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.commands import app
+from openmanus_graph.interfaces.cli.quick_exit import quick_exit
 from openmanus_graph.interfaces.cli.streams import secure_standard_streams, stdout_failure
 from openmanus_graph.interfaces.service.failures import (
     ReportedError,
@@ -19,7 +20,15 @@ from openmanus_graph.interfaces.service.trace_export import export_traces
 
 
 def main() -> None:
-    """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
+    """Run the command line; wrong usage and configuration exit with 2, other failures with 1.
+
+    The process ends with it: for its start alone.
+    """
+    with quick_exit():
+        _main()
+
+
+def _main() -> None:
     secure_standard_streams()
     relax_garbage_collection()
     # langchain-core calls `json()` of whatever answered a request that failed; Google's client

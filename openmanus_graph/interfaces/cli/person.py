@@ -13,7 +13,6 @@ from typing import Any
 
 from openmanus_graph.interfaces.cli.views import JsonView
 from openmanus_graph.interfaces.service.runner import View
-from openmanus_graph.nodes.approve_plan import read_review
 from openmanus_graph.planning.plan import PlanError
 from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
@@ -115,6 +114,8 @@ async def _decide(lines: StdinLines, asked: Mapping[str, Any]) -> Any | None:
 
 async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
     """Ask about a plan until there is an answer; an editor that changed nothing is none."""
+    from openmanus_graph.nodes.approve_plan import read_review  # which most runs do without
+
     while (typed := await lines.ask(PLAN_PROMPT)) is not None:
         if typed.strip().lower() == EDIT:
             edited = await asyncio.to_thread(_edited_text, plan)
