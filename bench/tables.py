@@ -354,6 +354,16 @@ def snapshots(scale: Scale) -> Table:
     return Table([*head, "one turned back", "MB of the store"], [*rows, at_most])
 
 
+def kernels(scale: Scale) -> Table:
+    """Fifty kernels in one process."""
+    from bench.kernels import measure_kernels
+
+    head = ["kernels", "how many", "CPU s of the first start", "of each further"]
+    at_most = ["at most", "", "", "", "", "3000 of 50"]
+    rows = [*measure_kernels(quick=scale.quick), at_most]
+    return Table([*head, "MB started", "MB after the work"], rows)
+
+
 def replays(scale: Scale) -> Table:
     """What it takes to replay a run from its record."""
     from bench.replays import measure_replays
@@ -390,4 +400,6 @@ def _named(*tables: Callable[[Scale], Table]) -> dict[str, Callable[[Scale], Tab
 
 
 USUAL = _named(cpu, gap, run, agents, storage, tools, start, install, flow, serving, batch)
-TABLES = USUAL | _named(stalls, browser, plans, mcp, page, tasks, memory, snapshots, replays, kills)
+TABLES = USUAL | _named(
+    stalls, browser, plans, mcp, page, tasks, memory, snapshots, kernels, replays, kills
+)
