@@ -7,6 +7,7 @@ all others, which with fifty agents in a process took the SDK's client a quarter
 
 import io
 import json
+import logging
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,9 @@ from typing import Any, Self
 import aiohttp
 
 from openmanus_graph.backends.models.failures import StatusError, TransportError
+from openmanus_graph.state.addresses import without_secrets
+
+log = logging.getLogger(__name__)
 
 _HEADER_LIMIT = 65_536
 """Bytes of a line; gateways send long cookies and policies, which nobody here reads."""
@@ -86,6 +90,8 @@ class Connections:
             answer = await self._session.post(
                 url, data=data, headers=headers, params=params, **options
             )
+            if log.isEnabledFor(logging.INFO):
+                log.info("%s answered with %s", without_secrets(url), answer.status)
             if answer.status < 400:
                 return Body(answer)
             async with answer:
