@@ -40,7 +40,7 @@ from openmanus_graph.model_calls.candidates import (
     outages,
 )
 from openmanus_graph.model_calls.flight_recorder import recorded
-from openmanus_graph.model_calls.media import messages_with_media, with_media
+from openmanus_graph.model_calls.media import add_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
     Pictures,
@@ -362,8 +362,8 @@ async def _request(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
     provider = provider_of(chosen)
-    if given := messages_with_media(call.history):
-        messages = await with_media(
+    if given := _projector(session).with_media(call.history):
+        messages = await add_media(
             messages,
             given,
             session,
