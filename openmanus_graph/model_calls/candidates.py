@@ -3,6 +3,7 @@
 A model that failed is passed over for a while, so that not every step of a run waits for it.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
@@ -65,8 +66,9 @@ async def client_of(model: ModelSettings, session: Session) -> BaseChatModel:
         ConfigError: It cannot be set up.
     """
     # By identity, which costs nothing: a run has its settings once. They are kept with it, so that
-    # no others get the same id.
-    known = session.cached(client_of, dict[int, tuple[ModelSettings, BaseChatModel]])
+    # no others get the same id. Event loops never share a client.
+    key = client_of, asyncio.get_running_loop()
+    known = session.cached(key, dict[int, tuple[ModelSettings, BaseChatModel]])
     if id(model) not in known:
         known[id(model)] = model, await prepare_model(model)
     return known[id(model)][1]
