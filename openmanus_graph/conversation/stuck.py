@@ -129,7 +129,8 @@ def _of_reply(reply: AIMessage) -> list[tuple[str | None, str]]:
     calls = [_fingerprint(name, _normalised(args)) for name, args in canonical_calls(reply)]
     # Unreadable calls of a tool count as equal, however they are malformed.
     broken = [_fingerprint(call["name"] or "", "unreadable") for call in reply.invalid_tool_calls]
-    found = [*zip(ids, calls, strict=True), *((None, one) for one in broken)]
+    found: list[tuple[str | None, str]] = [*zip(ids, calls, strict=True)]
+    found += [(None, one) for one in broken]
     return found or [(None, _fingerprint("text", _normalised(reply.text)))]
 
 
