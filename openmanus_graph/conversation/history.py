@@ -1,12 +1,10 @@
 """Reads the conversation: pure functions of `messages`, with caches that are dropped with them."""
 
 import json
-import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from langchain_core.messages import (
@@ -30,16 +28,12 @@ NEWEST = 8
 """Messages at the end that are looked up one by one."""
 
 
-def is_unchanged(
-    known: Sequence[BaseMessage], messages: Sequence[BaseMessage], start: int = 0
-) -> bool:
+def is_unchanged(known: list[M], messages: Sequence[BaseMessage], start: int = 0) -> bool:
     """Say whether a conversation still has the known messages, from a position on.
 
-    Compared by identity and as a whole: conversations have thousands of messages.
+    Compared as lists, which looks at identity first: conversations have thousands of messages.
     """
-    return start + len(known) <= len(messages) and all(
-        map(operator.is_, known, islice(messages, start, None))
-    )
+    return known == [*messages[start : start + len(known)]]
 
 
 class ConversationCache(Generic[T]):
@@ -112,6 +106,32 @@ class MessageCache(Generic[T]):
         made = make(message)
         entries[key] = (weakref.ref(message, forget), content, calls, made)
         return made
+
+
+class ReadPrefix:
+    """How much of a conversation an index has read: it grows at its end, and seldom changes."""
+
+    def __init__(self) -> None:
+        self._after_first: list[BaseMessage] = []
+        """All but the first message: an index is dropped when that is garbage collected."""
+        self._length = 0
+
+    def advance(self, messages: Sequence[BaseMessage], *, anew: bool = False) -> int:
+        """Note messages as read, and return the position of the first that was not.
+
+        Args:
+            messages: The conversation.
+            anew: Whether to read all of it again.
+
+        Returns:
+            0 where everything is to be read, because earlier messages have changed, say.
+        """
+        if anew or not is_unchanged(self._after_first, messages, start=1):
+            self._after_first.clear()
+            self._length = 0
+        start, self._length = self._length, len(messages)
+        self._after_first += messages[max(1, start) :]
+        return start
 
 
 FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
@@ -320,16 +340,17 @@ def pending_calls(messages: Sequence[AnyMessage]) -> list[PendingCall]:
     if reply is None:
         return []
     answered = {m.tool_call_id for m in last_results(messages)}
+    keys, counted = canonical_calls(reply), conversation_index(messages).calls
     # The index counts the reply's own calls, too.
-    own = Counter((call["name"], canonical_args(call["args"])) for call in reply.tool_calls)
-    earlier = Counter({key: conversation_index(messages).calls[key] - own[key] for key in own})
+    earlier = {key: counted[key] - own for key, own in Counter(keys).items()}
     pending: list[PendingCall] = []
+    readable = iter(keys)
     for call in calls_in_order(reply):
         occurrence, problem = 0, None
         if call.broken is not None:
             problem = call.broken["error"] or "The arguments are not a JSON object. Call it again."
         else:
-            key = (call.name, canonical_args(call.args))
+            key = next(readable)
             occurrence = earlier[key]
             earlier[key] += 1
         if call.id not in answered:
@@ -350,6 +371,17 @@ def canonical_args(args: Mapping[str, Any]) -> str:
     return _ENCODER.encode(args)
 
 
+_canonical_calls = MessageCache[list[tuple[str, str]]]()
+
+
+def canonical_calls(reply: AIMessage) -> Sequence[tuple[str, str]]:
+    """Return tool and canonical arguments of each call of a reply that can be read."""
+    return _canonical_calls.get(
+        reply,
+        lambda made: [(call["name"], canonical_args(call["args"])) for call in made.tool_calls],
+    )
+
+
 def interjection_message(interjection: str, text: str) -> HumanMessage:
     """Make the message of an interjection, whose id it gets: by it a run knows what it has read."""
     return HumanMessage(text, id=interjection, additional_kwargs={INTERJECTION_KEY: True})
@@ -364,12 +396,10 @@ class ConversationIndex:
     """The index of one conversation; see `conversation_index`."""
 
     def __init__(self) -> None:
-        self._after_first: list[AnyMessage] = []
-        """All but the first message: the index is dropped when that is garbage collected."""
+        self._read = ReadPrefix()
         self._reset()
 
     def _reset(self) -> None:
-        self._length = 0
         self.run_start = -1
         """Position of the newest user message; -1 without one."""
         self.message_ids: set[str | None] = set()
@@ -380,22 +410,18 @@ class ConversationIndex:
 
     def extend_to(self, messages: Sequence[AnyMessage]) -> None:
         """Add the new messages; rebuild if the known ones are not an unchanged prefix."""
-        known = self._after_first
-        if not is_unchanged(known, messages, start=1):
-            known.clear()
+        start = self._read.advance(messages)
+        if start == 0:
             self._reset()
-        for position in range(self._length, len(messages)):
-            message = messages[position]
+        for position, message in enumerate(messages[start:], start):
             self.message_ids.add(message.id)
             if isinstance(message, HumanMessage) and not is_interjection(message):
                 self.run_start = position
                 self.calls.clear()
             elif message.type == "ai":
-                made = message.tool_calls
-                self.call_ids.update(call["id"] for call in (*made, *message.invalid_tool_calls))
-                self.calls.update((call["name"], canonical_args(call["args"])) for call in made)
-        known.extend(messages[max(1, self._length) :])
-        self._length = len(messages)
+                made = (*message.tool_calls, *message.invalid_tool_calls)
+                self.call_ids.update(call["id"] for call in made)
+                self.calls.update(canonical_calls(message))
 
 
 _indexes = MessageCache[ConversationIndex]()

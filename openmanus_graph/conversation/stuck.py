@@ -12,16 +12,12 @@ from typing import Literal
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.history import MessageCache, canonical_args, newest_first
+from openmanus_graph.conversation.history import MessageCache, ReadPrefix, canonical_calls
 
 MAX_PERIOD = 6
 HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8
 WINDOW = MAX_PERIOD * STOP_AT
 """Number of agent steps to look at: the longest cycle, repeated until it is stopped."""
-
-# Cached, because each step compares the earlier ones again.
-_calls = MessageCache[list[str]]()
-_outcomes = MessageCache[str]()
 
 Level = Literal["ok", "hint", "change", "stop"]
 AgentStep = tuple[str, ...]
@@ -57,19 +53,37 @@ def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
 
     Steps before an interjection do not count: it changes the situation.
     """
-    steps: list[AgentStep] = []
-    results: dict[str, ToolMessage] = {}
-    for message in newest_first(messages):
-        if isinstance(message, ToolMessage):
-            results[message.tool_call_id] = message
-        elif isinstance(message, AIMessage):
-            steps.append(_step(message, results))
-            results = {}
-            if len(steps) == WINDOW:
-                break
-        else:
-            break
-    return steps[::-1]
+    if not messages:
+        return []
+    found = _conversations.get(messages[0], lambda _: _RecentSteps())
+    found.extend_to(messages)
+    return [tuple(sorted(one for _, one in step)) for step in found.steps]
+
+
+class _RecentSteps:
+    """The last agent steps of a conversation, read as it grows."""
+
+    def __init__(self) -> None:
+        self._read = ReadPrefix()
+        self.steps: list[list[tuple[str | None, str]]] = []
+        """Of each its fingerprints, with the id of the call as long as that has no result."""
+
+    def extend_to(self, messages: Sequence[AnyMessage]) -> None:
+        """Read the new messages; all of them if the known ones have changed."""
+        start = self._read.advance(messages)
+        if start == 0:
+            self.steps.clear()
+        for message in messages[start:]:
+            if isinstance(message, AIMessage):
+                self.steps.append(_of_reply(message))
+            elif not isinstance(message, ToolMessage):
+                self.steps.clear()
+            elif self.steps:
+                self.steps[-1] = _with_result(self.steps[-1], message)
+        del self.steps[:-WINDOW]
+
+
+_conversations = MessageCache[_RecentSteps]()
 
 
 def _level(repeats: int) -> Level:
@@ -109,29 +123,23 @@ def _nothing_new(steps: Sequence[AgentStep]) -> int:
     return 1 + len(stale) // max(2, len(set(stale)))
 
 
-def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> AgentStep:
-    calls_with_results = [
-        (fingerprint, results.get(call["id"] or ""))
-        for call, fingerprint in zip(
-            reply.tool_calls, _calls.get(reply, _fingerprints), strict=True
-        )
-    ]
-    outcomes = [
-        fingerprint
-        + (_outcomes.get(result, lambda result: _fingerprint(result.text)) if result else "")
-        for fingerprint, result in calls_with_results
-    ]
+def _of_reply(reply: AIMessage) -> list[tuple[str | None, str]]:
+    """Return the fingerprint of each call, with its id; else that of the text."""
+    ids = [call["id"] or "" for call in reply.tool_calls]
+    calls = [_fingerprint(name, _normalised(args)) for name, args in canonical_calls(reply)]
     # Unreadable calls of a tool count as equal, however they are malformed.
-    outcomes += [
-        _fingerprint(call["name"] or "", "unreadable") for call in reply.invalid_tool_calls
-    ]
-    return tuple(sorted(outcomes)) or (_fingerprint("text", _normalised(reply.text)),)
+    broken = [_fingerprint(call["name"] or "", "unreadable") for call in reply.invalid_tool_calls]
+    found: list[tuple[str | None, str]] = [*zip(ids, calls, strict=True)]
+    found += [(None, one) for one in broken]
+    return found or [(None, _fingerprint("text", _normalised(reply.text)))]
 
 
-def _fingerprints(reply: AIMessage) -> list[str]:
+def _with_result(
+    step: list[tuple[str | None, str]], result: ToolMessage
+) -> list[tuple[str | None, str]]:
     return [
-        _fingerprint(call["name"], _normalised(canonical_args(call["args"])))
-        for call in reply.tool_calls
+        (None, one + _fingerprint(result.text)) if call == result.tool_call_id else (call, one)
+        for call, one in step
     ]
 
 

@@ -18,7 +18,7 @@ from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.runtime.session_keeper import SessionKeeper, graph_node
+from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
@@ -65,11 +65,11 @@ def compile_loop(
     route = route_after_reply if after_model else partial(route_after_think, agent=agent)
     targets: dict[Hashable, str] = {"stuck_check": "stuck_check", "terminate": end}
     targets |= {"replied": after_model} if after_model else {"act": "act"}
-    builder.add_conditional_edges("think", route, targets)
+    builder.add_conditional_edges("think", GraphRouter(route), targets)
     builder.add_edge(add_after_act(builder, after_act), "stuck_check")
     builder.add_conditional_edges(
         "stuck_check",
-        partial(route_after_stuck_check, agent=agent),
+        GraphRouter(partial(route_after_stuck_check, agent=agent)),
         {"think": before_model, "act": "act", "terminate": end},
     )
     builder.add_edge("terminate", END)

@@ -22,6 +22,7 @@ from typing import (
 from langchain.agents.middleware import AgentMiddleware, AgentState, HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import OmitFromSchema
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt, is_invalid_resume
 from langgraph.graph import StateGraph
@@ -46,7 +47,7 @@ from openmanus_graph.runtime.middleware import (
 )
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_keeper import graph_node
+from openmanus_graph.runtime.session_keeper import GraphRouter, graph_node
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
@@ -230,7 +231,7 @@ class _Wiring:
             if list(targets) == ["next"]:
                 self._builder.add_edge(name, then)
                 continue
-            route = partial(route_after_hook, agent=self._agent, decides=not then)
+            route = GraphRouter(partial(route_after_hook, agent=self._agent, decides=not then))
             self._builder.add_conditional_edges(name, route, cast("Any", targets))
 
     def _targets(self, hook: NodeHook, jumps: Sequence[str], then: str) -> dict[str, str]:
@@ -249,12 +250,16 @@ def _first(hook: NodeHook, middleware: Sequence[Middleware]) -> str:
     return f"{middleware[0].name}.{hook}" if middleware else ""
 
 
-async def route_after_hook(state: Any, *, agent: Agent, decides: bool) -> list[Send] | str:
+async def route_after_hook(
+    state: Any, config: RunnableConfig, *, agent: Agent, decides: bool
+) -> list[Send] | str:
     """Follow the jump of a hook; else the calls of a reply decide, where no node comes next."""
     jump = state.get("jump_to")
     if jump in ("end", "model"):
         return str(jump)
-    return await route_after_think(state, agent=agent) if decides or jump == "tools" else "next"
+    if not decides and jump != "tools":
+        return "next"
+    return await route_after_think(state, config, agent=agent)
 
 
 async def run_hook(

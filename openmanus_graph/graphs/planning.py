@@ -24,7 +24,7 @@ from openmanus_graph.nodes.run_step import Flow, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
 from openmanus_graph.planning.flow import next_node
-from openmanus_graph.runtime.session_keeper import SessionKeeper, graph_node
+from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, WorkerInput, WorkerState
@@ -74,19 +74,23 @@ def build_planning_graph(
     builder.add_edge(START, "create_plan")
     builder.add_conditional_edges(
         "create_plan",
-        route_after_create_plan,
+        GraphRouter(route_after_create_plan),
         ["create_plan", "approve_plan", "schedule", "finalize"],
     )
     builder.add_conditional_edges(
-        "approve_plan", route_after_approve_plan, ["create_plan", "schedule", "finalize"]
+        "approve_plan",
+        GraphRouter(route_after_approve_plan),
+        ["create_plan", "schedule", "finalize"],
     )
     builder.add_conditional_edges(
         "schedule",
-        route_after_schedule,
+        GraphRouter(route_after_schedule),
         ["run_step", "create_plan", "approve_plan", "finalize"],
     )
     builder.add_edge("run_step", "review_step")
-    builder.add_conditional_edges("review_step", route_after_review_step, ["schedule", "finalize"])
+    builder.add_conditional_edges(
+        "review_step", GraphRouter(route_after_review_step), ["schedule", "finalize"]
+    )
     builder.add_edge("finalize", END)
 
     compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
@@ -117,14 +121,14 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
 
     begin = [*executor_set.names, "missing_executor", "check_step"]
     begin += ["judge_check", "replan_step"]
-    builder.add_conditional_edges(START, route_to_step, [*begin, "next_step"])
+    builder.add_conditional_edges(START, GraphRouter(route_to_step), [*begin, "next_step"])
     after_check = ["judge_check", "replan_step", "next_step"]
-    builder.add_conditional_edges("check_step", route_after_check, after_check)
+    builder.add_conditional_edges("check_step", GraphRouter(route_after_check), after_check)
     after_judge = ["check_step", "replan_step", "next_step"]
-    builder.add_conditional_edges("judge_check", route_after_check, after_judge)
+    builder.add_conditional_edges("judge_check", GraphRouter(route_after_check), after_judge)
     after_replan = ["replan_step", "next_step"]
-    builder.add_conditional_edges("replan_step", route_after_replan_step, after_replan)
-    builder.add_conditional_edges("next_step", route_after_next_step, [*begin, END])
+    builder.add_conditional_edges("replan_step", GraphRouter(route_after_replan_step), after_replan)
+    builder.add_conditional_edges("next_step", GraphRouter(route_after_next_step), [*begin, END])
     return builder.compile(name="run_step")
 
 

@@ -19,7 +19,6 @@ from openmanus_graph.backends.models.build import (
     context_window,
     media_taken,
     model_name,
-    prepare_model,
     sees_images,
 )
 from openmanus_graph.backends.models.failures import ModelError
@@ -34,9 +33,14 @@ from openmanus_graph.backends.models.spec import provider_of, wire_provider
 from openmanus_graph.backends.persistence.run_lease import require_run_lease
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
-from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
+from openmanus_graph.model_calls.candidates import (
+    client_of,
+    may_fall_back,
+    models_to_ask,
+    outages,
+)
 from openmanus_graph.model_calls.flight_recorder import recorded
-from openmanus_graph.model_calls.media import messages_with_media, with_media
+from openmanus_graph.model_calls.media import add_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
     Pictures,
@@ -165,9 +169,8 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     raise ValueError("there is no model to ask")
 
 
-async def expected_usage(call: ModelCall, chosen: ModelSettings) -> CallUsage:
+def expected_usage(call: ModelCall) -> CallUsage:
     """Estimate what a call will take, by the last one of the conversation."""
-    await prepare_model(chosen)
     tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
     last = last_reported(call.history)
     return CallUsage(
@@ -221,10 +224,8 @@ class _Requests:
                 yet whether the conversation fits into its window.
         """
         chosen, settings = self._chosen, self._session.settings
-        expected = await expected_usage(self._call, chosen)
-        if not is_first and expected.input_tokens > context_window(
-            await prepare_model(chosen), chosen
-        ):
+        expected, model = expected_usage(self._call), await client_of(chosen, self._session)
+        if not is_first and expected.input_tokens > context_window(model, chosen):
             text = f"The conversation is longer than {model_name(chosen)} takes."
             raise ModelError("context_length", text)
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
@@ -346,7 +347,7 @@ class _Requests:
 async def _request(
     call: ModelCall, chosen: ModelSettings, session: Session, emit: Emit
 ) -> ProviderRequest:
-    shown, model = _projector(session).pictured(call.history), await prepare_model(chosen)
+    shown, model = _projector(session).pictured(call.history), await client_of(chosen, session)
     pictures: Pictures | None = None
     if shown and sees_images(model, chosen):
         pictures = await load_pictures(shown, session)
@@ -361,8 +362,8 @@ async def _request(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
     provider = provider_of(chosen)
-    if given := messages_with_media(call.history):
-        messages = await with_media(
+    if given := _projector(session).with_media(call.history):
+        messages = await add_media(
             messages,
             given,
             session,

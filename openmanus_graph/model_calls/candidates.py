@@ -3,9 +3,13 @@
 A model that failed is passed over for a while, so that not every step of a run waits for it.
 """
 
+import asyncio
 import math
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from functools import partial
+
+from langchain_core.language_models import BaseChatModel
 
 from openmanus_graph.backends.models.build import (
     context_window,
@@ -55,15 +59,36 @@ def may_fall_back(error: ModelError) -> bool:
     return error.kind in OUT_OF_SERVICE_S
 
 
-async def prepare_models(settings: Settings) -> None:
+async def client_of(model: ModelSettings, session: Session) -> BaseChatModel:
+    """Return the client of a model, which is prepared when the session's run first needs it.
+
+    Raises:
+        ConfigError: It cannot be set up.
+    """
+    # By identity, which costs nothing: a run has its settings once. They are kept with it, so that
+    # no others get the same id. Event loops never share a client.
+    key = client_of, asyncio.get_running_loop()
+    known = session.cached(key, dict[int, tuple[ModelSettings, BaseChatModel]])
+    if id(model) not in known:
+        known[id(model)] = model, await prepare_model(model)
+    return known[id(model)][1]
+
+
+async def prepare_models(
+    settings: Settings, prepare: Callable[[ModelSettings], Awaitable[object]] = prepare_model
+) -> None:
     """Prepare all models that a run may ask, but the one for pictures, which may need no key.
+
+    Args:
+        settings: Name the models.
+        prepare: Prepares one.
 
     Raises:
         ConfigError: One of them cannot be set up; names where it is configured.
     """
     for where, model in _configured(settings):
         try:
-            await prepare_model(model)
+            await prepare(model)
         except ConfigError as error:
             raise ConfigError(f"{where}{error}") from error
 
@@ -91,30 +116,31 @@ async def models_to_ask(
         ConfigError: A model cannot be set up.
     """
     settings, now = session.settings, time.monotonic()
-    await prepare_models(settings)
+    await prepare_models(settings, partial(client_of, session=session))
     models = [settings.main, *settings.fallback]
     if role is not None and role in settings.roles:
         models.insert(0, settings.roles[role])
     if pictured and settings.vision is not None:
-        models = [one if await _sees(one) else settings.vision for one in models]
+        models = [one if await _sees(one, session) else settings.vision for one in models]
     distinct = list({model_key(one): one for one in models}.values())
     known = outages(session)
     return [one for one in distinct if not known.is_out(one, now)] or distinct
 
 
-async def _sees(model: ModelSettings) -> bool:
-    return sees_images(await prepare_model(model), model)
+async def _sees(model: ModelSettings, session: Session) -> bool:
+    return sees_images(await client_of(model, session), model)
 
 
 async def window_of(session: Session, role: ModelRole | None = None) -> int:
     """Return how many tokens a request may hold, to the model that a role is asked of."""
     first = (await models_to_ask(role, session))[0]
-    return context_window(await prepare_model(first), first)
+    return context_window(await client_of(first, session), first)
 
 
-async def pictures_reach_a_model(settings: Settings) -> bool:
-    """Say whether pictures are seen by the main model, or by the one for pictures.
+async def pictures_reach_a_model(session: Session) -> bool:
+    """Say whether pictures are seen by the run's main model, or by the one for pictures.
 
     The latter always does. It is not prepared for this: a run without pictures needs no key for it.
     """
-    return settings.vision is not None or await _sees(settings.main)
+    settings = session.settings
+    return settings.vision is not None or await _sees(settings.main, session)

@@ -17,7 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tracers.context import register_configure_hook
-from langgraph.config import get_stream_writer
+from langgraph.config import get_config, get_stream_writer
 from langgraph.types import Command
 from typing_extensions import override
 
@@ -132,7 +132,7 @@ def with_external_usage(node: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(node)
     async def counting_node(*args: Any, **kwargs: Any) -> Any:
-        session, emit = running_session(), get_stream_writer()
+        session, emit = running_session(get_config()), get_stream_writer()
         with counting_external_calls() as calls:
             if inspect.iscoroutinefunction(node):
                 update = await node(*args, **kwargs)

@@ -9,12 +9,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import operator
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import compress, takewhile
 from typing import Any, Protocol, TypeVar, cast
 
 from langchain_core.messages import (
@@ -350,19 +351,16 @@ def _difference(
 ) -> tuple[int, list[Part], tuple[list[Any], list[bytes]]]:
     """Return how many parts a request shares with the one before, the others, and what it holds."""
     objects = _objects(request)
-    digests: list[bytes] = []
-    known = 0 if before is None else len(before.objects)
-    new: list[Part] = []
-    for position, one in enumerate(objects):
-        unchanged = not new and position < known
-        if unchanged and before is not None and before.objects[position] is one:
-            digests.append(before.digests[position])
-            continue
-        part = _part(one)
-        digests.append(_digest(part))
-        if not (unchanged and before is not None and before.digests[position] == digests[-1]):
-            new.append(part)
-    return len(objects) - len(new), new, (objects, digests)
+    known: Sequence[object] = () if before is None else before.objects
+    digests = [] if before is None else [*before.digests[: len(objects)]]
+    shared = len(digests)
+    # Most are the same objects as before, and there are thousands.
+    for position in compress(range(shared), map(operator.is_not, known, objects)):
+        if _digest(_part(objects[position])) != digests[position]:
+            shared = position
+            break
+    new = [_part(one) for one in objects[shared:]]
+    return shared, new, (objects, [*digests[:shared], *map(_digest, new)])
 
 
 def _digest(part: Part) -> bytes:

@@ -18,13 +18,7 @@ MAX_MEDIA_BYTES = 14 * 1024 * 1024
 """Of one file: as base64, with the rest of a request, more than services take in one."""
 
 
-def messages_with_media(history: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages that a person gave sound or video with."""
-    given = [m for m in history if m.type == "human" and m.additional_kwargs.get("images")]
-    return [message for message in given if media_paths(message)]
-
-
-async def with_media(
+async def add_media(
     request: Sequence[BaseMessage],
     given: Sequence[AnyMessage],
     session: Session,

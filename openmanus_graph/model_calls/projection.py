@@ -130,8 +130,9 @@ class Projector:
 
     def __init__(self) -> None:
         self._system = SystemMessage("")
-        self._known: Sequence[AnyMessage] = ()
+        self._known: list[AnyMessage] = []
         self._pictured: list[AnyMessage] = []
+        self._with_media: list[AnyMessage] = []
         self._request: list[BaseMessage] = []
         """The known messages, as a model that does not see is shown them."""
 
@@ -139,6 +140,11 @@ class Projector:
         """Do as the function `pictured`."""
         self._learn(messages)
         return [*self._pictured, *pictured(messages[len(self._known) :])]
+
+    def with_media(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+        """Do as the function `with_media`."""
+        self._learn(messages)
+        return [*self._with_media, *with_media(messages[len(self._known) :])]
 
     def project(
         self,
@@ -162,9 +168,9 @@ class Projector:
         return [*first, *self._request, *newest, *last]
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
+        if not is_unchanged(self._known, messages):
+            self._known, self._pictured, self._with_media, self._request = [], [], [], []
         known = self._known
-        if not is_unchanged(known, messages):
-            known, self._pictured, self._request = (), [], []
         end = len(messages) - 1
         while end > 0 and messages[end].type == "tool":
             end -= 1
@@ -172,8 +178,9 @@ class Projector:
             end -= 1
         new = messages[len(known) : max(end, len(known))]
         self._pictured += pictured(new)
+        self._with_media += with_media(new)
         self._request += _shown(new, None)
-        self._known = [*known, *new]
+        known += new
 
 
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
@@ -259,6 +266,11 @@ def request_suffix_message(
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """Return the messages that a seeing model would be shown pictures with."""
     return [m for m in messages if m.type != "ai" and (picture_paths(m) or _inline_pictures(m))]
+
+
+def with_media(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages that a person gave sound or video with."""
+    return [m for m in messages if m.type == "human" and media_paths(m)]
 
 
 def picture_paths(message: BaseMessage) -> Sequence[str]:

@@ -123,14 +123,17 @@ def _as_text(request: ProviderRequest) -> ProviderRequest:
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
-    chunks: list[AIMessageChunk] = []
+    chunks, unstreamed = list[AIMessageChunk](), None
     # LangChain would look at each message of a plain list again.
     ready = ChatPromptValue.model_construct(messages=request)
+    # To its end, though a model that does not stream has only one piece: else the event loop would
+    # have to close LangChain's generators.
     async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready)):
         whole = None if isinstance(piece, AIMessageChunk) else checked_message(piece)
         if text := (whole or piece).text:
             emit({"type": "token", "text": text})
-        if whole is not None:
-            return whole  # of a model that does not stream
-        chunks.append(cast("AIMessageChunk", piece))
-    return merged_message(chunks)
+        if whole is None:
+            chunks.append(cast("AIMessageChunk", piece))
+        else:
+            unstreamed = whole
+    return merged_message(chunks) if unstreamed is None else unstreamed

@@ -28,7 +28,7 @@ async def surroundings(session: Session, tools: Collection[str], date: str) -> s
         date: When the run began.
     """
     settings = session.settings
-    shown = await pictures_reach_a_model(settings)
+    shown = await pictures_reach_a_model(session)
     parts = [
         render(
             "surroundings",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
@@ -160,11 +161,11 @@ def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
 
 
 async def route_after_stuck_check(
-    state: ManusState, *, agent: Agent
+    state: ManusState, config: RunnableConfig, *, agent: Agent
 ) -> list[Send] | Literal["think", "terminate"]:
     """Think on, unless the run is over, or the reply has calls that waited for others."""
     if state.get("stop_reason"):
         return "terminate"
     if calls_are_left(state["messages"]):
-        return await sends_of_calls(state, agent)
+        return await sends_of_calls(state, config, agent)
     return "think"

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
@@ -280,20 +281,22 @@ async def snapshot_before_calls(
     return await snapshot_files(step.session, step.saved, step.emit, only_first=True)
 
 
-async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
+async def route_after_think(
+    state: ManusState, config: RunnableConfig, *, agent: Agent
+) -> list[Send] | str:
     """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
 
-    Async, as its sister, because LangGraph runs other routers in a thread. It takes no runtime:
-    there is none where a checkpoint is edited, and the agent's own tools are all that is known.
+    It takes no runtime: there is none where a checkpoint is edited, and the agent's own tools are
+    all that is known.
     """
     if state.get("stop_reason"):
         return "terminate"
-    return await sends_of_calls(state, agent) or "stuck_check"
+    return await sends_of_calls(state, config, agent) or "stuck_check"
 
 
-async def sends_of_calls(state: ManusState, agent: Agent) -> list[Send]:
+async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent) -> list[Send]:
     """Return a task for each chain of open calls that can begin now."""
-    session = running_session()
+    session = running_session(config)
     resolved = session and session.resolved.get(agent)
     chains = await open_chains(
         resolved.toolset.tools if resolved else agent.tools,

@@ -106,8 +106,9 @@ class ExecutorRun:
         )
         async with contextlib.aclosing(states):  # type: ignore[type-var]  # it is a generator
             async for values in states:
-                self._values = values
-                await asyncio.to_thread(self.written_files.follow, messages_in(values))
+                self._values, messages = values, messages_in(values)
+                if not self.written_files.has_read(messages):
+                    await asyncio.to_thread(self.written_files.follow, messages)
 
 
 def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str, Any]:

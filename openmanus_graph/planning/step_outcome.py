@@ -162,7 +162,7 @@ def _number(values: Mapping[str, Any], name: str) -> Any:
 
 
 class WrittenFiles:
-    """Finds which files that a step's conversation names change. All of it blocks."""
+    """Finds which files that a step's conversation names change."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -175,8 +175,12 @@ class WrittenFiles:
         """The files, relative to the workspace."""
         return sorted(self._changed)
 
+    def has_read(self, messages: Sequence[AnyMessage]) -> bool:
+        """Say whether a conversation has no new messages."""
+        return len(messages) == self._seen
+
     def follow(self, messages: Sequence[AnyMessage]) -> None:
-        """Read the new messages of the conversation; call it as soon as there are any."""
+        """Read the new messages of the conversation; call it as soon as there are any. Blocks."""
         new = messages[self._seen :] if len(messages) >= self._seen else ()
         self._seen = len(messages)
         if any(isinstance(message, ToolMessage) for message in new):

@@ -9,6 +9,7 @@ import json
 import mimetypes
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, cast
 
@@ -123,20 +124,23 @@ def _baseline_path(workspace: Workspace, run: str) -> Path:
 
 def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
     """Yield the workspace's files but for caches and our own: path, size and time. Blocks."""
-    for folder, folders, names in os.walk(workspace.root):
-        here = Path(folder)
-        folders[:] = [
-            name
-            for name in folders
-            if name not in SKIPPED_FOLDERS and not workspace.hides(here / name)
-        ]
-        for name in names:
-            path = here / name
-            if path.is_symlink() or workspace.hides(path) or is_part(name):
+    protected, waiting = workspace.protected_inside(), [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(workspace.root / folder) as listed:
+                entries = list(listed)
+        except OSError:
+            continue  # gone, or not to be read
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if path in protected or entry.is_symlink():
                 continue
-            try:
-                found = path.stat()
-            except OSError:
-                continue  # gone since it was listed
-            relative = path.relative_to(workspace.root).as_posix()
-            yield relative.encode("utf-8", "replace").decode(), [found.st_size, found.st_mtime_ns]
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in SKIPPED_FOLDERS:
+                    waiting.append(path)
+            elif not is_part(entry.name):
+                with suppress(OSError):  # gone since it was listed
+                    found = entry.stat(follow_symlinks=False)
+                    name = path.encode("utf-8", "replace").decode()
+                    yield name, [found.st_size, found.st_mtime_ns]

@@ -1,15 +1,18 @@
 """What our graphs have around each run (`SessionKeeper`) and each node (`graph_node`)."""
 
 import contextlib
+import inspect
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from langchain_core.callbacks import AsyncCallbackHandler
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
+from typing_extensions import override
 
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_locations import (
@@ -144,6 +147,29 @@ def graph_node(node: N) -> N:
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
     return cast("N", wrapped_node)
+
+
+class GraphRouter(Runnable[Any, Any]):
+    """Makes a function a conditional edge of our graphs.
+
+    LangGraph would make a run of its own of the plain function, with a task and callbacks.
+
+    Args:
+        route: Takes the state, and the node's `config` if it has a parameter of that name.
+    """
+
+    def __init__(self, route: Callable[..., Awaitable[Any]]) -> None:
+        self.name, self._route = None, route
+        self._takes_config = "config" in inspect.signature(route).parameters
+
+    @override
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        raise TypeError("The graphs are asynchronous: use ainvoke, astream or aupdate_state.")
+
+    @override
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        given = {"config": config or {}} if self._takes_config else {}
+        return await self._route(input, **given)
 
 
 def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:

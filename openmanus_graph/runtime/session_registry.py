@@ -129,9 +129,9 @@ def _is_empty(key: str) -> bool:
     return all(session.is_empty for session in (own, *_workers_of(key)) if session is not None)
 
 
-def running_session() -> Session | None:
-    """Return the session of the current run; None outside of runs."""
-    location = find_location(get_config())
+def running_session(config: RunnableConfig) -> Session | None:
+    """Return the session of the run that a node belongs to; None outside of runs."""
+    location = find_location(config)
     return _entries[location.key].session if location else None
 
 

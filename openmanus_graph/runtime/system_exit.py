@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.constants import START
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
@@ -34,8 +35,10 @@ def guard_system_exit(graph: Graph) -> Graph:
 
     Graphs that a node invokes by itself are not covered.
     """
+    # A graph's start runs no function; LangGraph would take a guarded one for one, and call it.
     nodes = {
-        name: node.copy({"bound": _guarded_node(node.bound)}) for name, node in graph.nodes.items()
+        name: node if name == START else node.copy({"bound": _guarded_node(node.bound)})
+        for name, node in graph.nodes.items()
     }
     return graph.copy({"nodes": nodes})
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +177,14 @@ class Workspace:
         known = dict.fromkeys((*places, *self.former_outputs()))
         data = "".join(f"{place}\n" for place in known).encode("utf-8", "surrogateescape")
         put_file(self, self.private / _FORMER_OUTPUTS, data)
+
+    def protected_inside(self) -> Set[str]:
+        """Return what is protected from tools inside the root, relative to it."""
+        return {
+            os.fspath(place.relative_to(self.root))
+            for place in self.protected
+            if place.is_relative_to(self.root)
+        }
 
     def hides(self, real: Path) -> bool:
         """Say whether a resolved path is protected from tools, even from reading."""

@@ -15,7 +15,7 @@ from openmanus_graph.conversation.history import (
     NOTES_KEY,
     VERIFIED_KEY,
     MessageCache,
-    is_unchanged,
+    ReadPrefix,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
@@ -214,25 +214,17 @@ class _LabelIndex:
     """The labels of one conversation, extended as it grows."""
 
     def __init__(self) -> None:
-        self._after_first: list[AnyMessage] = []
-        """All but the first message: the index is dropped when that is garbage collected."""
-        self._reset({})
-
-    def _reset(self, traits: Mapping[str, Traits]) -> None:
-        self._length = 0
-        self._traits = dict(traits)
+        self._read = ReadPrefix()
+        self._traits: dict[str, Traits] = {}
         self.labels = ValueLabels()
 
     def extend_to(self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> None:
         """Read the new messages; all of them if the known ones, or the tools, have changed."""
-        known = self._after_first
-        if self._traits != traits or not is_unchanged(known, messages, start=1):
-            known.clear()
-            self._reset(traits)
-        for message in messages[self._length :]:
+        start = self._read.advance(messages, anew=self._traits != traits)
+        if start == 0:
+            self._traits, self.labels = dict(traits), ValueLabels()
+        for message in messages[start:]:
             self.labels.read(message, traits)
-        known.extend(messages[max(1, self._length) :])
-        self._length = len(messages)
 
 
 _indexes = MessageCache[_LabelIndex]()

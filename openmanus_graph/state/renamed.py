@@ -66,7 +66,7 @@ def with_current_names(values: Mapping[str, Any]) -> dict[str, Any]:
     What stands under both names counts as it stands under today's, unless that is empty: LangGraph
     gives channels with a reducer an empty value of their own.
     """
-    renamed = _renamed(values)
+    renamed = dict(_renamed(values))
     if isinstance(steps := renamed.get("steps"), dict):
         steps_by_id = cast("dict[str, Mapping[str, Any]]", steps)
         renamed["steps"] = {name: _renamed(step) for name, step in steps_by_id.items()}
@@ -102,9 +102,10 @@ def _written(channel: str, value: Any) -> Any:
     return Overwrite(value) if channel in _REDUCED else value
 
 
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    if not CURRENT_NAMES.keys() & values.keys():
-        return dict(values)
+def _renamed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a part of a state under today's names; the part itself if it has no others."""
+    if CURRENT_NAMES.keys().isdisjoint(values):
+        return values
     current = {name: value for name, value in values.items() if name not in CURRENT_NAMES}
     for old, name in CURRENT_NAMES.items():
         if old in values and not current.get(name):

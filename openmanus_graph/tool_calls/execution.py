@@ -208,7 +208,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model
-    if pictured and not await pictures_reach_a_model(session.settings):
+    if pictured and not await pictures_reach_a_model(session):
         text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 

@@ -196,7 +196,7 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     settings = session.settings
     absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
     if depending and not absent:
-        sees = await pictures_reach_a_model(settings)
+        sees = await pictures_reach_a_model(session)
         for name, traits in depending.items():
             why = _BLIND if traits.needs_pictures and not sees else ""
             if not why and traits.unavailable is not None:

@@ -16,7 +16,14 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.trust import risky_settings, without_risks
-from openmanus_graph.model_calls.candidates import OUT_OF_SERVICE_S, Outages, prepare_models
+from openmanus_graph.model_calls.candidates import (
+    OUT_OF_SERVICE_S,
+    Outages,
+    client_of,
+    prepare_models,
+    window_of,
+)
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.settings import Settings
 from tests.graphs.test_compaction import answering, asks_for_notes, note
@@ -284,6 +291,18 @@ async def test_a_fallback_that_cannot_be_asked_is_named_before_the_run(
             {"messages": [HumanMessage("go")]}, context=Context(model=model, fallback=(name,))
         )
     assert model.requests == []
+
+
+async def test_a_run_has_the_models_of_its_own_settings() -> None:
+    first = settings_of(f"{MAIN}[llm]\ncontext_window = 1000\n")
+    other = settings_of(f"{MAIN}[llm]\ncontext_window = 2000\n", model_options={"top_p": 0.5})
+    session = Session("t", first)
+    client = await client_of(first.main, session)
+    assert (await window_of(session), await client_of(first.main, session)) == (1000, client)
+    session.configure(other)
+    assert await window_of(session) == 2000
+    assert await client_of(other.main, session) is await prepare_model(other.main) is not client
+    await close_models()
 
 
 def test_a_cloned_profile_that_reroutes_needs_trust() -> None:

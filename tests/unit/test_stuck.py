@@ -1,12 +1,14 @@
 """The loop detector as a pure function."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.messages.tool import tool_call
+from langchain_core.messages.tool import invalid_tool_call, tool_call
 
-from openmanus_graph.conversation.stuck import Level, detect_stuck
+from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.stuck import Level, detect_stuck, recent_steps
 
 Seen = tuple[str, str, str]
 """Tool, argument, result."""
@@ -80,3 +82,34 @@ def test_empty_replies_count() -> None:
 def test_a_new_user_message_starts_afresh() -> None:
     messages = [*conversation([SAME] * 7), *conversation([SAME])]
     assert detect_stuck(messages).level == "ok"
+
+
+def some_message(chance: random.Random) -> AnyMessage:
+    kind = chance.randrange(12)
+    if kind == 0:
+        return HumanMessage("more")
+    if kind == 1:
+        return interjection_message("i", "and this")
+    if kind < 7:
+        made = [
+            tool_call(name="note", args={"n": chance.randrange(2)}, id=f"c{chance.randrange(4)}")
+            for _ in range(chance.randrange(3))
+        ]
+        broken = invalid_tool_call(name="note", args="{", id="b", error="no JSON")
+        return AIMessage("", tool_calls=made, invalid_tool_calls=[broken][chance.randrange(2) :])
+    return ToolMessage(f"{chance.randrange(2)}", tool_call_id=f"c{chance.randrange(4)}")
+
+
+def test_a_conversation_that_grows_and_changes_reads_as_a_new_one() -> None:
+    chance = random.Random(3)
+    messages: list[AnyMessage] = [HumanMessage("go")]
+    for _ in range(600):
+        change = chance.randrange(20)
+        if change == 0:
+            messages = messages[: max(1, len(messages) - 3)]
+        elif change == 1:
+            messages[chance.randrange(1, len(messages) + 1) - 1] = some_message(chance)
+        else:
+            messages = [*messages, some_message(chance)]
+        unread = [message.model_copy() for message in messages]
+        assert recent_steps(messages) == recent_steps(unread)

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import translate
+from functools import lru_cache
 
 from openmanus_graph.backends.snapshots.objects import Kind
 from openmanus_graph.errors import ConfigError
@@ -78,7 +80,7 @@ def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
         TooManyFilesError: There are more than `MAX_ENTRIES`.
         OSError: The workspace itself cannot be read.
     """
-    found, waiting, protected = Scan(), [""], protected_in(workspace)
+    found, waiting, protected = Scan(), [""], workspace.protected_inside()
     while waiting:
         folder = waiting.pop()
         try:
@@ -126,18 +128,15 @@ def _scan_folder(
     return names
 
 
-def protected_in(workspace: Workspace) -> Set[str]:
-    """Return what of a workspace is protected from tools, relative to it."""
-    return {
-        os.fspath(place.relative_to(workspace.root))
-        for place in workspace.protected
-        if place.is_relative_to(workspace.root)
-    }
-
-
-def is_ignored(name: str, ignore: Collection[str]) -> bool:
+def is_ignored(name: str, ignore: Sequence[str]) -> bool:
     """Say whether entries of this name are left alone."""
-    return any(fnmatch(name, pattern) for pattern in ignore)
+    return _pattern_of(tuple(ignore)).match(name) is not None
+
+
+@lru_cache
+def _pattern_of(ignore: tuple[str, ...]) -> re.Pattern[str]:
+    """Return one pattern for all: every entry of a workspace is looked at."""
+    return re.compile("|".join(map(translate, ignore)) or "(?!)")
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -180,6 +179,8 @@ def too_large(found: Scan, max_bytes: int) -> set[str]:
     """Return the largest files of a workspace, so many that the others fit into a limit."""
     sizes = {path: one[1] for path, one in found.stamps.items() if stat.S_ISREG(one[0])}
     excess, chosen = sum(sizes.values()) - max_bytes, set[str]()
+    if excess <= 0:
+        return chosen
     for path in sorted(sizes, key=lambda path: (-sizes[path], path)):
         if excess <= 0:
             break
