@@ -139,7 +139,7 @@ async def recorded(
         facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
     if session.server_tools:
         facts["server_tools"] = session.server_tools
-    await recorder.record(caller_of(call.role), request, answer, facts)
+    recorder.record(caller_of(call.role), request, answer, facts)
     if isinstance(answer, ModelError):
         raise answer
     return answer
@@ -219,14 +219,16 @@ class FlightRecorder:
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
         self._records, self._thread, self._newest = records, thread, newest
 
-    async def record(
+    def record(
         self,
         caller: str,
         request: ProviderRequest,
         answer: AIMessage | ModelError,
         facts: Mapping[str, Any],
     ) -> None:
-        """Write down a model call. What cannot be written is missing in the record, no more.
+        """Have a model call written down, no later than the checkpoint that holds its reply.
+
+        What cannot be written is missing in the record, no more.
 
         Args:
             caller: From `caller_of`.
@@ -238,24 +240,27 @@ class FlightRecorder:
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
         call = NewCall(caller, base, shared, new, {**facts, **_answer_facts(answer)})
-        number = await self._written("A model call", self._records.add(self._thread, call))
-        if number is None:
-            self._newest.pop(caller, None)
-        else:
-            self._newest[caller] = _Sent(number, *sent)
+        self._newest.pop(caller, None)  # until it is known where the next one can begin
+
+        def note(written: int | BaseException) -> None:
+            if isinstance(written, int):
+                self._newest[caller] = _Sent(written, *sent)
+            else:
+                self._note_failure("A model call", written)
+
+        self._records.add(self._thread, call, note)
 
     async def record_fact(self, name: str, value: Any) -> None:
         """Write down a fact about the run's surroundings, or leave it out if that fails."""
-        await self._written("A fact", self._records.add_fact(self._thread, name, value))
-
-    async def _written(self, what: str, writing: Awaitable[T]) -> T | None:
         try:
-            return await writing
+            await self._records.add_fact(self._thread, name, value)
         except LeaseLostError:
             raise
         except sqlite3.Error as error:  # a run does not end for its record
-            log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
-            return None
+            self._note_failure("A fact", error)
+
+    def _note_failure(self, what: str, error: BaseException) -> None:
+        log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
 
 
 async def _recorder(session: Session) -> FlightRecorder | None:
