@@ -35,18 +35,25 @@ from openmanus_graph.state.storage_urls import DatabaseUrl
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""
-_CHECKED_KIND = "+crc32"
+_COMPRESSED_KIND, _CHECKED_KIND = "+zlib", "+crc32"
+_COMPRESSED_FROM = 800
+"""Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
 _CHECKSUM_BYTES = 4
 T = TypeVar("T")
 S = TypeVar("S", bound="Checkpointer")
 
 
 class CheckedSerializer(JsonPlusSerializer):
-    """LangGraph's serializer; a value that is not as it was written raises sqlite3.Error."""
+    """LangGraph's serializer; a value that is not as it was written raises sqlite3.Error.
+
+    Long ones are compressed.
+    """
 
     @override
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         kind, content = super().dumps_typed(obj)
+        if len(content) >= _COMPRESSED_FROM:
+            kind, content = kind + _COMPRESSED_KIND, zlib.compress(content, level=1)
         return kind + _CHECKED_KIND, content + _checksum(content)
 
     @override
@@ -54,10 +61,13 @@ class CheckedSerializer(JsonPlusSerializer):
         kind, content = data
         if not kind.endswith(_CHECKED_KIND):
             return super().loads_typed(data)  # written by another saver
+        kind = kind.removesuffix(_CHECKED_KIND)
         content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
         if _checksum(content) != known:
             raise sqlite3.DatabaseError("a checkpoint is not as it was written")
-        return super().loads_typed((kind.removesuffix(_CHECKED_KIND), content))
+        if kind.endswith(_COMPRESSED_KIND):
+            kind, content = kind.removesuffix(_COMPRESSED_KIND), zlib.decompress(content)
+        return super().loads_typed((kind, content))
 
 
 def _checksum(content: bytes) -> bytes:
