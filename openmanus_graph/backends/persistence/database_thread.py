@@ -133,7 +133,7 @@ class DatabaseThread:
         """Return the thread of that name, which others may use as well; each of them closes it."""
         with _sharing:
             thread = _shared.get(name)
-            if thread is None or thread._closed:
+            if thread is None or not thread._users:
                 thread = _shared[name] = cls(name)
             else:
                 thread._users += 1
