@@ -139,7 +139,7 @@ async def recorded(
         facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
     if session.server_tools:
         facts["server_tools"] = session.server_tools
-    recorder.record(caller_of(call.role), request, answer, facts)
+    await recorder.record(caller_of(call.role), request, answer, facts)
     if isinstance(answer, ModelError):
         raise answer
     return answer
@@ -218,8 +218,10 @@ class FlightRecorder:
 
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
         self._records, self._thread, self._newest = records, thread, newest
+        self._adding = set[str]()
+        """Callers whose newest calls are on their way to the database."""
 
-    def record(
+    async def record(
         self,
         caller: str,
         request: ProviderRequest,
@@ -236,18 +238,21 @@ class FlightRecorder:
             answer: The model's reply, or how the call failed.
             facts: What else a replay has to know.
         """
-        before = self._newest.get(caller)
+        if caller in self._adding:  # the call before follows at once, and this one begins as it
+            await self._records.wait_for_added()
+        before = self._newest.pop(caller, None)
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
         call = NewCall(caller, base, shared, new, {**facts, **_answer_facts(answer)})
-        self._newest.pop(caller, None)  # until it is known where the next one can begin
 
         def note(written: int | BaseException) -> None:
+            self._adding.discard(caller)
             if isinstance(written, int):
                 self._newest[caller] = _Sent(written, *sent)
             else:
                 self._note_failure("A model call", written)
 
+        self._adding.add(caller)
         self._records.add(self._thread, call, note)
 
     async def record_fact(self, name: str, value: Any) -> None:

@@ -85,6 +85,10 @@ class ModelCallRecords:
             worker_of=thread,
         )
 
+    async def wait_for_added(self) -> None:
+        """Wait until the calls so far are added."""
+        await self._database.arun("SELECT 1")
+
     async def has(self, thread: str, number: int) -> bool:
         """Say whether a call of a thread is still there."""
         rows = await self._database.arun(
