@@ -203,7 +203,11 @@ class _Execution:
 
     async def run(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
         """Run the call, or return or raise what came of it before."""
-        entry = await self._ledger.find(self._key)
+        call = self._request.tool_call
+        if self._number:  # what came of it may be known elsewhere
+            entry = await self._ledger.find(self._key)
+        else:
+            entry = await self._ledger.begin(self._key, call["args"], str(call["id"]))
         outcome = (entry and entry.outcome) or {}
         if "result" in outcome:
             await self._questions.skip(self._key)
@@ -215,11 +219,12 @@ class _Execution:
             return await self._concluded(known)
         if entry is not None and is_unknown and (told := await self._settled_unknown(entry)):
             return await self._concluded(told)
+        if entry is not None or self._number:
+            await self._ledger.intend(self._key, call["args"], str(call["id"]))
         return await self._executed(handler)
 
     async def _executed(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
         call = self._request.tool_call
-        await self._ledger.intend(self._key, call["args"], str(call["id"]))
         run = partial(handler, with_idempotency_key(self._request, self._first.digest))
         try:
             result = await self._questions.run_with_answers(self._key, run)

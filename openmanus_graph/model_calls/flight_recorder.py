@@ -219,6 +219,8 @@ class FlightRecorder:
 
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
         self._records, self._thread, self._newest = records, thread, newest
+        self._adding = set[str]()
+        """Callers whose newest calls are on their way to the database."""
 
     async def record(
         self,
@@ -227,7 +229,9 @@ class FlightRecorder:
         answer: AIMessage | ModelError,
         facts: Mapping[str, Any],
     ) -> None:
-        """Write down a model call. What cannot be written is missing in the record, no more.
+        """Have a model call written down, no later than the checkpoint that holds its reply.
+
+        What cannot be written is missing in the record, no more.
 
         Args:
             caller: From `caller_of`.
@@ -235,28 +239,34 @@ class FlightRecorder:
             answer: The model's reply, or how the call failed.
             facts: What else a replay has to know.
         """
-        before = self._newest.get(caller)
+        if caller in self._adding:  # the call before follows at once, and this one begins as it
+            await self._records.wait_for_added()
+        before = self._newest.pop(caller, None)
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
         call = NewCall(caller, base, shared, new, {**facts, **_answer_facts(answer)})
-        number = await self._written("A model call", self._records.add(self._thread, call))
-        if number is None:
-            self._newest.pop(caller, None)
-        else:
-            self._newest[caller] = _Sent(number, *sent)
+
+        def note(written: int | BaseException) -> None:
+            self._adding.discard(caller)
+            if isinstance(written, int):
+                self._newest[caller] = _Sent(written, *sent)
+            else:
+                self._note_failure("A model call", written)
+
+        self._adding.add(caller)
+        self._records.add(self._thread, call, note)
 
     async def record_fact(self, name: str, value: Any) -> None:
         """Write down a fact about the run's surroundings, or leave it out if that fails."""
-        await self._written("A fact", self._records.add_fact(self._thread, name, value))
-
-    async def _written(self, what: str, writing: Awaitable[T]) -> T | None:
         try:
-            return await writing
+            await self._records.add_fact(self._thread, name, value)
         except LeaseLostError:
             raise
         except sqlite3.Error as error:  # a run does not end for its record
-            log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
-            return None
+            self._note_failure("A fact", error)
+
+    def _note_failure(self, what: str, error: BaseException) -> None:
+        log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
 
 
 async def _recorder(session: Session) -> FlightRecorder | None:

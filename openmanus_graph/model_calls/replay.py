@@ -298,6 +298,9 @@ class RecordReplay:
                     return LedgerEntry("done", {**outcome, "failed": failed}, args, 1)
         return None
 
+    def fetch_soon(self, thread: str) -> None:
+        """Read nothing: the record is there."""
+
     async def of(self, thread: str) -> list[Interjection]:
         """Return the interjections that the run's next model call had read."""
         del thread

@@ -100,16 +100,16 @@ async def end_or_steer(
     reading = read_reply(messages, session.settings.response_format, files)
     said = answer_beside_calls(messages, files) if ending else ""
     ended = ended_by_tool(messages, ending, said) or ended_by_reply(messages, reading)
-    if ended is not None:
-        interjections = await interjection_reader(session)
-        # A person who has said something meanwhile does not want it to end without that.
-        if not await interjections.unread(state.get("interjections", [])):
-            return ended
+    interjections = await interjection_reader(session)
+    # A person who has said something meanwhile does not want it to end without that.
+    if ended is not None and not await interjections.unread(state.get("interjections", [])):
+        return ended
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
     if reading.kind in NOTICES:
         notice(runtime.stream_writer, NOTICES[reading.kind])
+    interjections.fetch_soon()
     hint = "\n\n".join(hints_for(messages, reading, ending, said, stuck))
     return {} if hint == hint_before else {"hint": hint}
 

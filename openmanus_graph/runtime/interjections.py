@@ -28,6 +28,10 @@ class Interjection:
 class InterjectionStore(Protocol):
     """What the reader needs of the table of interjections."""
 
+    def fetch_soon(self, thread: str) -> None:
+        """Read the interjections of a thread with what is written next, for `of` right after."""
+        ...
+
     async def of(self, thread: str) -> Sequence[Interjection]:
         """Return the interjections of a thread, oldest first."""
         ...
@@ -50,6 +54,11 @@ class InterjectionReader:
     thread: str
     shared: bool
     """Whether the run is a step of a plan: each plan step reads all interjections of the plan."""
+
+    def fetch_soon(self) -> None:
+        """Have them read with the checkpoint that comes next: an agent step follows it."""
+        if self.store is not None:
+            self.store.fetch_soon(self.thread)
 
     async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
         """Return the interjections that the run has not read yet, oldest first.

@@ -54,18 +54,26 @@ def exception_of(record: tuple[str, str]) -> Exception:
     return RuntimeError(f"{name}: {text}")
 
 
-async def find_entry(execution: CallExecution) -> LedgerEntry | None:
+async def find_entry(execution: CallExecution, *, begin: bool = False) -> LedgerEntry | None:
     """Return what the ledger knows of the call; None for a new one, or without a checkpointer.
 
     In a replay every call is known. ReplayEndedError: it is not.
+
+    Args:
+        execution: Of the call.
+        begin: Whether a new one is about to run, which is written down at the same time.
     """
     if (replay := current_replay()) is not None:
         if replay.policy_before is not None:
             await _check_policy(execution, replay.policy_before, replay)
         recorded: LedgerEntry = await replay.outcome(execution.key, execution.call["id"])
         return recorded
-    ledger = execution.context.ledger
-    return None if ledger is None else await ledger.find(execution.key)
+    ledger, call = execution.context.ledger, execution.call
+    if ledger is None:
+        return None
+    if begin:
+        return await ledger.begin(execution.key, call["args"], call["id"])
+    return await ledger.find(execution.key)
 
 
 async def _check_policy(execution: CallExecution, before: Policy, replay: Replay) -> None:
@@ -197,12 +205,13 @@ async def decide_unknown_outcome(
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
     """Write down what is about to happen, and what a person approved for later calls.
 
-    Of a call that another side runs already, more is written down.
+    Of a call that another side runs already, more is written down. Others may have begun.
     """
     execution.context.add_standing_approval(
         permission.standing_approval, permission.approved_values
     )
-    if execution.context.ledger is not None and not execution.server_task:
+    known = execution.begun or execution.server_task
+    if execution.context.ledger is not None and not known:
         await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
 

@@ -84,6 +84,8 @@ class CallExecution:
     """What is declared of the tool, for these arguments; set by validation."""
     execution_id: str = ""
     """Identifies one of several executions, where a middleware repeats or changes the call."""
+    begun: bool = False
+    """Whether its intent was recorded when the ledger was looked into."""
     server_task: str = ""
     """The task as which another side runs the call already; from the ledger."""
     raised: Exception | None = None

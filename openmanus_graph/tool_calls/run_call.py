@@ -1,8 +1,9 @@
 """The seam through which every tool call runs.
 
 validate -> look into the ledger -> decide permission -> record the intent -> execute within the
-time limit and observe -> record the outcome. Whatever a tool does, the model gets an observation;
-only interrupts, wrong configuration and cancellation pass.
+time limit and observe -> record the outcome. Where nobody need be asked, the look into the ledger
+records the intent as well. Whatever a tool does, the model gets an observation; only interrupts,
+wrong configuration and cancellation pass.
 """
 
 import time
@@ -14,6 +15,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime import traces
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import deserialised
 from openmanus_graph.state.manus import PendingCall
@@ -33,7 +35,12 @@ from openmanus_graph.tool_calls.call_ledger import (
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import run_tool
-from openmanus_graph.tool_calls.permission import Permission, RejectedError, request_permission
+from openmanus_graph.tool_calls.permission import (
+    Permission,
+    RejectedError,
+    evaluate,
+    request_permission,
+)
 from openmanus_graph.tool_calls.repeated_call import repeat_call
 
 
@@ -78,7 +85,9 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
 async def execute_once(execution: CallExecution) -> Observation:
     """Return a call's observation: from the ledger, or by running it. ToolError: it may not run."""
     validate(execution)
-    entry = await find_entry(execution)
+    permission = await permission_at_once(execution)
+    entry = await find_entry(execution, begin=permission is not None)
+    execution.begun = permission is not None and entry is None
     if entry is not None and entry.outcome is not None:
         await execution.context.questions.skip(execution.key)
         execution.replayed = True
@@ -91,8 +100,7 @@ async def execute_once(execution: CallExecution) -> Observation:
             return outcome
         permission = Permission(entry.args)
     else:
-        refuse_if_process_ended(execution)
-        permission = await request_permission(execution)
+        permission = permission or await get_permission(execution)
     if permission.result_from_person is not None:  # nothing runs with these arguments
         execution.announce(execution.call["args"])
         return Observation(permission.result_from_person, edited=True, said=permission.said)
@@ -121,8 +129,28 @@ def validate(execution: CallExecution) -> None:
     execution.traits = replace(traits, effect=traits.effect_of(call["args"]))
 
 
-def refuse_if_process_ended(execution: CallExecution) -> None:
-    """Raise ToolError for a call whose process has ended since the model requested it.
+async def get_permission(execution: CallExecution) -> Permission:
+    """Have a call allowed, whose process must still be there. ToolError: it may not run."""
+    refuse_if_process_ended(execution)
+    return await request_permission(execution)
+
+
+async def permission_at_once(execution: CallExecution) -> Permission | None:
+    """Return what a call may do that the policy allows and nothing else stands against.
+
+    None: that is to be asked for, where the ledger does not know the call already.
+    """
+    context = execution.context
+    if current_replay() is not None or execution.key in context.decisions:
+        return None
+    if process_has_ended(execution):
+        return None
+    args = execution.call["args"]
+    return Permission(args) if (await evaluate(execution, args)).decision == "allow" else None
+
+
+def process_has_ended(execution: CallExecution) -> bool:
+    """Say whether the process that a call was meant for has ended since it was requested.
 
     In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. What
     changes nothing, opening another page say, may run all the same.
@@ -130,7 +158,12 @@ def refuse_if_process_ended(execution: CallExecution) -> None:
     traits, context = execution.traits, execution.context
     resource = None if traits.effect == "pure" else traits.resource_of(execution.call["args"])
     live = context.session.identities()
-    if resource and lost_state(context.handle_state, live, f"{resource}:"):
+    return bool(resource and lost_state(context.handle_state, live, f"{resource}:"))
+
+
+def refuse_if_process_ended(execution: CallExecution) -> None:
+    """Raise ToolError for a call whose process has ended since the model requested it."""
+    if process_has_ended(execution):
         raise ToolError(
             f"{execution.name} was not run: the process it was meant for has ended, and with it "
             "what earlier calls had left there. Make that again if this call needs it, then repeat "

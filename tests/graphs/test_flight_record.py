@@ -10,6 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.model_call_records import (
     RecordedCall,
@@ -18,7 +19,11 @@ from openmanus_graph.backends.persistence.model_call_records import (
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.threads import forget_thread
-from openmanus_graph.model_calls.flight_recorder import recorded_answer, request_parts
+from openmanus_graph.model_calls.flight_recorder import (
+    FlightRecorder,
+    recorded_answer,
+    request_parts,
+)
 from openmanus_graph.model_calls.sending import ProviderRequest
 from openmanus_graph.runtime.session_registry import close_session, open_session
 from openmanus_graph.state.model_settings import ModelSettings
@@ -82,6 +87,20 @@ async def test_the_next_run_of_a_thread_goes_on_from_its_record() -> None:
         ran = await run_graph(graph, model=model, task="two", config=CONFIG)
     check_record(ran)
     assert [base is None for (base,) in rows("base")] == [True, False]
+
+
+async def test_a_call_that_follows_at_once_holds_only_what_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(database_thread, "LATER_S", 3600.0)
+    recorder = FlightRecorder(open_model_call_records(database_url()), "t", {})
+    chosen = ModelSettings(model="scripted")
+    messages: list[BaseMessage] = [HumanMessage("one"), AIMessage("two"), HumanMessage("three")]
+    for count in (1, 2, 3):
+        request = ProviderRequest(messages[:count], (), chosen, scripted())
+        await recorder.record("think", request, AIMessage("reply"), {})
+    await recorder.record_fact("name", "value")
+    assert rows("base, shared") == [(None, 0), (1, 3), (2, 4)]
 
 
 async def test_another_process_records_a_whole_request_first() -> None:

@@ -14,6 +14,8 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool, tell
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence import interjections as interjections_table
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.model_calls import compaction
@@ -68,6 +70,41 @@ async def test_it_is_read_at_the_next_step_after_the_results() -> None:
     told = [event["text"] for event in ran.events if "Read your message" in event.get("text", "")]
     assert len(told) == 3
     assert await waiting() == []
+
+
+async def test_what_comes_after_they_were_fetched_is_read_all_the_same() -> None:
+    interjections = open_interjections(database_url())
+    first = await interjections.add("t", "first")
+    for change in (
+        lambda: tell("t", "second"),  # with the same database, and an object of its own
+        lambda: interjections.mark_read("t", [first]),
+        lambda: interjections.forget_read("t"),
+    ):
+        interjections.fetch_soon("t")
+        await change()
+        assert await interjections.of("t") == await waiting()
+    assert [one.text for one in await waiting()] == ["second"]
+
+
+async def test_what_was_fetched_is_read_once_and_only_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interjections = open_interjections(database_url())
+    rows = open_database(database_url())
+    add = "INSERT INTO remarks (id, thread, text) VALUES (?, 't', 'from another process')"
+
+    async def fetch() -> None:
+        interjections.fetch_soon("t")
+        await rows.arun("SELECT 1")
+
+    await fetch()
+    rows.run(add, ("1",))
+    assert await interjections.of("t") == [], "as when they were fetched"
+    assert len(await interjections.of("t")) == 1
+    await fetch()
+    rows.run(add, ("2",))
+    monkeypatch.setattr(interjections_table, "FRESH_S", 0.0)
+    assert len(await interjections.of("t")) == 2
 
 
 async def test_it_begins_no_run() -> None:

@@ -139,6 +139,17 @@ async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
 
 
+async def later(database: PostgresDatabase) -> None:
+    """Write something that nobody waits for, and wait for it."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def note(_: Any, error: BaseException | None) -> None:
+        ended.set_exception(error) if error else ended.set_result(None)
+
+    database.run_later("DELETE FROM ledger", (), note, worker_of="t")
+    await ended
+
+
 async def test_a_worker_that_lost_its_thread_changes_no_row(
     urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
 ) -> None:
@@ -157,6 +168,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
         for write in (
             lambda: asyncio.to_thread(threads.begin, "t", "manus", "again", {}, None),
             lambda: asyncio.to_thread(threads.end, "t", "finished"),
+            lambda: ledger.begin(replace(KEY, occurrence=7), {}, "c2"),
             lambda: ledger.intend(KEY, {}, "c2"),
             lambda: ledger.conclude(KEY, {}, {"text": "paid"}),
             lambda: ledger.wait(KEY, {}),
@@ -167,6 +179,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: interjections.forget_read("t"),
             lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
+            lambda: later(ours),
         ):
             with pytest.raises(LeaseLostError, match="taken over by another worker"):
                 await write()

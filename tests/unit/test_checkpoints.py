@@ -6,7 +6,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpointer import CheckedSerializer, Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.rows import StorageError
@@ -49,6 +49,31 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         found = await saver.aget_tuple(CONFIG)
         assert found is not None
         assert found.config == stored
+
+
+async def test_long_values_are_compressed_and_read_as_they_were(
+    each_database: DatabaseUrl,
+) -> None:
+    def is_compressed(text: str) -> bool:
+        return "zlib" in CheckedSerializer().dumps_typed(text)[0]
+
+    values = ["short", "a long one " * 1000, "".join(map(chr, range(200, 3000)))]
+    assert [*map(is_compressed, values)] == [False, True, True]
+    assert len(CheckedSerializer().dumps_typed(values[1])[1]) < len(values[1]) / 20
+    async with open_checkpointer(each_database) as saver:
+        stored = await put(saver)
+        writes = [(f"channel {number}", [value]) for number, value in enumerate(values)]
+        await saver.aput_writes(cast("RunnableConfig", stored), writes, "task")
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        assert [value for _, _, value in found.pending_writes or ()] == [[one] for one in values]
+
+
+def test_a_compressed_value_that_is_not_as_it_was_written_is_refused() -> None:
+    kind, content = CheckedSerializer().dumps_typed("a long one " * 1000)
+    for damaged in (content[:-9] + b"damaged!!", content[:20], b""):
+        with pytest.raises(sqlite3.DatabaseError):
+            CheckedSerializer().loads_typed((kind, damaged))
 
 
 async def test_ids_go_on_after_a_checkpoint_from_the_future(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.sqlite import Migration, SqliteDatabase
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.shutdown import register_closer
@@ -42,6 +43,27 @@ class Database(Protocol):
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
+        ...
+
+    def run_later(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        on_end: OnEnd,
+        *,
+        worker_of: str | None = None,
+    ) -> None:
+        """Do as `arun` right before what is written next, or in a few milliseconds.
+
+        What is written next may be a checkpoint: this is there before it.
+
+        Args:
+            statement: With a `?` for each value.
+            values: For those.
+            on_end: Is given the rows or the error, before the caller of what was written next goes
+                on. It must not raise.
+            worker_of: As of `run`.
+        """
         ...
 
     def close(self) -> None:

@@ -6,8 +6,11 @@ step. Until then a crash only means that it is read again.
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from langgraph.config import get_config
 
@@ -22,13 +25,40 @@ from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 log = logging.getLogger(__name__)
+FRESH_S = 0.1
+"""How long what was fetched counts as what there is: a person does not notice it."""
+_OF_THREAD = "SELECT id, text, read FROM remarks WHERE thread = ? ORDER BY number"
+
+
+@dataclass
+class _Fetched:
+    """Rows of a thread that were read before they are wanted."""
+
+    thread: str
+    at: float
+    """When they were asked for, on the monotonic clock."""
+    rows: list[tuple[Any, ...]] | None = None
+    """None until they are there."""
+
+    def note(self, rows: list[tuple[Any, ...]], error: BaseException | None) -> None:
+        """Keep what was read."""
+        self.rows = rows if error is None else None
+
+    def now(self, thread: str) -> list[tuple[Any, ...]] | None:
+        """Return what a reading at this moment would find; None if that is not known."""
+        is_fresh = self.at > max(Interjections.changed_at, time.monotonic() - FRESH_S)
+        return self.rows if is_fresh and self.thread == thread else None
 
 
 class Interjections:
     """The table of interjections. What a method writes is on disk when it returns."""
 
+    changed_at = 0.0
+    """When this process changed some last, on the monotonic clock."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._fetched: _Fetched | None = None
 
     async def add(self, thread: str, text: str) -> str:
         """Add an interjection and return its id."""
@@ -37,13 +67,20 @@ class Interjections:
             "INSERT INTO remarks (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
             (interjection, thread, text),
         )
+        self._note_change()
         return interjection
+
+    def fetch_soon(self, thread: str) -> None:
+        """Read a thread's interjections with what is written next, for `of` right after that."""
+        self._fetched = _Fetched(thread, time.monotonic())
+        self._database.run_later(_OF_THREAD, (thread,), self._fetched.note)
 
     async def of(self, thread: str) -> list[Interjection]:
         """Return the interjections of a thread, oldest first; damaged ones are left out."""
-        rows = await self._database.arun(
-            "SELECT id, text, read FROM remarks WHERE thread = ? ORDER BY number", (thread,)
-        )
+        fetched, self._fetched = self._fetched, None
+        rows = fetched.now(thread) if fetched is not None else None
+        if rows is None:
+            rows = await self._database.arun(_OF_THREAD, (thread,))
         sound = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
         if len(sound) < len(rows):
             log.warning("%d messages to thread %s are damaged", len(rows) - len(sound), thread)
@@ -59,16 +96,22 @@ class Interjections:
             tuple(interjections),
             worker_of=thread,
         )
+        self._note_change()
 
     async def forget_read(self, thread: str) -> None:
         """Delete a thread's interjections that were read."""
         await self._database.arun(
             "DELETE FROM remarks WHERE thread = ? AND read = 1", (thread,), worker_of=thread
         )
+        self._note_change()
 
     def forget_thread(self, thread: str) -> None:
         """Delete all interjections of a thread. Blocks."""
         self._database.run("DELETE FROM remarks WHERE thread = ?", (thread,))
+        self._note_change()
+
+    def _note_change(self) -> None:
+        Interjections.changed_at = time.monotonic()
 
 
 async def tell(thread: str, text: str) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -23,6 +23,12 @@ from openmanus_graph.state.storage_urls import DatabaseUrl
 _PLACE = (
     "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"
     " AND position = ?"
+)
+_FIND = "SELECT args, stage, outcome, checksum, attempts FROM ledger WHERE effect = ?"
+_INTEND = (
+    "INSERT INTO ledger"
+    " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'intent', ?)"
 )
 log = logging.getLogger(__name__)
 Stage = Literal["intent", "task", "waiting", "done"]
@@ -109,47 +115,36 @@ class Ledger:
 
         A damaged row still says that the call was begun; what came of it counts as unknown.
         """
-        rows = await self._run(
-            "SELECT args, stage, outcome, checksum, attempts FROM ledger WHERE effect = ?",
-            (key.digest,),
+        return self._entry(key, await self._run(_FIND, (key.digest,)))
+
+    async def begin(
+        self, key: EffectKey, args: Mapping[str, Any], call_id: str
+    ) -> LedgerEntry | None:
+        """Do as `find`; if there is nothing, do as `intend`, at the same time."""
+        rows: list[Sequence[Any]] = []
+        failures: list[BaseException] = []
+
+        def note(found: list[Sequence[Any]], error: BaseException | None) -> None:
+            rows.extend(found or ())
+            failures.extend([error] if error else ())
+
+        self._database.run_later(_FIND, (key.digest,), note)
+        await self._run(
+            f"{_INTEND} ON CONFLICT (effect) DO NOTHING",
+            _intent(key, args, call_id),
+            worker_of=key.thread,
         )
-        for args, stage, outcome, checksum, attempts in rows:
-            try:
-                sums = (None, crc32(args, stage, outcome))  # 0.1 wrote none
-                if checksum not in sums or stage not in get_args(Stage):
-                    raise sqlite3.DatabaseError("it is not as it was written")
-                known = read_json(outcome) if outcome else None
-                if stage == "task":
-                    return LedgerEntry(stage, None, read_json(args), attempts, str(known))
-                return LedgerEntry(stage, known, read_json(args), attempts)
-            except sqlite3.DatabaseError as error:
-                log.warning(
-                    "The ledger's row of a call of %s in thread %s is damaged (%s). What came of "
-                    "the call counts as unknown.", key.tool, key.thread, error,
-                )  # fmt: skip
-                begun = attempts if isinstance(attempts, int) else 1
-                return LedgerEntry("intent", None, read_json(key.args), begun)
-        return None
+        if failures:
+            raise failures[0]
+        return self._entry(key, rows)
 
     async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
         """Write down that the call is about to run, with these arguments."""
         await self._run(
-            "INSERT INTO ledger"
-            " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage, checksum)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'intent', ?)"
-            " ON CONFLICT (effect) DO UPDATE SET stage = 'intent', call_id = excluded.call_id,"
-            " args = excluded.args, outcome = NULL, attempts = ledger.attempts + 1,"
-            " checksum = excluded.checksum, at = CURRENT_TIMESTAMP",
-            (
-                key.digest,
-                key.thread,
-                key.branch,
-                key.tool,
-                canonical_args(args),
-                key.occurrence,
-                call_id,
-                crc32(canonical_args(args), "intent", None),
-            ),
+            f"{_INTEND} ON CONFLICT (effect) DO UPDATE SET stage = 'intent',"
+            " call_id = excluded.call_id, args = excluded.args, outcome = NULL,"
+            " attempts = ledger.attempts + 1, checksum = excluded.checksum, at = CURRENT_TIMESTAMP",
+            _intent(key, args, call_id),
             worker_of=key.thread,
         )
 
@@ -217,6 +212,25 @@ class Ledger:
         self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
         self._database.run("DELETE FROM first_sights WHERE thread = ?", (thread,))
 
+    def _entry(self, key: EffectKey, rows: Sequence[Sequence[Any]]) -> LedgerEntry | None:
+        for args, stage, outcome, checksum, attempts in rows:
+            try:
+                sums = (None, crc32(args, stage, outcome))  # 0.1 wrote none
+                if checksum not in sums or stage not in get_args(Stage):
+                    raise sqlite3.DatabaseError("it is not as it was written")
+                known = read_json(outcome) if outcome else None
+                if stage == "task":
+                    return LedgerEntry(stage, None, read_json(args), attempts, str(known))
+                return LedgerEntry(stage, known, read_json(args), attempts)
+            except sqlite3.DatabaseError as error:
+                log.warning(
+                    "The ledger's row of a call of %s in thread %s is damaged (%s). What came of "
+                    "the call counts as unknown.", key.tool, key.thread, error,
+                )  # fmt: skip
+                begun = attempts if isinstance(attempts, int) else 1
+                return LedgerEntry("intent", None, read_json(key.args), begun)
+        return None
+
     async def _update(
         self, key: EffectKey, args: Mapping[str, Any], stage: Stage, outcome: str | None
     ) -> None:
@@ -227,6 +241,13 @@ class Ledger:
             (written, stage, outcome, crc32(written, stage, outcome), key.digest),
             worker_of=key.thread,
         )
+
+
+def _intent(key: EffectKey, args: Mapping[str, Any], call_id: str) -> Sequence[Any]:
+    """Return the values of `_INTEND`."""
+    written, checksum = canonical_args(args), crc32(canonical_args(args), "intent", None)
+    place = (key.digest, key.thread, key.branch, key.tool)
+    return (*place, written, key.occurrence, call_id, checksum)
 
 
 def open_ledger(url: DatabaseUrl) -> Ledger:

@@ -5,7 +5,7 @@ says how many it shares with which other row.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -57,21 +57,37 @@ class RecordedCall:
 
 
 class ModelCallRecords:
-    """The table of model calls. What a method writes is on disk when it returns."""
+    """The table of model calls."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, thread: str, call: NewCall) -> int:
-        """Add a call and return its number."""
+    def add(
+        self, thread: str, call: NewCall, on_end: Callable[[int | BaseException], None]
+    ) -> None:
+        """Add a call, before the checkpoint that holds its reply.
+
+        Args:
+            thread: Whose call it is.
+            call: The call.
+            on_end: Is given the number that it has then, or why it could not be added.
+        """
+
+        def note(rows: list[tuple[Any, ...]], error: BaseException | None) -> None:
+            on_end(error or int(rows[0][0]))
+
         parts, facts = write_json(call.parts), write_json(call.facts)
-        rows = await self._database.arun(
+        self._database.run_later(
             "INSERT INTO model_calls (thread, lane, base, shared, parts, facts, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
             (thread, call.caller, call.base, call.shared, parts, facts, crc32(parts, facts)),
+            note,
             worker_of=thread,
         )
-        return int(rows[0][0])
+
+    async def wait_for_added(self) -> None:
+        """Wait until the calls so far are added."""
+        await self._database.arun("SELECT 1")
 
     async def has(self, thread: str, number: int) -> bool:
         """Say whether a call of a thread is still there."""

@@ -4,6 +4,7 @@ Only `open_database` loads this module: it needs the extra `postgres`. Our table
 lie in the schema `openmanus`, unless the address names another by its `search_path`.
 """
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -25,6 +26,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
     GroupConnection,
+    OnEnd,
     Write,
 )
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
@@ -69,7 +71,7 @@ class PostgresDatabase:
     def __init__(self, url: DatabaseUrl) -> None:
         """Connect, and bring the tables up to date. Blocks."""
         self._url = url
-        self._writer = DatabaseThread(f"{url} writer", self._commit)
+        self._writer = DatabaseThread(f"{url} writer")
         self._readers = [DatabaseThread(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
         self._group = GroupConnection[Connection]()
@@ -114,22 +116,46 @@ class PostgresDatabase:
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
+        rows: list[tuple[Any, ...]] = await self._writer.write(
+            self._write_of(statement, values, worker_of)
+        )
+        return rows
 
+    def run_later(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        on_end: OnEnd,
+        *,
+        worker_of: str | None = None,
+    ) -> None:
+        """Do as `arun` right before what is written next, or in a few milliseconds."""
+        self._writer.write_later(self._write_of(statement, values, worker_of), on_end)
+
+    def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
         def execute() -> Callable[[], list[tuple[Any, ...]]]:
             with self.writing(worker_of) as connection:
                 return partial(_rows, connection.execute(_translated(statement), _storable(values)))
 
-        rows: list[tuple[Any, ...]] = await self._writer.write(Write(execute, worker_of))
-        return rows
+        return Write(execute, self._commit, worker_of)
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job that blocks off the event loop, also if the caller is cancelled."""
         return await next(self._turns).do(job)
 
-    async def write(self, job: Callable[[], T], worker_of: str) -> T:
+    def write(self, job: Callable[[], T], worker_of: str) -> "asyncio.Future[T]":
         """Run a job that takes a connection by `writing`, in one transaction with others."""
-        answer: T = await self._writer.write(Write.of(job, worker_of))
-        return answer
+        return self._writer.write(Write.of(job, self._commit, worker_of))
+
+    def write_later(self, execute: Callable[[], Any], worker_of: str, on_end: OnEnd) -> None:
+        """Do as `write` right before what is written next, or in a few milliseconds.
+
+        Args:
+            execute: Writes, and returns what is called once that is committed.
+            worker_of: The thread that it writes for.
+            on_end: Is called in this event loop then, or with the error.
+        """
+        self._writer.write_later(Write(execute, self._commit, worker_of), on_end)
 
     def settle(self) -> None:
         """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""

@@ -23,6 +23,7 @@ from openmanus_graph.backends.persistence.checkpointer import (
     thread_of,
 )
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
@@ -69,15 +70,21 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.asynccontextmanager
     async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
         """Open the checkpoints of a database. StorageError if it cannot be reached."""
-        yield cls(cast("PostgresDatabase", await asyncio.to_thread(open_database, url)))
+        saver = cls(cast("PostgresDatabase", await asyncio.to_thread(open_database, url)))
+        async with saver.storing_all():
+            yield saver
 
     @override
     async def off_loop(self, job: Callable[[], T]) -> T:
         return await self._database.read(partial(self._database.repeated, job))
 
     @override
-    async def write_of(self, thread: str, job: Callable[[], T]) -> T:
-        return await self._database.write(job, thread)
+    def write_of(self, thread: str, job: Callable[[], T]) -> "asyncio.Future[T]":
+        return self._database.write(job, thread)
+
+    @override
+    def write_later_of(self, thread: str, execute: Callable[[], Any], on_end: OnEnd) -> None:
+        self._database.write_later(execute, thread, on_end)
 
     @contextlib.contextmanager
     @override

@@ -196,7 +196,9 @@ _FLIGHT_RECORD = _Version(
         "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
     ),
 )
-_VERSIONS = (_FIRST, _LEASES, _THREAD_PLACES, _FLIGHT_RECORD)
+_COMPRESSED_CHECKPOINTS = _Version(sqlite=(), postgres=())
+"""The tables are the same, but earlier versions cannot read what stands in those of LangGraph."""
+_VERSIONS = (_FIRST, _LEASES, _THREAD_PLACES, _FLIGHT_RECORD, _COMPRESSED_CHECKPOINTS)
 CURRENT = len(_VERSIONS)
 """The version of the tables that this code reads and writes."""
 

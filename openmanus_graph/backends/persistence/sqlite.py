@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
     GroupConnection,
+    OnEnd,
     Write,
 )
 from openmanus_graph.backends.persistence.schema import migrate_sqlite
@@ -168,13 +169,13 @@ class SqliteDatabase:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Autocommit: one statement is one transaction, written when the call returns.
         self._connection = Connection(path, isolation_level=None)
-        self._worker = DatabaseThread(path.name, self._commit)
+        self._worker = DatabaseThread.shared(str(path))
         self._group = GroupConnection[sqlite3.Connection]()
         try:
             with self._connection.lock, _schema_errors():
                 migrate(self._connection.get(), str(path))
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     def run(
@@ -201,9 +202,23 @@ class SqliteDatabase:
     ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
         del worker_of
-        job = Write.of(partial(self.run, statement, values))
-        rows: list[tuple[Any, ...]] = await self._worker.write(job)
+        rows: list[tuple[Any, ...]] = await self._worker.write(self._write_of(statement, values))
         return rows
+
+    def run_later(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        on_end: OnEnd,
+        *,
+        worker_of: str | None = None,
+    ) -> None:
+        """Do as `arun` right before what is written next, or in a few milliseconds."""
+        del worker_of
+        self._worker.write_later(self._write_of(statement, values), on_end)
+
+    def _write_of(self, statement: str, values: Sequence[Any]) -> Write:
+        return Write.of(partial(self.run, statement, values), self._commit)
 
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction, and return their answers. Blocks."""

@@ -20,6 +20,7 @@ from openmanus_graph.backends.persistence.checkpointer import (
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
     GroupConnection,
+    OnEnd,
     Write,
 )
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
@@ -62,34 +63,42 @@ _COPIES = (
 
 
 class LeanSqliteSaver(Checkpointer, SqliteSaver):
-    """LangGraph's saver on a connection of ours, with a thread of its own."""
+    """LangGraph's saver on a connection of ours.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: To the file.
+        worker: The thread that the database's statements go through, too.
+    """
+
+    def __init__(self, connection: Connection, worker: DatabaseThread) -> None:
         with connection.lock:
             super().__init__(connection.get(), serde=CheckedSerializer())
         self.lock = connection.lock
         self._connection = connection
-        self._worker = DatabaseThread(CHECKPOINTS, self._commit)
+        self._worker = worker
         self._group = GroupConnection[sqlite3.Cursor]()
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
         """Open the checkpoints of a database. sqlite3.Error if the file is damaged."""
-        saver = await asyncio.to_thread(cls._of_file, checkpoints_file(url))
+        saver = await asyncio.to_thread(cls._of_database, url)
         try:
-            yield saver
+            async with saver.storing_all():
+                yield saver
         finally:
             await asyncio.shield(asyncio.to_thread(saver.close))
 
     @classmethod
-    def _of_file(cls: type[S], path: Path) -> S:
+    def _of_database(cls: type[S], url: DatabaseUrl) -> S:
+        path = checkpoints_file(url)
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = Connection(path)
+        connection, worker = Connection(path), DatabaseThread.shared(str(url.file))
         try:
-            saver = cls(connection)
+            saver = cls(connection, worker)
             undamaged(saver.setup)
         except BaseException:
+            worker.close()
             connection.close()
             raise
         return saver
@@ -104,9 +113,12 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
         return await self._worker.do(job)
 
     @override
-    async def write_of(self, thread: str, job: Callable[[], T]) -> T:
-        answer: T = await self._worker.write(Write.of(job, thread))
-        return answer
+    def write_of(self, thread: str, job: Callable[[], T]) -> "asyncio.Future[T]":
+        return self._worker.write(Write.of(job, self._commit, thread, is_checkpoint=True))
+
+    @override
+    def write_later_of(self, thread: str, execute: Callable[[], Any], on_end: OnEnd) -> None:
+        self._worker.write_later(Write(execute, self._commit, thread, is_checkpoint=True), on_end)
 
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction, and return their answers. Blocks."""
