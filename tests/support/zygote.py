@@ -32,6 +32,7 @@ from openmanus_graph.interfaces.cli.commands import app
 from tests.support.limits import BACKSTOP_S
 
 PRELOADED = (
+    "openmanus_graph.interfaces.cli.quick_exit",  # before what has exit handlers
     "anyio._backends._asyncio",
     "httpcore2",
     "langchain_core.messages.block_translators.langchain_v0",

@@ -128,6 +128,17 @@ async def test_a_base_url_may_hold_a_query() -> None:
     assert request.headers["x-number"] == "7"
 
 
+async def test_a_base_url_may_hold_a_login() -> None:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        address = server.base_url.replace("://", "://ann:p%40ss@")
+        model: Any = await prepare_model(ModelSettings("openai:m", base_url=address))
+        await model.ainvoke("Hello")
+        await close_models()
+        (request,) = server.requests
+    assert request.headers["authorization"] == "Basic YW5uOnBAc3M="  # ann:p@ss
+    assert "p%40ss" not in repr(model)
+
+
 async def test_azure_takes_a_token_of_its_directory() -> None:
     with OpenAIServer([Reply(text="Hi")]) as server:
         settings = ModelSettings(

@@ -3,12 +3,13 @@
 Chat completions are asked for by a client of our own, the Responses API by LangChain's.
 """
 
+import base64
 import importlib.util
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from langchain_core.language_models import BaseChatModel
 
@@ -65,11 +66,14 @@ def build_openai_client(
     own_headers, own_query = (_texts(options.pop(name, None)) for name in _OWN)
     address, headers, query = _endpoint(spec, settings, key, options)
     parts = urlsplit(address)
+    if parts.username is not None:  # a login at the address goes before the key, as in a browser
+        headers["Authorization"] = _basic_login(parts.username, parts.password or "")
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     fields: dict[str, Any] = {
         **options,
         "model": spec.name,
         "ls_provider": "azure" if spec.provider.name == "azure" else "openai",
-        "base_url": address,
+        "base_url": parts.geturl(),
         "url": parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions").geturl(),
         "headers": headers | own_headers,
         "default_query": query | own_query,
@@ -157,6 +161,11 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, str]:
         "azure_deployment": spec.name,
         "api_version": version,
     }
+
+
+def _basic_login(user: str, password: str) -> str:
+    login = f"{unquote(user)}:{unquote(password)}".encode()
+    return f"Basic {base64.b64encode(login).decode()}"
 
 
 def _texts(given: Mapping[str, object] | None) -> dict[str, str]:

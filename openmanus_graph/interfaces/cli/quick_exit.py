@@ -11,31 +11,33 @@ import os
 import sys
 from collections.abc import Generator
 
+_codes: list[int] = []
+
 
 @contextlib.contextmanager
 def quick_exit() -> Generator[None]:
     """End the process with the exit code of the block once all that has to be done at exit is done.
 
-    Enter it before anything else: exit handlers are called in reverse order, so this one's comes
-    after the process's threads have ended and after those that close databases, sessions and
-    browsers, remove folders and send traces. Any other end than an exit code, a traceback or a
-    signal's, stays the interpreter's.
+    Any other end than an exit code, a traceback or a signal's, stays the interpreter's.
     """
-    codes: list[int] = []
-    atexit.register(_exit_with, codes)
     try:
         yield
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
-            codes.append(ended.code or 0)
+            _codes.append(ended.code or 0)
         raise
 
 
-def _exit_with(codes: list[int]) -> None:
-    if not codes:
+def _end_at_once() -> None:
+    if not _codes:
         return
     logging.shutdown()  # the one handler that was there before this one
     for stream in (sys.stdout, sys.stderr):
         if not stream.closed:  # a server over them closes them
             stream.flush()
-    os._exit(codes[0])
+    os._exit(_codes[0])
+
+
+# Exit handlers are called in reverse order. This module is loaded before those that close
+# databases, sessions and browsers, remove folders and send traces, so that its own comes last.
+atexit.register(_end_at_once)
