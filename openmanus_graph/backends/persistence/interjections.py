@@ -34,7 +34,6 @@ _OF_THREAD = "SELECT id, text, read FROM remarks WHERE thread = ? ORDER BY numbe
 class _Fetched:
     """Rows of a thread that were read before they are wanted."""
 
-    thread: str
     at: float
     """When they were asked for, on the monotonic clock."""
     rows: list[tuple[Any, ...]] | None = None
@@ -44,10 +43,10 @@ class _Fetched:
         """Keep what was read."""
         self.rows = rows if error is None else None
 
-    def now(self, thread: str) -> list[tuple[Any, ...]] | None:
+    def now(self) -> list[tuple[Any, ...]] | None:
         """Return what a reading at this moment would find; None if that is not known."""
         is_fresh = self.at > max(Interjections.changed_at, time.monotonic() - FRESH_S)
-        return self.rows if is_fresh and self.thread == thread else None
+        return self.rows if is_fresh else None
 
 
 class Interjections:
@@ -58,7 +57,8 @@ class Interjections:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._fetched: _Fetched | None = None
+        self._fetched: dict[str, _Fetched] = {}
+        """By thread, until it is used: an agent step follows at once."""
 
     async def add(self, thread: str, text: str) -> str:
         """Add an interjection and return its id."""
@@ -72,13 +72,13 @@ class Interjections:
 
     def fetch_soon(self, thread: str) -> None:
         """Read a thread's interjections with what is written next, for `of` right after that."""
-        self._fetched = _Fetched(thread, time.monotonic())
-        self._database.run_later(_OF_THREAD, (thread,), self._fetched.note)
+        fetched = self._fetched[thread] = _Fetched(time.monotonic())
+        self._database.run_later(_OF_THREAD, (thread,), fetched.note)
 
     async def of(self, thread: str) -> list[Interjection]:
         """Return the interjections of a thread, oldest first; damaged ones are left out."""
-        fetched, self._fetched = self._fetched, None
-        rows = fetched.now(thread) if fetched is not None else None
+        fetched = self._fetched.pop(thread, None)
+        rows = fetched.now() if fetched is not None else None
         if rows is None:
             rows = await self._database.arun(_OF_THREAD, (thread,))
         sound = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
