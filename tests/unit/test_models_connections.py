@@ -6,7 +6,7 @@ import gzip
 import logging
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -25,7 +25,7 @@ BACKSTOP_S = 30.0
 
 
 @asynccontextmanager
-async def serving(handle: Handler) -> AsyncIterator[str]:
+async def serving(handle: Handler) -> AsyncGenerator[str]:
     """Serve raw connections; yields the address."""
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +43,7 @@ async def serving(handle: Handler) -> AsyncIterator[str]:
 @asynccontextmanager
 async def opened(
     proxy: str | None = None, idle_s: float = BACKSTOP_S
-) -> AsyncIterator[Connections]:
+) -> AsyncGenerator[Connections]:
     connections = Connections(True, proxy, BACKSTOP_S, idle_s)
     try:
         yield connections

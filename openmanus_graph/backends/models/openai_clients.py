@@ -144,7 +144,8 @@ def _responses_client(
         "http_async_client": openai.DefaultAsyncHttpxClient(**http),
     }
     if spec.provider.name == "azure":
-        return AzureChatOpenAI(**(arguments | _azure_address(spec, settings)))
+        arguments |= _azure_address(spec, settings)
+        return AzureChatOpenAI(**arguments)
     return ChatOpenAI(**arguments, base_url=base_url(spec, settings))
 
 

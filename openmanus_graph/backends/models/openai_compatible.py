@@ -270,7 +270,7 @@ def _refused_parameter(error: StatusError, payload: Payload) -> str | None:
 def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> bytes:
     """Join the messages, written already, with the parameters."""
     parameters = {key: value for key, value in payload.items() if key not in _NOT_IN_BODY}
-    further = {**extra, **(payload.get("extra_body") or {})}
+    further: Payload = {**extra, **(payload.get("extra_body") or {})}
     rest = json.dumps({**parameters, **further}, ensure_ascii=False)
     # The ends are glued to messages, so that megabytes are joined, and copied, only once.
     parts = wire or [b""]

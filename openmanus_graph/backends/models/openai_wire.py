@@ -134,10 +134,10 @@ def _block(block: str | dict[str, Any]) -> str | dict[str, Any] | None:
     """Return a block as chat completions have it; None for one that is left out."""
     if isinstance(block, str):
         return block
-    source: Any = block.get("source")
     if block.get("type") in _NOT_SENT:
         return None
-    if block.get("type") == "image" and isinstance(source, dict):  # Anthropic's
+    if block.get("type") == "image" and isinstance(block.get("source"), dict):  # Anthropic's
+        source = cast("dict[str, Any]", block["source"])
         url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
         return {"type": "image_url", "image_url": {"url": url}}
     return convert_to_openai_data_block(block) if is_data_content_block(block) else block
