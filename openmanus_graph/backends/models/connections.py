@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from openmanus_graph.backends.models.failures import StatusError, TransportError
+from openmanus_graph.backends.models.request_errors import StatusError, TransportError
 from openmanus_graph.state.addresses import without_secrets
 
 log = logging.getLogger(__name__)

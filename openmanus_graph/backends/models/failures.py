@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from langchain_core import exceptions as core
 from pydantic import ValidationError
 
+from openmanus_graph.backends.models.request_errors import StatusError, TransportError
 from openmanus_graph.backends.models.retry_after import retry_after_s
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.reducers import no_usage
@@ -45,30 +46,6 @@ class ReplyError(Exception):
         self.status_code = status_code
         self.kind: FailureKind | None = kind
         """What it is, where its maker knows better than the words tell."""
-
-
-class StatusError(Exception):
-    """A request that a server refused.
-
-    Attributes:
-        status_code: 400 to 599.
-        body: The answer's JSON, or its text.
-        headers: The answer's, their names in small letters.
-    """
-
-    def __init__(self, status_code: int, body: object, headers: Mapping[str, str]) -> None:
-        super().__init__(body if isinstance(body, str) else "")
-        self.status_code = status_code
-        self.body = body
-        self.headers = headers
-
-
-class TransportError(Exception):
-    """A server that could not be reached, did not answer in time, or broke its answer off."""
-
-    def __init__(self, message: str, url: str) -> None:
-        super().__init__(message)
-        self.url = url
 
 
 class ModelError(Exception):

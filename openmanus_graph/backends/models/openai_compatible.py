@@ -11,6 +11,7 @@ import importlib.util
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.backends.models.connections import Body, Connections
-from openmanus_graph.backends.models.failures import StatusError, classify
+from openmanus_graph.backends.models.failures import classify
 from openmanus_graph.backends.models.openai_events import read_events
 from openmanus_graph.backends.models.openai_replies import ReplyReader
 from openmanus_graph.backends.models.openai_wire import (
@@ -41,6 +42,7 @@ from openmanus_graph.backends.models.openai_wire import (
     refuses_temperature,
     wire_message,
 )
+from openmanus_graph.backends.models.request_errors import StatusError
 from openmanus_graph.conversation.history import ConversationCache
 
 Payload = dict[str, Any]
@@ -290,6 +292,7 @@ def _fit_parameters(payload: Payload, dialect: Dialect) -> None:
         payload["max_completion_tokens" if new else "max_tokens"] = limit
 
 
+@cache
 def _profiles() -> Mapping[str, ModelProfile]:
     """Return what LangChain knows of OpenAI's models, without loading its client."""
     package = importlib.util.find_spec("langchain_openai")
