@@ -243,6 +243,46 @@ async def test_a_server_that_moved_is_followed_with_the_whole_request() -> None:
         assert await whole(connections, url, b"the request") == b"POST /v2 the request"
 
 
+@pytest.mark.parametrize(("status", "place"), [(301, "/v2"), (302, "/v2"), (308, "/v1")])
+async def test_a_server_that_moved_but_loses_the_request_is_named(status: int, place: str) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"POST"):
+            writer.write(b"HTTP/1.1 %d Moved\r\nLocation: %b\r\n" % (status, place.encode()))
+            writer.write(b"Connection: close\r\nContent-Length: 0\r\n\r\n")
+        else:
+            writer.write(OK)
+        writer.close()
+
+    async with serving(handle) as url, opened() as connections:
+        with pytest.raises(StatusError) as raised:
+            await whole(connections, url)
+    failure = classify(raised.value)
+    moved_to = url.replace("/v1/chat/completions", place)
+    assert failure is not None
+    assert failure.kind == "not_found"
+    assert failure.event == (
+        f"The model answered with {status} (moved): it sends requests on to {moved_to}."
+    )
+
+
+async def test_a_proxy_that_is_not_there_or_refuses_is_named() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Login Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    target = "https://model.test/v1/chat/completions"
+    async with opened(proxy="http://127.0.0.1:9") as connections:
+        with pytest.raises(
+            TransportError, match=r"the proxy 127\.0\.0\.1:9: .*Connect call failed"
+        ):
+            await whole(connections, target)
+    async with serving(refuse) as proxy, opened(proxy=proxy) as connections:
+        with pytest.raises(TransportError, match="the proxy refused it with 407 Proxy Login Req"):
+            await whole(connections, target)
+
+
 def test_connections_end_with_their_event_loop(caplog: pytest.LogCaptureFixture) -> None:
     with OpenAIServer([Reply(text="Hi")]) as server:
         settings = ModelSettings("openai:m", base_url=server.base_url)

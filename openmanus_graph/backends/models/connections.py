@@ -92,10 +92,16 @@ class Connections:
             )
             if log.isEnabledFor(logging.INFO):
                 log.info("%s answered with %s", without_secrets(url), answer.status)
+            if answer.method != "POST":  # as servers do that send http:// on to https://
+                answer.close()
+                raise StatusError(answer.history[-1].status, _moved_to(str(answer.url)), {})
             if answer.status < 400:
                 return Body(answer)
             async with answer:
                 body = _json_or_text(await answer.read())
+        except aiohttp.TooManyRedirects as error:
+            last = error.history[-1]
+            raise StatusError(last.status, _moved_to(str(last.url)), {}) from error
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise _transport_error(error, url) from error
         raise StatusError(answer.status, body, {k.lower(): v for k, v in answer.headers.items()})
@@ -138,14 +144,23 @@ class Connections:
         return aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=idle_s)
 
 
+def _moved_to(url: str) -> str:
+    return f"it sends requests on to {without_secrets(url)}"
+
+
 def _transport_error(error: Exception, url: str) -> TransportError:
     """Say why, as the system does: aiohttp's own texts repeat the address."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return TransportError(f"the proxy refused it with {error.status} {error.message}", url)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return TransportError("no connection was made", url)
     if isinstance(error, TimeoutError):
         return TransportError("nothing came", url)
     causes = [str(link) for link in (error, error.__cause__) if link is not None and str(link)]
-    return TransportError(causes[-1] if causes else type(error).__name__, url)
+    why = causes[-1] if causes else type(error).__name__
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        why = f"the proxy {error.host}:{error.port}: {why}"
+    return TransportError(why, url)
 
 
 def _json_or_text(body: bytes) -> object:

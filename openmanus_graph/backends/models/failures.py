@@ -218,7 +218,7 @@ def _kind_by_status(status: int | None) -> FailureKind | None:
         return _KIND_BY_STATUS[status]
     if status >= 500:
         return "retry"
-    return "bad_request" if status >= 400 else "retry"
+    return "bad_request" if status >= 400 else "not_found"
 
 
 _KIND_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
@@ -294,6 +294,8 @@ def _is_malformed_reply(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
+    if isinstance(error, StatusError):
+        return error.status_code
     body = getattr(error, "body", None)
     response: object = getattr(error, "response", None)
     inner: list[object] = [getattr(error, "status_code", None)]
@@ -380,6 +382,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 _STATUS_WORDS = {
+    301: " (moved)", 302: " (moved)", 303: " (moved)", 307: " (moved)", 308: " (moved)",
     401: " (key refused)", 403: " (not allowed)", 404: " (not found)", 429: " (too many requests)",
     500: " (server error)", 502: " (bad gateway)", 503: " (overloaded)", 504: " (gateway timeout)",
     529: " (overloaded)",

@@ -7,7 +7,7 @@ class StatusError(Exception):
     """A request that a server refused.
 
     Attributes:
-        status_code: 400 to 599.
+        status_code: 300 to 599; below 400 the request was sent on elsewhere, and lost its body.
         body: The answer's JSON, or its text.
         headers: The answer's, their names in small letters.
     """
