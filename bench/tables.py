@@ -124,19 +124,24 @@ def _command(steps: int) -> Figures:
 def agents(scale: Scale) -> Table:
     """Many agents in one process."""
     counts = (5,) if scale.quick else (1, 10, 50, 200)
+    subjects: dict[str, tuple[str, ...]] = {subject: (subject,) for subject in SUBJECTS}
+    for subject in ("openmanus", "create_agent"):
+        subjects[f"{subject}, collector relaxed"] = (subject, "--relaxed-collector")
     cases = {
-        (subject, count): partial(measure, subject, TURNS, "--agents", str(count), serves=WAITS)
+        (name, count): partial(
+            measure, subject, TURNS, "--agents", str(count), *options, serves=WAITS
+        )
         for count in counts
-        for subject in SUBJECTS
+        for name, (subject, *options) in subjects.items()
     }
     found = interleaved(cases, scale.runs)
 
-    def shown(subject: str, count: int) -> str:
-        one, ideal = found[subject, count], count / LATENCY_S
+    def shown(name: str, count: int) -> str:
+        one, ideal = found[name, count], count / LATENCY_S
         turns = one["turns_per_s"]
         return f"{turns:.0f} ({one['turn_cpu_ms']:.1f}), {turns / ideal:.0%}"
 
-    rows = [[subject, *(shown(subject, count) for count in counts)] for subject in SUBJECTS]
+    rows = [[name, *(shown(name, count) for count in counts)] for name in subjects]
     served = (f"({found['floor', count]['server_cpu_ms']:.2f})" for count in counts)
     rows.append(["ideal", *(f"{count / LATENCY_S:.0f}" for count in counts)])
     rows.append(["the model's server, of the floor's turns", *served])
