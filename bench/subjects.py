@@ -170,6 +170,49 @@ async def _prebuilt(work: Work, make: Callable[..., Any], saver: Any) -> None:
 
 
 @asynccontextmanager
+async def langgraph(home: Path) -> AsyncGenerator[Agent]:
+    """The least agent on LangGraph: openmanus's client and saver, and nothing else of it."""
+    from openmanus_graph.backends.models.build import prepare_model
+    from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.config.resolve import database_url
+    from openmanus_graph.state.model_settings import ModelSettings
+
+    async with open_checkpointer(database_url()) as saver:
+
+        async def agent(work: Work) -> None:
+            options = {} if work.streams else {"disable_streaming": True}
+            settings = ModelSettings("openai:bench", base_url=work.base_url, options=options)
+            graph = _least_graph(work, await prepare_model(settings), saver)
+            async for _ in _run(graph, work, stream_mode="custom"):
+                pass
+
+        yield agent
+
+
+def _least_graph(work: Work, client: Any, saver: Any) -> Any:
+    from langgraph.graph import END, START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
+    model = client.bind_tools([work.note, work.wait])
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    async def stuck_check(state: MessagesState) -> dict[str, Any]:
+        return {}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("think", think)
+    builder.add_node("act", ToolNode([work.note, work.wait]))
+    builder.add_node("stuck_check", stuck_check)
+    builder.add_edge(START, "think")
+    builder.add_conditional_edges("think", tools_condition, {"tools": "act", END: END})
+    builder.add_edge("act", "stuck_check")
+    builder.add_edge("stuck_check", "think")
+    return builder.compile(checkpointer=saver)
+
+
+@asynccontextmanager
 async def _saver(home: Path) -> AsyncGenerator[Any]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -299,6 +342,7 @@ SUBJECTS = {
     "openmanus": openmanus,
     "create_agent": create_agent,
     "deepagents": deepagents,
+    "langgraph": langgraph,
     "openai client": bare,
     "floor": floor,
 }
