@@ -366,6 +366,16 @@ def pending_calls(messages: Sequence[AnyMessage]) -> list[PendingCall]:
     return pending
 
 
+def has_pending_calls(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether `pending_calls` finds any: an invalid call or one without a result."""
+    reply = last_reply(messages)
+    if reply is None:
+        return False
+    answered = {m.tool_call_id for m in last_results(messages)}
+    made = (*reply.tool_calls, *reply.invalid_tool_calls)
+    return any((call["id"] or "") not in answered for call in made)
+
+
 def canonical_args(args: Mapping[str, Any]) -> str:
     """Serialise arguments so that equal arguments give equal text."""
     return _ENCODER.encode(args)

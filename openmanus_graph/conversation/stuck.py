@@ -57,7 +57,7 @@ def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
         return []
     found = _conversations.get(messages[0], lambda _: _RecentSteps())
     found.extend_to(messages)
-    return [tuple(sorted(one for _, one in step)) for step in found.steps]
+    return [*found.steps]
 
 
 class _RecentSteps:
@@ -65,8 +65,9 @@ class _RecentSteps:
 
     def __init__(self) -> None:
         self._read = ReadPrefix()
-        self.steps: list[list[tuple[str | None, str]]] = []
-        """Of each its fingerprints, with the id of the call as long as that has no result."""
+        self._newest: list[tuple[str | None, str]] = []
+        """Fingerprints of the last step, with the id of the call as long as that has no result."""
+        self.steps: list[AgentStep] = []
 
     def extend_to(self, messages: Sequence[AnyMessage]) -> None:
         """Read the new messages; all of them if the known ones have changed."""
@@ -75,11 +76,14 @@ class _RecentSteps:
             self.steps.clear()
         for message in messages[start:]:
             if isinstance(message, AIMessage):
-                self.steps.append(_of_reply(message))
+                self._newest = _of_reply(message)
+                self.steps.append(())
             elif not isinstance(message, ToolMessage):
                 self.steps.clear()
             elif self.steps:
-                self.steps[-1] = _with_result(self.steps[-1], message)
+                self._newest = _with_result(self._newest, message)
+            if self.steps:
+                self.steps[-1] = tuple(sorted(one for _, one in self._newest))
         del self.steps[:-WINDOW]
 
 

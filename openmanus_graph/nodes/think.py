@@ -56,6 +56,7 @@ from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
+from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
 
@@ -298,8 +299,10 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
     """Return a task for each chain of open calls that can begin now."""
     session = running_session(config)
     resolved = session and session.resolved.get(agent)
+    toolset = resolved.toolset if resolved else None
     chains = await open_chains(
-        resolved.toolset.tools if resolved else agent.tools,
+        toolset.tools if toolset else agent.tools,
+        toolset.traits if toolset else flow_traits(agent.tools),
         state["messages"],
         state.get("approved_values", []),
         network=session is not None and session.settings.sandbox.network,

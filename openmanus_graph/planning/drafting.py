@@ -102,7 +102,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
         LimitReached: The run's limits forbid the model call.
         ModelError: That call failed after all retries.
     """
-    chains = await open_chains(drafting.toolset.tools, drafting.messages)
+    chains = await open_chains(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
     if chains:
         return await _look(drafting, chains, session, emit)
     messages, saw_files = drafting.messages, False

@@ -19,12 +19,12 @@ from openmanus_graph.safety.information_flow import is_tainted, unverified_value
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.usual_names import with_declared_names
 
 
 async def open_chains(
     tools: Mapping[str, BaseTool],
+    traits: Mapping[str, Traits],
     messages: Sequence[AnyMessage],
     approved_values: Sequence[str] = (),
     *,
@@ -33,8 +33,8 @@ async def open_chains(
     """Group the calls; where some send anything, off the loop: all that was read is looked at."""
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
-    known = [traits_of(tools[name]) for name in names if name in tools]
-    chains = partial(call_chains, tools, messages, approved_values, network=network)
+    known = [traits[name] for name in names if name in traits]
+    chains = partial(call_chains, tools, traits, messages, approved_values, network=network)
     judged = (
         one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
     )
@@ -45,6 +45,7 @@ async def open_chains(
 
 def call_chains(
     tools: Mapping[str, BaseTool],
+    traits: Mapping[str, Traits],
     messages: Sequence[AnyMessage],
     approved_values: Sequence[str] = (),
     *,
@@ -56,11 +57,11 @@ def call_chains(
 
     Args:
         tools: On offer.
+        traits: Theirs, as `flow_traits` reads them.
         messages: The conversation.
         approved_values: What the person approved for the rest of the thread.
         network: Whether the sandbox has the network.
     """
-    traits = flow_traits(tools)
     calls = pending_calls(messages)
     for call in calls:
         if call["name"] in tools:

@@ -1,17 +1,18 @@
 """`Toolset`: the tools that a run offers, with their schemas made ready, checked and invoked."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt import ToolNode, ToolRuntime
-from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.prebuilt.tool_node import ToolCallRequest, ToolCallWithContext
 from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
@@ -63,6 +64,7 @@ class Toolset:
         self._node = ToolNode(
             list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_call_runtime
         )
+        self._without_state = {name for name, tool in own.items() if _takes_only_arguments(tool)}
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         self._limited = {
             name for name in own if "timeout_s" in self.schemas[name].get("properties", {})
@@ -112,9 +114,14 @@ class Toolset:
         Raises:
             Exception: Whatever the tool raises.
         """
+        given: Any = [call]
+        if call["name"] in self._without_state:  # with the call alone, all channels are read
+            given = ToolCallWithContext(
+                __type="tool_call_with_context", tool_call=cast("ToolCall", call), state={}
+            )
         token = _call_runtime.set(runtime)
         try:
-            results: Any = await self._node.ainvoke([call], config)
+            results: Any = await self._node.ainvoke(given, config)
         finally:
             _call_runtime.reset(token)
         if isinstance(results, dict):
@@ -172,6 +179,18 @@ async def _add_call_runtime(
     call = _call_runtime.get()
     ours = replace(request, runtime=ManusToolRuntime.of(found, call))
     return await execute(with_idempotency_key(ours, call.idempotency_key))
+
+
+def _takes_only_arguments(tool: BaseTool) -> bool:
+    """Say whether a tool is a function that is given what the model wrote, and nothing else."""
+    function = getattr(tool, "coroutine", None) or getattr(tool, "func", None)
+    if function is None:
+        return False
+    try:
+        taken = inspect.signature(function).parameters
+    except ValueError:  # written in C
+        return False
+    return set(taken) == set(getattr(tool.tool_call_schema, "model_fields", ()))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import BaseTool
 
 from openmanus_graph import manus_tool
 from openmanus_graph.state.tool_traits import Traits
@@ -75,10 +76,14 @@ def test_a_call_that_runs_an_agent_is_a_chain_of_its_own_and_others_wait(
     assert [chain for group in groups for chain in first_chains(group, made)] == first
 
 
+def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
+    toolset = Toolset({tool.name: tool for tool in tools}, None)
+    return toolset.tools, toolset.traits
+
+
 def chains_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:
     """Return the names of the tools in each chain."""
-    known = Toolset({tool.name: tool for tool in tools or TOOLS}, None).tools
-    found = call_chains(known, [HumanMessage("go"), calls(*made)])
+    found = call_chains(*of_tools(tools or TOOLS), [HumanMessage("go"), calls(*made)])
     return [[call["name"] for call in chain] for chain in found]
 
 
@@ -150,5 +155,5 @@ def test_a_broken_call_has_its_place_in_the_chain() -> None:
         ],
         additional_kwargs={"broken_calls_at": [0]},
     )
-    (chain,) = call_chains({tool.name: tool for tool in TOOLS}, [HumanMessage("go"), reply])
+    (chain,) = call_chains(*of_tools(TOOLS), [HumanMessage("go"), reply])
     assert [call["id"] for call in chain] == ["a", "b"]
