@@ -50,7 +50,8 @@ def _run(folder: Path, base_url: str, tasks: int) -> tuple[float, float, list[tu
         own = psutil.Process(process.pid)
         while process.poll() is None:
             done = out.read_bytes().count(b"\n") if out.exists() else 0
-            memory.append((done, own.memory_info().rss / 1e6))
+            if own.status() != psutil.STATUS_ZOMBIE:  # it ended between
+                memory.append((done, own.memory_info().rss / 1e6))
             time.sleep(LOOK_S)
     seconds = time.monotonic() - started
     results = [json.loads(line) for line in out.read_text().splitlines()]

@@ -308,7 +308,7 @@ def _environment_layer() -> Layer:
         value = first(os.environ.get(variable) or None for variable in one.env)
         reading.add(one, value, one.name)
         prefix = one.setting.env_prefix
-        named = [name for name in os.environ if prefix and name.startswith(prefix)]
+        named = [name for name in os.environ if name.startswith(prefix)] if prefix else []
         if named:
             entries = {name.removeprefix(prefix).lower(): os.environ[name] for name in named}
             reading.add(one, entries, one.name)

@@ -63,6 +63,8 @@ _OWN_AGENTS = {
     ),
     FLOW: _OwnAgent("plans, and has others do the steps", default_tools, executor=False),
 }
+_STORAGE = {"checkpointer", "store"}
+"""Arguments of builders that change nothing but where the graph's runs are kept."""
 _registered: dict[str, Builder] = {}
 _building: ContextVar[tuple[str, ...]] = ContextVar("openmanus_building", default=())
 """Agents whose builder runs here; another thread or task may be building the same ones."""
@@ -117,8 +119,15 @@ def check_agent(name: str | None) -> None:
 
 
 def build_agent(name: str, **arguments: Any) -> Any:
-    """Build an agent's graph. ConfigError: there is none, or a third party's cannot be built."""
+    """Build an agent's graph. ConfigError: there is none, or a third party's cannot be built.
+
+    Where ours is to be as its module has built it, it is a copy: its runs share the tools, whose
+    schemas take more to make than a short run does.
+    """
     check_agent(name)
+    # A flow is built anew: its executors are the agents that there are by now.
+    if is_ours(name) and name != FLOW and _STORAGE.issuperset(arguments):
+        return _built(name).copy(arguments)
     before = _building.set((*_building.get(), name))
     try:
         return _builder(name)(**arguments) if is_ours(name) else _build_third_party(name, arguments)
@@ -184,14 +193,16 @@ def _build_all(names: Iterable[str]) -> dict[str, Any]:
         if name in _building.get():
             continue  # a flow that plans does not do its own steps
         try:
-            if is_ours(name):  # as its module has built it
-                module, _, graph = graph_address(name).partition(":")
-                found[name] = getattr(import_module(module), graph)
-            else:
-                found[name] = build_agent(name)
+            found[name] = _built(name) if is_ours(name) else build_agent(name)
         except Exception as error:  # noqa: BLE001  # one broken package must not take all along
             log.warning("The agent %s cannot be built: %s", name, error)
     return found
+
+
+def _built(name: str) -> Any:
+    """Return one of our agents as its module has built it."""
+    module, _, graph = graph_address(name).partition(":")
+    return getattr(import_module(module), graph)
 
 
 def _builder(name: str) -> Builder:

@@ -1,12 +1,14 @@
-"""How a batch ends by a signal: its tasks, and what they were doing."""
+"""Batches: how one ends by a signal, and what a task leaves in memory."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from openmanus_graph.interfaces.service.batch import Batch, Budget
 from openmanus_graph.interfaces.service.batch_files import (
@@ -20,6 +22,8 @@ from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
 from tests.support.limits import BACKSTOP_S
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer
 
 
 class Endless:
@@ -108,3 +112,29 @@ async def test_a_worker_on_a_server_closes_its_connections() -> None:
         await runner.close()
         async with asyncio.timeout(BACKSTOP_S):
             await ended.wait()
+
+
+async def test_a_task_makes_no_classes_of_its_own(
+    tasks: list[BatchTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They refer to themselves, so that they stay until Python next looks for such garbage."""
+
+    def classes() -> int:
+        return sum(isinstance(one, type) and issubclass(one, BaseModel) for one in gc.get_objects())
+
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with OpenAIServer([Reply(text="done")], loop=True) as model:
+        options = RunOptions(model="openai:x", base_url=model.base_url)
+        runner = await asyncio.to_thread(LocalTaskRunner, options, None, Budget(None, 0), print)
+        counts: list[int] = []
+        gc.disable()
+        try:
+            for task in tasks:
+                done = await runner.do(task, f"thread-{task.id}")
+                assert done is not None
+                assert (done.status, done.answer) == ("finished", "done")
+                counts.append(classes())
+        finally:
+            gc.enable()
+            await runner.close()
+    assert counts[1] == counts[2]

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,9 +24,11 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_session
+from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 
 BWRAP = SandboxSettings(mode="bwrap")
+SERVER = Path(forked_python.__file__).with_name("fork_server.py")
 SURROUNDINGS = """
 import json, os, re, resource, site, sys
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -135,6 +138,32 @@ def test_the_process_that_forks_ends_with_the_last_sandbox(tmp_path: Path) -> No
 def test_a_kernel_loads_no_debugger_and_has_one(session: Session) -> None:
     assert run(session, "import sys; 'debugpy' in sys.modules") == "False"
     assert run(session, "import debugpy; debugpy.__name__") == "'debugpy'"
+
+
+def test_the_bytecode_of_pandas_is_written_where_an_installation_has_none(tmp_path: Path) -> None:
+    package = tmp_path / "pandas"
+    package.mkdir()
+    (package / "__init__.py").write_text("import pandas.part, pandas.missing")
+    (package / "part.py").touch()
+    (package / "unused.py").touch()
+
+    def written() -> set[str]:
+        return {path.name.partition(".")[0] for path in package.glob("__pycache__/*.pyc")}
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        server = subprocess.Popen(
+            [sys.executable, SERVER, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={"PYTHONPATH": str(tmp_path)},
+            stderr=subprocess.DEVNULL,
+        )
+        until(lambda: written() == {"__init__", "part"})
+    assert server.wait() == 0
+
+
+def test_a_kernel_has_loaded_no_library_that_a_cell_may_install_otherwise(session: Session) -> None:
+    assert run(session, "import sys; {'numpy', 'pandas'} & set(sys.modules)") == "set()"
 
 
 def test_without_python_nothing_is_started(session: Session) -> None:

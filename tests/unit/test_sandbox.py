@@ -292,6 +292,20 @@ def test_named_mode_that_does_not_work_says_how_to_mend_it(monkeypatch: pytest.M
             choose.choose_sandbox(settings)
 
 
+def test_a_mode_is_tried_before_a_run_only_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def probe() -> Probe:
+        tried.append("bwrap")
+        return Probe("bwrap", True, "works")
+
+    monkeypatch.setattr(bwrap, "probe", probe)
+    choose.require_sandbox(SandboxSettings())
+    assert not tried
+    choose.require_sandbox(BWRAP)
+    assert tried == ["bwrap"]
+
+
 def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -54,20 +54,26 @@ def backend_name(settings: SandboxSettings) -> str:
     return next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
 
 
+def require_sandbox(settings: SandboxSettings) -> None:
+    """Raise ConfigError when a named mode does not work here; `auto` always finds one. Blocks."""
+    if settings.mode == "auto":
+        return
+    found = probes(settings)[settings.mode]()
+    if not found.works:
+        fix = f"`{found.fix}` or " if found.fix else ""
+        raise ConfigError(
+            f"sandbox = {settings.mode!r} does not work here: {found.detail}. Run {fix}"
+            "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker, ssh or none."
+        )
+
+
 def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
     """Take the mode the settings name, or the best that works. Blocks.
 
     Raises ConfigError when a named mode does not work here.
     """
+    require_sandbox(settings)
     name = backend_name(settings)
-    if settings.mode != "auto":
-        found = probes(settings)[name]()
-        if not found.works:
-            fix = f"`{found.fix}` or " if found.fix else ""
-            raise ConfigError(
-                f"sandbox = {name!r} does not work here: {found.detail}. Run {fix}"
-                "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker, ssh or none."
-            )
     warnings = {"none": unconfined.WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
     return SandboxChoice(name, _BACKENDS[name], warnings.get(name, ""), elsewhere=name == "ssh")
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from openmanus_graph.backends.sandbox.choose import choose_sandbox
+from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent
@@ -35,7 +35,7 @@ def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
         settings = resolve_settings(context, _NAME)  # fails again unless it was for the model
     for warning in settings.warnings:
         sys.stderr.write(f"{warning}\n")
-    choose_sandbox(settings.sandbox)
+    require_sandbox(settings.sandbox)
     return context, settings
 
 

@@ -21,7 +21,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.backends.sandbox.choose import choose_sandbox
+from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.backends.snapshots.shared_files import require_files
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import database_url, openmanus_home
@@ -143,7 +143,7 @@ async def run_graph(
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # Checked before a thread is created: the model can be called, the sandbox works here.
     await prepare_models(settings)
-    await asyncio.to_thread(choose_sandbox, settings.sandbox)
+    await asyncio.to_thread(require_sandbox, settings.sandbox)
     if settings.database != await asyncio.to_thread(database_url):
         raise ConfigError(
             f"The configuration file of thread {run.thread} names another database than this "
