@@ -115,12 +115,12 @@ async def test_statements_that_wait_together_get_their_own_rows(each_database: D
     ]
 
 
-async def test_a_call_is_looked_up_and_begun_in_one_transaction(
+async def test_a_call_is_looked_up_and_begun_by_one_statement(
     each_database: DatabaseUrl, counted: Counted
 ) -> None:
     ledger, key = open_ledger(each_database), EffectKey("t", "b", "pay", '{"eur":5}', 0)
     assert await ledger.begin(key, {"eur": 5}, "c") is None
-    assert (counted.groups, counted.hand_overs) == ([2], 1)
+    assert (counted.groups, counted.hand_overs) == ([1], 1)
     known = LedgerEntry("intent", None, {"eur": 5}, 1)
     assert await ledger.begin(key, {"eur": 6}, "c2") == known
     assert await ledger.find(key) == known, "it is as it was"
