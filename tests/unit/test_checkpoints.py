@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.types import ERROR
 
 from openmanus_graph.backends.persistence.checkpointer import CheckedSerializer, Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
@@ -146,6 +147,20 @@ async def test_texts_that_postgresql_refuses_are_kept_without_what_it_refuses(
         assert found is not None
         text = found.checkpoint["channel_values"]["answer"]
         assert (text[0], text[2], text[-1]) == ("a", "b", "c")
+
+
+async def test_of_a_task_the_last_error_counts(each_database: DatabaseUrl) -> None:
+    async with open_checkpointer(each_database) as saver:
+        stored = cast("RunnableConfig", await put(saver))
+        await saver.aput_writes(stored, [(ERROR, "first"), (ERROR, "second")], "task")
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        assert found.pending_writes == [("task", ERROR, "second")]
+        await saver.aput_writes(stored, [(ERROR, "third")], "task")
+        await saver.aput_writes(stored, [], "task")
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        assert found.pending_writes == [("task", ERROR, "third")]
 
 
 async def test_a_damaged_checkpoint_costs_its_thread_only(postgres: Postgres) -> None:

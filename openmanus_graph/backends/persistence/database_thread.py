@@ -91,7 +91,7 @@ _WriteJob = tuple[Write, _Answer]
 
 
 class GroupConnection(threading.local, Generic[C]):
-    """The connection or cursor on which the current OS thread writes a group: one for each."""
+    """The connection, or what stands for it, on which the current OS thread writes a group."""
 
     current: C | None = None
 

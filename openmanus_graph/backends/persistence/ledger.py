@@ -120,23 +120,13 @@ class Ledger:
     async def begin(
         self, key: EffectKey, args: Mapping[str, Any], call_id: str
     ) -> LedgerEntry | None:
-        """Do as `find`; if there is nothing, do as `intend`, at the same time."""
-        rows: list[Sequence[Any]] = []
-        failures: list[BaseException] = []
-
-        def note(found: list[Sequence[Any]], error: BaseException | None) -> None:
-            rows.extend(found or ())
-            failures.extend([error] if error else ())
-
-        self._database.run_later(_FIND, (key.digest,), note)
-        await self._run(
-            f"{_INTEND} ON CONFLICT (effect) DO NOTHING",
+        """Do as `intend` if there is nothing, and return None; else do as `find`."""
+        new = await self._run(
+            f"{_INTEND} ON CONFLICT (effect) DO NOTHING RETURNING effect",
             _intent(key, args, call_id),
             worker_of=key.thread,
         )
-        if failures:
-            raise failures[0]
-        return self._entry(key, rows)
+        return None if new else await self.find(key)
 
     async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
         """Write down that the call is about to run, with these arguments."""

@@ -57,8 +57,34 @@ _REQUIRE_LEASES = """
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
+
 # Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+class Transaction:
+    """A transaction under way, of one writer or of a group."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        """For statements of their own."""
+        self._rows: dict[str, list[Sequence[Any]]] = {}
+
+    def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows at the end of the transaction, with all others of that statement.
+
+        Args:
+            statement: Takes a list for each column, so that it is executed once.
+            rows: Values for the columns.
+        """
+        if rows:
+            self._rows.setdefault(statement, []).extend(rows)
+
+    def insert_all(self) -> None:
+        """Insert what is to be inserted."""
+        for statement, rows in self._rows.items():
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            self.connection.execute(statement.encode(), columns)
 
 
 class PostgresDatabase:
@@ -74,7 +100,7 @@ class PostgresDatabase:
         self._writer = DatabaseThread(f"{url} writer")
         self._readers = [DatabaseThread(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
-        self._group = GroupConnection[Connection]()
+        self._group = GroupConnection[Transaction]()
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
         self.tokens: dict[str, int] = {}
@@ -93,9 +119,11 @@ class PostgresDatabase:
         """Execute one statement and return its rows. Blocks. StorageError if that fails."""
 
         def execute() -> list[tuple[Any, ...]]:
-            opened = self.connection() if worker_of is None else self.writing(worker_of)
-            with opened as connection:
-                cursor = connection.execute(_translated(statement), _storable(values))
+            if worker_of is None:
+                with self.connection() as connection:
+                    return _rows(connection.execute(_translated(statement), _storable(values)))
+            with self.writing(worker_of) as transaction:
+                cursor = transaction.connection.execute(_translated(statement), _storable(values))
             return _rows(cursor)
 
         return self.repeated(execute)
@@ -107,8 +135,8 @@ class PostgresDatabase:
         given = [_storable(row) for row in rows]
 
         def execute() -> None:
-            with self.writing(worker_of) as connection:
-                connection.cursor().executemany(_translated(statement), given)
+            with self.writing(worker_of) as transaction:
+                transaction.connection.cursor().executemany(_translated(statement), given)
 
         self.repeated(execute)
 
@@ -134,8 +162,9 @@ class PostgresDatabase:
 
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
         def execute() -> Callable[[], list[tuple[Any, ...]]]:
-            with self.writing(worker_of) as connection:
-                return partial(_rows, connection.execute(_translated(statement), _storable(values)))
+            with self.writing(worker_of) as transaction:
+                cursor = transaction.connection.execute(_translated(statement), _storable(values))
+            return partial(_rows, cursor)
 
         return Write(execute, self._commit, worker_of)
 
@@ -167,8 +196,8 @@ class PostgresDatabase:
         return self._connected().connection()
 
     @contextlib.contextmanager
-    def writing(self, worker_of: str | None) -> Generator[Connection]:
-        """Take a connection to write with: what it executes is one transaction, and one way there.
+    def writing(self, worker_of: str | None) -> Generator[Transaction]:
+        """Begin a transaction, which is one way to the server and back.
 
         Rows can be fetched when it is over. Where this process holds the lease of `worker_of`,
         all fails if another worker has it by now. Within a group it is the group's transaction.
@@ -179,11 +208,11 @@ class PostgresDatabase:
         if self._group.current is not None:
             yield self._group.current
             return
-        with self._transaction([worker_of]) as connection:
-            yield connection
+        with self._transaction([worker_of]) as transaction:
+            yield transaction
 
     @contextlib.contextmanager
-    def _transaction(self, workers_of: Sequence[str | None]) -> Generator[Connection]:
+    def _transaction(self, workers_of: Sequence[str | None]) -> Generator[Transaction]:
         """Begin a transaction that fails if the lease of one of the threads was lost."""
         held = {one: self.tokens.get(one) for one in workers_of if one is not None}
         threads = sorted(one for one, token in held.items() if token is not None)
@@ -192,7 +221,9 @@ class PostgresDatabase:
             with self.connection() as connection, connection.pipeline():
                 if threads:
                     connection.execute(_REQUIRE_LEASES, (threads, [held[one] for one in threads]))
-                yield connection
+                transaction = Transaction(connection)
+                yield transaction
+                transaction.insert_all()
         except psycopg.DatabaseError as error:
             if error.sqlstate == _LEASE_LOST:
                 raise LeaseLostError(", ".join(threads)) from None

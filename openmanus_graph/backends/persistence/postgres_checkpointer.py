@@ -5,12 +5,18 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+)
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
@@ -24,11 +30,23 @@ from openmanus_graph.backends.persistence.checkpointer import (
 )
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import OnEnd
-from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+from openmanus_graph.backends.persistence.postgres import PostgresDatabase, Transaction
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 T = TypeVar("T")
 S = TypeVar("S", bound="LeanPostgresSaver")
+
+_TYPES = {"idx": "int", "blob": "bytea", "checkpoint": "jsonb", "metadata": "jsonb"}
+"""Of the columns of LangGraph's tables that are no texts."""
+
+
+def _of_lists(statement: str) -> str:
+    """Return LangGraph's statement that inserts a row, for many: with a list for each column."""
+    columns = statement.partition("(")[2].partition(")")[0].split(", ")
+    row = ", ".join("%s" for _ in columns)
+    lists = ", ".join(f"%b::{_TYPES.get(column, 'text')}[]" for column in columns)
+    return statement.replace(f"VALUES ({row})", f"SELECT * FROM unnest({lists})")
+
 
 _COPIED_COLUMNS = {
     "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
@@ -58,6 +76,10 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     """LangGraph's saver on the connections of our database, several at once."""
 
     database_errors = (sqlite3.Error, psycopg.Error)
+    UPSERT_CHECKPOINT_BLOBS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL)
+    UPSERT_CHECKPOINTS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINTS_SQL)
+    UPSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL)
+    INSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.INSERT_CHECKPOINT_WRITES_SQL)
 
     def __init__(self, database: PostgresDatabase) -> None:
         # Its own way to a connection is not used.
@@ -89,11 +111,17 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.contextmanager
     @override
     def _cursor(self, *, pipeline: bool = False) -> Generator[Cursor[DictRow]]:
-        opened = self._database.connection()
-        if pipeline:  # it writes: all or nothing
-            opened = self._database.writing(getattr(self._writer, "thread", None))
-        with opened as connection, connection.cursor(binary=True, row_factory=dict_row) as cursor:
-            yield cursor
+        with contextlib.ExitStack() as stack:
+            if not pipeline:
+                connection = stack.enter_context(self._database.connection())
+            else:  # it writes: all or nothing
+                thread = getattr(self._writer, "thread", None)
+                transaction = stack.enter_context(self._database.writing(thread))
+                if thread is not None:
+                    yield cast("Any", _Inserts(transaction))
+                    return
+                connection = transaction.connection
+            yield stack.enter_context(connection.cursor(binary=True, row_factory=dict_row))
 
     @override
     def put(
@@ -116,6 +144,8 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
         task_id: str,
         task_path: str = "",
     ) -> None:
+        if all(channel in WRITES_IDX_MAP for channel, _ in writes):
+            writes = [*dict(writes).items()]  # they have one row a channel, which changes once
         with self._worker_of(config):
             super().put_writes(config, writes, task_id, task_path)
 
@@ -164,6 +194,19 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
                     f" IN ({which})",
                     (list(run_ids),),
                 )
+
+
+@dataclass(frozen=True)
+class _Inserts:
+    """What LangGraph's `put` and `put_writes` have as a cursor: rows are inserted together."""
+
+    _transaction: Transaction
+
+    def execute(self, statement: str, row: Sequence[Any]) -> None:
+        self.executemany(statement, [row])
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._transaction.insert(statement, rows)
 
 
 def _copy(table: str, where: str, given: str = "") -> bytes:
