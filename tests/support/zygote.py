@@ -31,8 +31,13 @@ from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.interfaces.cli.commands import app
 from tests.support.limits import BACKSTOP_S
 
+GRAPHS = tuple(
+    f"openmanus_graph.graphs.{name}"
+    for name in ("browser", "data_analysis", "desktop", "manus", "mcp", "swe")
+)
 PRELOADED = (
     "openmanus_graph.interfaces.cli.quick_exit",  # before what has exit handlers
+    *GRAPHS,
     "anyio._backends._asyncio",
     "httpcore2",
     "langchain_core.messages.block_translators.langchain_v0",
@@ -60,12 +65,6 @@ PRELOADED = (
     "openmanus_graph.interfaces.cli.screen",
     "openmanus_graph.interfaces.cli.demo",
     "openmanus_graph.interfaces.cli.doctor",
-    "openmanus_graph.graphs.browser",
-    "openmanus_graph.graphs.data_analysis",
-    "openmanus_graph.graphs.desktop",
-    "openmanus_graph.graphs.manus",
-    "openmanus_graph.graphs.mcp",
-    "openmanus_graph.graphs.swe",
     "openmanus_graph.backends.mcp.server_tools",
     "openmanus_graph.interfaces.mcp_server.server",
     "openmanus_graph.backends.models.openai_compatible",
@@ -262,7 +261,10 @@ def _become(main: Callable[[], object], request: bytes, *streams: int) -> None:
     sys.stdin = os.fdopen(0, errors=sys.stdin.errors, closefd=False)
     sys.stdout = os.fdopen(1, "w", errors=sys.stdout.errors, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors=sys.stderr.errors, closefd=False)
-    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    if packages := [one for one in env.get("PYTHONPATH", "").split(os.pathsep) if one]:
+        sys.path[:0] = packages
+        for name in GRAPHS:  # built without the tools that these packages bring
+            sys.modules.pop(name, None)
     sys.argv = ["openmanus", *argv]
     sys.modules["__main__"].__package__ = None  # else the help calls it `python -m ...`
     code: object = None
