@@ -64,7 +64,12 @@ class Toolset:
         self._node = ToolNode(
             list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_call_runtime
         )
-        self._without_state = {name for name, tool in own.items() if _takes_only_arguments(tool)}
+        self._without_state = {
+            name
+            for name, tool in own.items()
+            if _takes_only(self.schemas[name].get("properties", ()), tool)
+        }
+        """Tools that are given what the model writes, so that none can look at the state."""
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         self._limited = {
             name for name in own if "timeout_s" in self.schemas[name].get("properties", {})
@@ -181,16 +186,15 @@ async def _add_call_runtime(
     return await execute(with_idempotency_key(ours, call.idempotency_key))
 
 
-def _takes_only_arguments(tool: BaseTool) -> bool:
-    """Say whether a tool is a function that is given what the model wrote, and nothing else."""
+def _takes_only(arguments: Collection[str], tool: BaseTool) -> bool:
+    """Say whether a tool is a function that is given these arguments, and nothing else."""
     function = getattr(tool, "coroutine", None) or getattr(tool, "func", None)
     if function is None:
         return False
     try:
-        taken = inspect.signature(function).parameters
+        return set(inspect.signature(function).parameters) == set(arguments)
     except ValueError:  # written in C
         return False
-    return set(taken) == set(getattr(tool.tool_call_schema, "model_fields", ()))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
