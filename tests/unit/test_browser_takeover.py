@@ -32,6 +32,9 @@ PAGE = """<!doctype html><title>Form</title><body style="margin:0">
 <input style="position:absolute;left:0;top:400px;width:300px;height:40px"
  oninput="history.replaceState(null, '', '?q=' + this.value)">
 <p style="margin-top:500px">nothing</p>"""
+A_LETTER_LATE = """() => { document.querySelectorAll('input')[1].oninput = (event) =>
+  history.replaceState(null, '', '?q=' + event.target.value.slice(0, -1)) }"""
+"""As a browser tells of an address a moment after it changed."""
 OTHER = "<!doctype html><title>Other</title><body onclick='window.close()'>x"
 
 
@@ -123,6 +126,8 @@ async def test_a_browser_that_closes_while_one_types_stores_nothing_of_it(
     use.session.checkpointed = True
     file = state_file(use.session)
     assert file is not None
+    page = use.browser.current.page
+    await browser_loop.run(lambda: page.evaluate(A_LETTER_LATE))
     await do(taken, *click(50, 420), *(Input("text", text=char) for char in WORD))
     use.session.close()
     kept = await asyncio.to_thread(file.read_text)

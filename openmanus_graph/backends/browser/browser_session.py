@@ -147,14 +147,17 @@ class BrowserSession:
         self._current = tab_id
         return self.tabs[tab_id]
 
-    async def remember(self) -> None:
+    async def remember(self, *, addresses: bool = True) -> None:
         """Record tabs, cookies and local storage, to open the browser with them again.
 
         After each snapshot, since a process may be killed; it takes a few milliseconds.
+
+        Args:
+            addresses: Whether those of the tabs are taken anew, or stay as they were.
         """
         from playwright.async_api import Error
 
-        for tab in self.tabs.values():
+        for tab in self.tabs.values() if addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
                 tab.url = tab.current_url
         if not self.tabs:
@@ -220,6 +223,8 @@ class BrowserSession:
             browser_loop.call(self._close_after_action, CLOSE_S)
 
     async def _close_after_action(self) -> None:
+        # The address that a page has by now may hold a part of what a person is just typing.
+        typing = self.takeover is not None
         if self.takeover is not None:
             self.takeover.on_closed()
         locked = False
@@ -228,7 +233,7 @@ class BrowserSession:
                 locked = await self.lock.acquire()
         with contextlib.suppress(Exception):  # what the pages have done since the last action
             async with asyncio.timeout(REMEMBER_S):
-                await self.remember()
+                await self.remember(addresses=not typing)
         await self._close_all()
         if locked:
             self.lock.release()
