@@ -147,17 +147,17 @@ class BrowserSession:
         self._current = tab_id
         return self.tabs[tab_id]
 
-    async def remember(self, *, addresses: bool = True) -> None:
+    async def remember(self, *, new_addresses: bool = True) -> None:
         """Record tabs, cookies and local storage, to open the browser with them again.
 
         After each snapshot, since a process may be killed; it takes a few milliseconds.
 
         Args:
-            addresses: Whether those of the tabs are taken anew, or stay as they were.
+            new_addresses: Whether those of the tabs are taken anew, or stay as they were.
         """
         from playwright.async_api import Error
 
-        for tab in self.tabs.values() if addresses else ():
+        for tab in self.tabs.values() if new_addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
                 tab.url = tab.current_url
         if not self.tabs:
@@ -233,7 +233,7 @@ class BrowserSession:
                 locked = await self.lock.acquire()
         with contextlib.suppress(Exception):  # what the pages have done since the last action
             async with asyncio.timeout(REMEMBER_S):
-                await self.remember(addresses=not typing)
+                await self.remember(new_addresses=not typing)
         await self._close_all()
         if locked:
             self.lock.release()

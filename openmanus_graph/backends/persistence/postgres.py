@@ -11,14 +11,12 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache, partial
 from typing import Any, TypeVar
 
 import psycopg
-from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -29,8 +27,13 @@ from openmanus_graph.backends.persistence.database_thread import (
     OnEnd,
     Write,
 )
+from openmanus_graph.backends.persistence.postgres_tables import (
+    SCHEMA,
+    Connection,
+    alone,
+    bring_up_to_date,
+)
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
-from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 MAX_CONNECTIONS = 8
@@ -39,12 +42,6 @@ READERS = 3
 """Threads that wait for the server in place of the event loop, beside the one that writes."""
 WAIT_S = 10.0
 """How long a server that restarts, or is full of connections, is waited for."""
-_SCHEMA = "openmanus"
-_CHECKPOINTS = len(PostgresSaver.MIGRATIONS) - 1
-"""The version of LangGraph's tables that its code here reads and writes."""
-_LOCK = 0x6F70656E6D616E
-"""Of the server, by which processes make tables one after another."""
-_LOCK_POLL_S = 0.05
 _LEASE_LOST = "OML01"
 """SQLSTATE that `require_lease` raises."""
 _CONNECTION_CLASSES = ("08", "57P")
@@ -55,7 +52,6 @@ _REQUIRE_LEASES = """
     FROM unnest(%s::text[], %s::bigint[]) AS held(thread, token)
 """
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 # Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
@@ -69,6 +65,10 @@ class Transaction:
         self.connection = connection
         """For statements of their own."""
         self._rows: dict[str, list[Sequence[Any]]] = {}
+
+    def execute(self, statement: str, values: Sequence[Any]) -> Cursor:
+        """Execute a statement as SQLite writes it; its rows are there when all is over."""
+        return self.connection.execute(_translated(statement), _storable(values))
 
     def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows at the end of the transaction, with all others of that statement.
@@ -109,9 +109,7 @@ class PostgresDatabase:
         _databases.add(self)
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
             self._configure(connection)
-            if not _are_current(connection, str(url)):
-                with _alone(connection, str(url)):
-                    _make_tables(connection, str(url))
+            bring_up_to_date(connection, str(url))
 
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
@@ -121,9 +119,9 @@ class PostgresDatabase:
         def execute() -> list[tuple[Any, ...]]:
             if worker_of is None:
                 with self.connection() as connection:
-                    return _rows(connection.execute(_translated(statement), _storable(values)))
+                    return _rows(Transaction(connection).execute(statement, values))
             with self.writing(worker_of) as transaction:
-                cursor = transaction.connection.execute(_translated(statement), _storable(values))
+                cursor = transaction.execute(statement, values)
             return _rows(cursor)
 
         return self.repeated(execute)
@@ -163,7 +161,7 @@ class PostgresDatabase:
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
         def execute() -> Callable[[], list[tuple[Any, ...]]]:
             with self.writing(worker_of) as transaction:
-                cursor = transaction.connection.execute(_translated(statement), _storable(values))
+                cursor = transaction.execute(statement, values)
             return partial(_rows, cursor)
 
         return Write(execute, self._commit, worker_of)
@@ -253,7 +251,7 @@ class PostgresDatabase:
         """Have further tables made while no other process makes any. Blocks."""
 
         def execute() -> None:
-            with self.connection() as connection, _alone(connection, str(self._url)):
+            with self.connection() as connection, alone(connection, str(self._url)):
                 make(connection)
 
         self.repeated(execute)
@@ -294,7 +292,7 @@ class PostgresDatabase:
         connection.adapters.register_loader("timestamp", TextLoader)  # as SQLite has times
         connection.execute("SET TIME ZONE 'UTC'")
         if "search_path" not in str(conninfo_to_dict(self._address).get("options", "")):
-            connection.execute(f"SET search_path TO {_SCHEMA}")
+            connection.execute(f"SET search_path TO {SCHEMA}")
 
     @contextlib.contextmanager
     def _errors_in_words(self) -> Generator[None]:
@@ -341,57 +339,6 @@ def _options(address: str) -> dict[str, Any]:
     }
     wanted = {name: value for name, value in usual.items() if name not in known}
     return {"autocommit": True, "prepare_threshold": 0, **wanted}
-
-
-def _are_current(connection: Connection, database: str) -> bool:
-    """Look, without a write: the server may be a replica. StorageError: tables are of later."""
-    found = postgres_version(connection, database), _checkpoints_version(connection, database)
-    return found == (CURRENT, _CHECKPOINTS)
-
-
-def _make_tables(connection: Connection, database: str) -> None:
-    """Bring our tables and those of the checkpoints up to date."""
-    missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
-    if connection.execute(f"SELECT {missing}", (_SCHEMA,)).fetchone() == (True,):
-        connection.execute(f"CREATE SCHEMA {_SCHEMA}")
-    migrate_postgres(connection, database)
-    PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts of rows
-
-
-@contextlib.contextmanager
-def _alone(connection: Connection, database: str) -> Generator[None]:
-    """Hold the lock by which processes make tables one after another.
-
-    It is tried again and again: a statement that waits for it would keep LangGraph's
-    `CREATE INDEX CONCURRENTLY` in the other process from ending.
-    """
-    until = time.monotonic() + WAIT_S
-    while connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
-        if time.monotonic() > until:
-            raise UnavailableError(
-                f"Another process makes the tables of {database}. Try again later."
-            )
-        time.sleep(_LOCK_POLL_S)
-    try:
-        yield
-    finally:
-        if not connection.broken:
-            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
-
-
-def _checkpoints_version(connection: Connection, database: str) -> int | None:
-    """Return the version of LangGraph's tables, if there are any. StorageError: it is a later."""
-    missing = "to_regclass('checkpoint_migrations') IS NULL"
-    if connection.execute(f"SELECT {missing}").fetchone() == (True,):
-        return None
-    ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
-    if found is not None and found > _CHECKPOINTS:
-        raise StorageError(
-            f"The checkpoints in {database} were written by a later version of "
-            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
-            "langgraph-checkpoint-postgres"
-        )
-    return int(found) if found is not None else None
 
 
 @cache
