@@ -18,8 +18,9 @@ from bench.subjects import SUBJECTS
 from tests.support.postgres import Postgres
 
 MEASURED_STEPS = 7
-TURNS = 6
-"""Of each of many agents; the first and the last are not counted."""
+TURNS = 12
+"""Of each of many agents; the first and the last are not counted. They all begin at one moment, and
+in fewer turns have not come apart yet."""
 LATENCY_S = 0.2
 WAITS = ("--latency", str(LATENCY_S))
 PEERS = ("create_agent", "deepagents")
