@@ -148,7 +148,7 @@ async def test_a_body_that_is_given_up_hangs_up() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"", "broke its answer off"),
+        (b"", "broke its answer off: the connection was closed without an answer; perhaps it spe"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "broke its answer off"),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
@@ -158,7 +158,8 @@ async def test_a_body_that_is_given_up_hangs_up() -> None:
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
             "gave no usable reply",
         ),
-        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "could not be reached"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "is no answer in HTTP (Bad status line: "),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "perhaps it speaks https, not http. Check"),  # TLS
     ],
 )
 async def test_what_a_server_breaks_is_said(answer: bytes, said: str) -> None:
@@ -196,6 +197,16 @@ async def test_an_unreachable_server_is_named_with_the_reason() -> None:
     assert failure.kind == "retry"
     assert "could not be reached at http://127.0.0.1:9/v1/chat/completions: " in failure.event
     assert "Connect call failed" in failure.event
+
+
+async def test_a_server_without_tls_is_told_from_one_that_cannot_be_trusted() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with serving(handle) as url, opened() as connections:
+        with pytest.raises(TransportError, match="perhaps it speaks http, not https"):
+            await whole(connections, url.replace("http://", "https://"))
 
 
 async def test_a_refusal_holds_what_the_server_said() -> None:

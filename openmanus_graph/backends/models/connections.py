@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _HEADER_LIMIT = 65_536
 """Bytes of a line; gateways send long cookies and policies, which nobody here reads."""
+_SAID_CHARS = 100
+"""Of what a server sent that is no answer."""
 
 
 class Body:
@@ -156,11 +158,22 @@ def _transport_error(error: Exception, url: str) -> TransportError:
         return TransportError("no connection was made", url)
     if isinstance(error, TimeoutError):
         return TransportError("nothing came", url)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return TransportError(f"the connection was closed without an answer{_if_plain(url)}", url)
+    if isinstance(error, aiohttp.ClientResponseError):
+        said = " ".join(error.message.split())[:_SAID_CHARS]
+        return TransportError(f"what came is no answer in HTTP ({said}){_if_plain(url)}", url)
     causes = [str(link) for link in (error, error.__cause__) if link is not None and str(link)]
     why = causes[-1] if causes else type(error).__name__
+    if "WRONG_VERSION_NUMBER" in why:
+        why += "; perhaps it speaks http, not https"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         why = f"the proxy {error.host}:{error.port}: {why}"
     return TransportError(why, url)
+
+
+def _if_plain(url: str) -> str:
+    return "; perhaps it speaks https, not http" if url.startswith("http://") else ""
 
 
 def _json_or_text(body: bytes) -> object:
