@@ -529,13 +529,15 @@ def test_group_limits_and_is_removed() -> None:
 @pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "killed with a sandbox"))
 def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
     seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
+    # A program in the background is a copy of the shell for a moment yet.
+    start = f"sleep {seconds} & until grep -qa {seconds} /proc/$!/cmdline; do :; done"
     code = f"""
 import asyncio, pathlib, sys
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox=SandboxSettings(mode={mode!r}))
-asyncio.run(bash.coroutine(command="sleep {seconds} &", runtime=tool_runtime(session)))
+asyncio.run(bash.coroutine(command={start!r}, runtime=tool_runtime(session)))
 print("ready", flush=True)
 sys.stdin.read()
 """
