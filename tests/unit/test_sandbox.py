@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -526,8 +525,17 @@ def test_group_limits_and_is_removed() -> None:
     assert not any(folder.exists() for folder in group.folders)
 
 
+KILLED_BETWEEN = """
+import os, psutil, signal
+psutil.Process.kill = lambda process: os.kill(os.getpid(), signal.SIGKILL)
+session.close()
+"""
+"""We are killed when programs have been stopped and none has been killed yet."""
+
+
+@pytest.mark.parametrize("last_words", ["", KILLED_BETWEEN])
 @pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "killed with a sandbox"))
-def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
+def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str, last_words: str) -> None:
     seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
     # A program in the background is a copy of the shell for a moment yet.
     start = f"sleep {seconds} & until grep -qa {seconds} /proc/$!/cmdline; do :; done"
@@ -536,17 +544,29 @@ import asyncio, pathlib, sys
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.python_execute import python_execute
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox=SandboxSettings(mode={mode!r}))
-asyncio.run(bash.coroutine(command={start!r}, runtime=tool_runtime(session)))
+async def main():
+    runtime = tool_runtime(session)
+    await bash.coroutine(command={start!r}, runtime=runtime)
+    await python_execute.coroutine(code="1", runtime=runtime)
+asyncio.run(main())
 print("ready", flush=True)
+sys.stdin.readline()
+{last_words}
 sys.stdin.read()
 """
     argv = [sys.executable, "-c", code]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        left = [p for p in psutil.process_iter(["cmdline"]) if seconds in (p.info["cmdline"] or ())]
-        assert left
-        process.send_signal(signal.SIGKILL)
+        left = psutil.Process(process.pid).children(recursive=True)
+        assert any(seconds in one.cmdline() for one in left)
+        if last_words:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        else:
+            process.kill()
     _, alive = psutil.wait_procs(left, timeout=BACKSTOP_S)
     assert not alive

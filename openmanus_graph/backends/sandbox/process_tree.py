@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -117,13 +117,32 @@ class Tree:
         """Stop all before killing all, so that none starts others meanwhile."""
         for _ in range(20):
             members = self.members()
-            for action in (psutil.Process.suspend, psutil.Process.kill):
-                for process in members:
-                    with contextlib.suppress(psutil.Error):
-                        action(process)
+            with _killed_if_we_are(members):
+                for action in (psutil.Process.suspend, psutil.Process.kill):
+                    for process in members:
+                        with contextlib.suppress(psutil.Error):
+                            action(process)
             _, left = psutil.wait_procs(members, timeout=0.2)
             if not left and len(members) <= 1:
                 return
+
+
+@contextlib.contextmanager
+def _killed_if_we_are(processes: Sequence[psutil.Process]) -> Generator[None]:
+    """Have a shell kill them when this process ends: one that is stopped never learns of it."""
+    command = ("/bin/sh", "-c", 'read -r over || kill -9 "$@"', "sh")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there are too many processes: none is needed to kill
+            watcher = subprocess.Popen(
+                [*command, *(str(process.pid) for process in processes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.enter_context(watcher)
+            stack.callback(watcher.communicate, b"\n")
+        yield
 
 
 class LimitMonitor:
