@@ -119,6 +119,22 @@ def test_connections_that_are_cut_are_replaced(place: DatabaseUrl, postgres: Pos
     assert begin(database, "b") == ["b", "a"]
 
 
+def test_connections_that_are_cut_one_after_another_are_replaced(
+    place: DatabaseUrl, postgres: Postgres
+) -> None:
+    database = open_database(place)
+    assert isinstance(database, backend.PostgresDatabase)
+    cuts = iter([True, True, False])
+
+    def job() -> object:
+        with database.connection() as connection:
+            if next(cuts):
+                postgres.cut_connections()
+            return connection.execute("SELECT 1").fetchone()
+
+    assert database.repeated(job) == (1,)
+
+
 async def test_a_server_that_goes_is_told_and_used_again_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

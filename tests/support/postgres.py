@@ -81,9 +81,9 @@ class Postgres:
                 connection.execute(statement.encode())
 
     def cut_connections(self) -> None:
-        """End all connections but the one that does it."""
+        """End all connections but the one that does it, and wait for that."""
         self.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            f"SELECT pg_terminate_backend(pid, {BACKSTOP_S * 1000:.0f}) FROM pg_stat_activity"
             " WHERE pid != pg_backend_pid() AND backend_type = 'client backend'"
         )
 

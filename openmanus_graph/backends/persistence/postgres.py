@@ -42,6 +42,8 @@ READERS = 3
 """Threads that wait for the server in place of the event loop, beside the one that writes."""
 WAIT_S = 10.0
 """How long a server that restarts, or is full of connections, is waited for."""
+_TRIES = 4
+"""Of a job: a server that ends its connections does so one after another."""
 _LEASE_LOST = "OML01"
 """SQLSTATE that `require_lease` raises."""
 _CONNECTION_CLASSES = ("08", "57P")
@@ -233,18 +235,19 @@ class PostgresDatabase:
         return self.repeated(lambda: self._group.commit(writes, self._transaction(threads)))
 
     def repeated(self, job: Callable[[], T]) -> T:
-        """Run a job that takes connections, once more if one was lost. Blocks.
+        """Run a job that takes connections, a few times more if one was lost. Blocks.
 
         Raises:
             StorageError: The server refused, or could not be reached, or a row is damaged.
         """
         with self._errors_in_words():
-            try:
-                return job()
-            except psycopg.OperationalError as error:
-                if isinstance(error, PoolTimeout) or not _is_lost(error):
-                    raise
-            self._connected().check()  # the server may have ended all of them
+            for _ in range(_TRIES - 1):
+                try:
+                    return job()
+                except psycopg.OperationalError as error:
+                    if isinstance(error, PoolTimeout) or not _is_lost(error):
+                        raise
+                self._connected().check()  # the server may have ended all of them
             return job()
 
     def make_tables(self, make: Callable[[Connection], None]) -> None:
