@@ -271,7 +271,7 @@ calls of the task's solution and rejects the others.
 * **declared**: tools with `effect`, `untrusted`, `sends_to`, `trusted`, `private` and
   `destructive`, as their own documentation implies.
 * **undeclared**: the same without `sends_to`: arguments are judged by their names
-  ([security.md](security.md)).
+  ([information-flow.md](information-flow.md#tools-that-declare-nothing)).
 * **unguarded**: with `--policy auto`, which asks nothing. That is what the orders do by
   themselves.
 

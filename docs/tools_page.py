@@ -60,7 +60,7 @@ No agent has them unless `tools` adds them, `tools = ["+read_untrusted"]` beside
 anybody writes): a model without tools reads, and the agent gets short fields that fit a JSON
 schema, never the text. It costs a model call. Fields that are numbers, dates, enums or true/false
 carry no orders; a short text may. For the rules about
-[values](security.md#where-values-come-from) all are foreign. `memory` keeps notes over threads:
+[values](information-flow.md#verified-values) all are foreign. `memory` keeps notes over threads:
 [memory.md](memory.md).
 
 `delegate` has [another agent](agents.md#helpers) do a part of the work.

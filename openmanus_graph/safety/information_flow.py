@@ -2,7 +2,8 @@
 
 A tool declares which of its arguments decide where something goes or whom it hits (`sends_to`).
 Once untrusted content was read, such a value must be verified: the person said it, approved it, or
-it is a whole value of a field that a trusted tool returned. The rules stand in `docs/security.md`.
+it is a whole value of a field that a trusted tool returned. `docs/information-flow.md` has the
+rules.
 
 No model is asked, and nothing is guessed: what cannot be found is unverified.
 """

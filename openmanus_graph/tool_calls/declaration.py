@@ -77,7 +77,7 @@ def manus_tool(
         reads_files: Whether the output may hold content of the workspace's files.
         shell: The argument that is a shell text, whose commands the policy's rules look at.
         sends_to: The arguments that decide where something goes or whom it hits; `()` for none.
-            By default those of an external tool that have a usual name (docs/security.md).
+            By default those of an external tool that have a usual name (docs/information-flow.md).
         trusted: Whether whole JSON fields of the output verify destinations; or their names.
         private: Whether whole JSON fields of the output may leave only if a person says so; or
             their names.

@@ -128,3 +128,16 @@ def test_every_command_of_the_readme_leaves_development_out() -> None:
         runs = re.findall(r"uv run (.*)", text.partition("<!-- command: test -->")[0])
         assert len(runs) > 5
         assert all("--no-dev" in run for run in runs)
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    _, promises, _ = re.split(r"<!-- /?promises -->", page)
+    rows = promises.strip().splitlines()[2:]
+    assert rows
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for path, test in named:
+            text = (DOCS.parent / path).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {test}\(", text, re.MULTILINE), f"{path}::{test}"
