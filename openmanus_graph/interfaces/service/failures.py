@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, RefusedDataError
 
 _DISK_ERRNOS = {
     errno.ENOSPC,
@@ -64,7 +64,7 @@ def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
 
     if isinstance(error, OSError):
         return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | RefusedDataError):
         return str(error)
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):
