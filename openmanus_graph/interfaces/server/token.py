@@ -10,7 +10,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.guard import equals_secret

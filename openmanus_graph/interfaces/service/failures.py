@@ -1,12 +1,12 @@
 """Errors that end a command with one line on stderr instead of a traceback."""
 
-import contextlib
 import errno
 import sqlite3
 import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
+from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import ConfigError, RefusedDataError
 
 _DISK_ERRNOS = {
@@ -33,9 +33,7 @@ class ReportedError(RunError):
 def prepare_home(home: Path) -> None:
     """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
-            ignored.write("*\n")
+        make_folder(home)
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:

@@ -12,7 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
