@@ -39,7 +39,7 @@ def home_place() -> Path:
 def openmanus_home() -> Path:
     """Return the home folder: of threads, checkpoints and ledger. Blocks.
 
-    `OPENMANUS_HOME`, or `./.openmanus`, which is made and registered if it is missing or empty.
+    `OPENMANUS_HOME`, or `./.openmanus`, which may be missing: `make_folder` makes it.
 
     Raises:
         ConfigError: There is one that is not known to be the user's own.
@@ -47,8 +47,6 @@ def openmanus_home() -> Path:
     place = home_place()
     if os.environ.get(HOME_VARIABLE) or place in _checked:
         return place.resolve()
-    if is_new(place):
-        _make(place)
     if place in _unregistered or is_own(place):
         _checked.add(place)
     elif not is_new(place):
@@ -123,32 +121,47 @@ def describe_home(place: Path) -> str:
 
 
 def home_warnings(place: Path) -> tuple[str, ...]:
-    """Return what a run has to say about its home folder."""
-    if place not in _unregistered:
+    """Return what a run has to say about its home folder. Blocks."""
+    is_named = bool(os.environ.get(HOME_VARIABLE))
+    why = _unregistered.get(place)
+    if why is None and not is_named and is_new(place) and not _can_register():
+        why = f"{_registry()} cannot be written."
+    if is_named or why is None:
         return ()
     return (
-        f"The new folder {place} could not be registered as yours: {_unregistered[place]} The next "
-        f"command will refuse it. Set {HOME_VARIABLE}={place} to keep using it.",
+        f"The new folder {place} could not be registered as yours: {why} The next command will "
+        f"refuse it. Set {HOME_VARIABLE}={place} to keep using it.",
     )
 
 
-def make_folder(home: Path) -> None:
-    """Make a home folder, which git is to overlook. OSError: it cannot be made. Blocks."""
-    home.mkdir(parents=True, exist_ok=True)
+def make_folder(folder: Path) -> None:
+    """Make a folder in a home, or a home itself; a new home is registered. Blocks.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    home = next((one for one in (folder, *folder.parents) if one.name == HOME), None)
+    if home is not None and is_new(home):
+        home.mkdir(parents=True, exist_ok=True)
+        try:
+            _give_id(home)
+        except ConfigError as error:
+            _unregistered[home] = str(error)
+        overlook(home)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def overlook(home: Path) -> None:
+    """Have git overlook a home folder. Blocks."""
     with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")
 
 
-def _make(place: Path) -> None:
-    """Make and register a new home; where it cannot be written, whoever writes there says so."""
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        _give_id(place)
-        make_folder(place)
-    except ConfigError as error:
-        _unregistered[place] = str(error)
-    except OSError:
-        return
+def _can_register() -> bool:
+    folder = config_home()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _give_id(place: Path) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import HumanMessage
 
-from openmanus_graph import Context, build_manus_graph
+from openmanus_graph import Context, build_manus_graph, invoke
+from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.config import homes
-from openmanus_graph.config.homes import ID_FILE, is_own, openmanus_home, trust_home
+from openmanus_graph.config.homes import ID_FILE, is_own, make_folder, openmanus_home, trust_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.testing import ScriptedModel
+from openmanus_graph.testing import ScriptedChatModel
 
 
 @pytest.fixture
@@ -25,6 +26,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_new_home_is_made_registered_and_overlooked_by_git(place: Path, tmp_path: Path) -> None:
     assert openmanus_home() == place
+    assert not place.exists()
+    DatabaseStore(database_url()).put(("a",), "b", {})
     (known,) = json.loads((tmp_path / "config/openmanus/homes.json").read_text()).items()
     assert known == (
         str(place),
@@ -34,17 +37,15 @@ def test_a_new_home_is_made_registered_and_overlooked_by_git(place: Path, tmp_pa
     assert is_own(place)
 
 
-async def test_no_part_of_an_embedded_graph_uses_a_home_that_came_with_the_folder(
-    place: Path,
-) -> None:
+def test_no_part_of_an_embedded_graph_uses_a_home_that_came_with_the_folder(place: Path) -> None:
     place.mkdir()
     (place / "openmanus.db").write_bytes(b"")
     for read in (openmanus_home, database_url, lambda: resolve_settings(Context(), "t")):
         with pytest.raises(ConfigError, match="openmanus trust"):
             read()
-    context = Context(model=ScriptedModel([]))
+    context = Context(model=ScriptedChatModel([]))
     with pytest.raises(ConfigError, match="openmanus trust"):
-        await build_manus_graph().ainvoke({"messages": [HumanMessage("x")]}, context=context)
+        invoke(build_manus_graph(), {"messages": [HumanMessage("x")]}, context=context)
     trust_home(place)
     assert openmanus_home() == place
 
@@ -56,7 +57,7 @@ def test_many_homes_that_are_gone_are_forgotten(
     for name in "abcd":
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        openmanus_home()
+        make_folder(openmanus_home())
         if name != "a":
             shutil.rmtree(tmp_path / name)
     known = json.loads((tmp_path / "config/openmanus/homes.json").read_text())

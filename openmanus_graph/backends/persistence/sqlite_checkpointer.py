@@ -24,6 +24,7 @@ from openmanus_graph.backends.persistence.database_thread import (
 )
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
+from openmanus_graph.config.homes import make_folder
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
 
@@ -92,7 +93,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     @classmethod
     def _of_database(cls: type[S], url: DatabaseUrl) -> S:
         path = checkpoints_file(url)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         connection, worker = Connection(path), DatabaseThread.shared(str(url.file))
         try:
             saver = cls(connection, worker)

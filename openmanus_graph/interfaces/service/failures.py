@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
-from openmanus_graph.config.homes import make_folder
+from openmanus_graph.config.homes import make_folder, overlook
 from openmanus_graph.errors import ConfigError, RefusedDataError
 
 _DISK_ERRNOS = {
@@ -34,6 +34,7 @@ def prepare_home(home: Path) -> None:
     """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
     try:
         make_folder(home)
+        overlook(home)
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
