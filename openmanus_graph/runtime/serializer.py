@@ -37,10 +37,10 @@ _COMPRESSED_FROM = 800
 """Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
 _CHECKSUM_BYTES = 4
 _PLAIN, _COMPRESSED = "msgpack+crc32", "msgpack+zlib+crc32"
-_OBJECT, _WHOLE_NUMBER = 1, 2
-"""Codes of our msgpack extensions: an object of a type in the table, a number of over 64 bits."""
+_OBJECT = 100
+"""Code of our msgpack extension: an object of a type in the table. LangGraph's are lower."""
 _MAX_DIGITS = 3500
-"""Of such a number, hexadecimal: Python writes out no number of more than 4300 decimal digits."""
+"""Of a number beyond 64 bits, hexadecimal: Python writes out none of over 4300 decimal digits."""
 _OPTION = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_REPLACE_SURROGATES
 
 
@@ -138,8 +138,8 @@ class StrictSerializer(SerializerProtocol):
         kind = type(value)
         if kind in _SCALARS:
             return value
-        if kind is int:
-            return value if -(1 << 63) <= value < 1 << 64 else _large_number(value)
+        if kind is int and -(1 << 63) <= value < 1 << 64:
+            return value
         if depth >= MAX_DEPTH:
             raise ConfigError(
                 f"A value cannot be stored: it is nested more than {MAX_DEPTH} levels deep."
@@ -175,8 +175,6 @@ class StrictSerializer(SerializerProtocol):
         return self._object(cast("_Extension", value), depth)
 
     def _object(self, stored: "_Extension", depth: int) -> Any:
-        if stored.code == _WHOLE_NUMBER and len(stored.content) <= _MAX_DIGITS:
-            return int(stored.content, 16)
         parts = _unpacked(stored.content) if stored.code == _OBJECT else None
         if not isinstance(parts, list) or len(cast("list[Any]", parts)) != 2:
             raise RefusedDataError("an object that was not written by this program")
@@ -225,11 +223,19 @@ def _checksum(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
-def _large_number(value: int) -> ormsgpack.Ext:
-    digits = f"{value:x}".encode()
+def _digits(value: int) -> str:
+    digits = f"{value:x}"
     if len(digits) > _MAX_DIGITS:
-        raise ConfigError(f"A number of more than {_MAX_DIGITS} hexadecimal digits is not stored.")
-    return ormsgpack.Ext(_WHOLE_NUMBER, digits)
+        raise ConfigError(
+            f"A number of more than {_MAX_DIGITS} hexadecimal digits cannot be stored."
+        )
+    return digits
+
+
+def _number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("too many digits")
+    return int(digits, 16)
 
 
 def _key(name: Any) -> Any:
@@ -359,6 +365,7 @@ def _table() -> Iterable[_Codec]:
         lambda value: [value.node, value.arg, value.timeout],
         lambda found: Send(found[0], found[1], timeout=found[2]),
     )
+    yield _Codec("int", int, _digits, _number)
     yield _Codec("Snapshot", DeltaSnapshot, lambda value: value.value, DeltaSnapshot)
     yield from map(_iso, (datetime.datetime, datetime.date, datetime.time))
     yield _Codec(
