@@ -1,5 +1,7 @@
 """The errors people and models are meant to read."""
 
+import sqlite3
+
 
 class ToolError(Exception):
     """What a tool tells the model: what failed, why, and what to try next."""
@@ -17,6 +19,21 @@ class ConfigError(ValueError):
 
     A `ValueError`: LangGraph's API tells its clients the words of such errors, of others none.
     """
+
+
+class RefusedDataError(sqlite3.DatabaseError):
+    """Data from a file or a database that may not be read. Nothing of it was run or used.
+
+    Args:
+        what: It holds, as a noun.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"Stored data was refused: it holds {what}. It was written by another program or "
+            "version, or was changed. Nothing of it was used. Start a new thread, or use another "
+            "file."
+        )
 
 
 def install_extra(extra: str) -> str:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.homes import HOME, home_warnings, openmanus_home
 from openmanus_graph.config.instructions import read_instructions
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.merge import merge_layers
@@ -51,7 +52,6 @@ Section = TypeVar(
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """By precedence; OpenManus's files come after the user's configuration."""
 KEY_FILES = (".env", *WORKING_FOLDER_FILES)
-HOME = ".openmanus"
 CONTEXT_TABLES = ("browser", "search", "web")
 """Fields of `Context` that take a whole table of the configuration file."""
 
@@ -119,6 +119,7 @@ def resolve_settings(
         skills=skills,
         warnings=(
             *warnings,
+            *home_warnings(home),
             *cut,
             *skill_warnings,
             *server_warnings,
@@ -131,11 +132,6 @@ def resolve_settings(
 def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
     """Return one section of the settings, of all layers. ConfigError says which value is wrong."""
     return _section(kind, merge_layers(layers), layers)
-
-
-def openmanus_home() -> Path:
-    """Return the folder of threads, checkpoints and ledger: `OPENMANUS_HOME` or `./.openmanus`."""
-    return Path(os.environ.get("OPENMANUS_HOME") or HOME).expanduser().resolve()
 
 
 def database_url(context: Context | None = None) -> DatabaseUrl:

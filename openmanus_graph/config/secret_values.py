@@ -14,7 +14,8 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.resolve import KEY_FILES, openmanus_home
+from openmanus_graph.config.homes import home_place, is_own
+from openmanus_graph.config.resolve import KEY_FILES
 from openmanus_graph.config.stored_model import stored_keys
 
 REMOVED = "[secret removed]"
@@ -67,7 +68,8 @@ def _values(files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         yield from _in_table(_read(file))
     yield from stored_keys()
-    yield _text(openmanus_home() / SERVER_TOKEN_FILE).strip()
+    if is_own(home := home_place()):
+        yield _text(home / SERVER_TOKEN_FILE).strip()
 
 
 def _in_table(table: Mapping[str, Any], *around: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.homes import untrusted_home
 from openmanus_graph.config.trust import is_trusted_content
 from openmanus_graph.state.skills import Skill
 
@@ -65,7 +66,12 @@ def find_skills() -> list[FoundSkill]:
     """Return all skills in all places, by precedence, with what is wrong with them. Blocks."""
     found: list[FoundSkill] = []
     names: dict[str, str] = {}
+    if (home := untrusted_home()) is not None:
+        why = f"it lies in {home}, which is not registered as yours (openmanus trust)"
+        found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
     for place, root, of_project in _places():
+        if home is not None and place == PROJECT_PLACES[1]:
+            continue
         for folder in _folders_in(root):
             found.append(_look_at(folder, place, of_project=of_project, names=names))
     return found

@@ -30,6 +30,7 @@ from openmanus_graph.conversation.history import (
     task_text_of,
     texts,
 )
+from openmanus_graph.conversation.odd_values import odd_value
 from openmanus_graph.conversation.outcome import ResponseFormat, ends_run, validated
 from openmanus_graph.errors import ToolError
 
@@ -101,7 +102,7 @@ def read_reply(
     if response_format is not None:
         try:
             return ReplyReading("answer", _parsed(text, response_format))
-        except (ValueError, ToolError):
+        except (ValueError, RecursionError, ToolError):
             return ReplyReading("unstructured", asked=asked)
     return _read_text(reply, text, messages, files, asked)
 
@@ -191,4 +192,7 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
 
 def _parsed(text: str, response_format: ResponseFormat) -> Any:
     bare = text.removeprefix("```json").removeprefix("```").removesuffix("```")
-    return validated(json.loads(bare), response_format)
+    found: object = json.loads(bare)
+    if what := odd_value(found):
+        raise ValueError(f"it holds {what}")
+    return validated(found, response_format)

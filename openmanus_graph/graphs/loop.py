@@ -18,6 +18,7 @@ from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
@@ -41,6 +42,7 @@ def compile_loop(
     checkpointer: BaseCheckpointSaver[str] | None = None,
     store: BaseStore | None = None,
     after_act: Sequence[Node] = (),
+    stored_types: Iterable[type[Any]] = (),
 ) -> AgentGraph:
     """Compile an agent's graph. Cheap, without any I/O.
 
@@ -49,7 +51,11 @@ def compile_loop(
         checkpointer: Keeps threads, and with them the ledger, questions and resuming.
         store: LangGraph's long-term store, handed to tools that ask for it.
         after_act: Nodes between `act` and `stuck_check`, in this order.
+        stored_types: Types of the app's that its state may hold.
     """
+    serializer = getattr(checkpointer, "serde", None)
+    if isinstance(serializer, StrictSerializer):
+        serializer.allow(stored_types)
     builder = new_builder(agent)
     builder.add_node("think", graph_node(partial(think, agent=agent)))
     builder.add_node("act", graph_node(partial(act, agent=agent)))
@@ -138,6 +144,7 @@ class AgentBuilder(Protocol):
         name: str = ...,
         middleware: Iterable["Middleware"] = (),
         after_act: Sequence[Node] = (),
+        stored_types: Iterable[type[Any]] = (),
     ) -> AgentGraph:
         """Build it.
 
@@ -150,6 +157,8 @@ class AgentBuilder(Protocol):
             name: Of the compiled graph.
             middleware: LangChain's `AgentMiddleware`s, the outermost first (docs/middleware.md).
             after_act: Nodes of your own between `act` and `stuck_check`, in this order.
+            stored_types: Types of your own that the state may hold: pydantic models, dataclasses,
+                enums and named tuples. Others are neither stored nor read.
 
         Raises:
             ConfigError: Something is no tool, two tools share a name, a prompt is unknown, or a
@@ -190,9 +199,10 @@ def agent_builder(
         name: str = agent,
         middleware: Iterable["Middleware"] = (),
         after_act: Sequence[Node] = (),
+        stored_types: Iterable[type[Any]] = (),
     ) -> AgentGraph:
         chosen = agent_tools(agent) if tools is None else tools
-        around = tuple(middleware)
+        around, types = tuple(middleware), tuple(stored_types)
         if around:
             from openmanus_graph.graphs.middleware import check_middleware
 
@@ -210,8 +220,15 @@ def agent_builder(
             optional=optional_tools,
             helpers=default_executors,
             middleware=around,
+            stored_types=types,
         )
-        return compile_loop(defined, checkpointer=checkpointer, store=store, after_act=after_act)
+        return compile_loop(
+            defined,
+            checkpointer=checkpointer,
+            store=store,
+            after_act=after_act,
+            stored_types=types,
+        )
 
     build.__name__ = build.__qualname__ = f"build_{agent}_graph"
     arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from openmanus_graph.backends.persistence.ledger import (
 )
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.runtime.checkpoint_lineage import (
     REPLAY_KEY,
     checkpointed_thread,
@@ -36,7 +37,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     outer_namespace,
     require_shared_ledger,
 )
-from openmanus_graph.runtime.tool_runtime import deserialised, serialised
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
@@ -86,6 +87,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         *,
         effects: Mapping[str, Effect] | None = None,
         reconcile: Mapping[str, Reconcile] | None = None,
+        stored_types: Iterable[type[Any]] = (),
     ) -> None:
         """Choose the database; it is opened by the first call.
 
@@ -97,12 +99,15 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
                 count as `metadata["effect"]` of the tool says, else as external.
             reconcile: For tools by name, an async function of a call's arguments and its key that
                 returns the call's result if the other side knows it, else None.
+            stored_types: Types of your own that results may hold: pydantic models, dataclasses,
+                enums and named tuples. Others are neither written down nor read.
         """
         super().__init__()
         self.tools = []
         self._url = ledger
         self._effects: dict[str, Effect] = dict(effects or {})
         self._reconcile = dict(reconcile or {})
+        self._serializer = StrictSerializer(stored_types)
         self._ledger: Ledger | None = None
         self._branches: dict[str, tuple[RunControl | None, str]] = {}
         """Of threads at work, with what identifies the run."""
@@ -125,7 +130,13 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         ledger = await asyncio.to_thread(self._open, config)
         key = await call.key(thread, await self._branch_of(thread, config), ledger)
         execution = _Execution(
-            key, request, effect, ledger, Questions(ledger, config), self._reconcile.get(key.tool)
+            key,
+            request,
+            effect,
+            ledger,
+            Questions(ledger, config),
+            self._reconcile.get(key.tool),
+            self._serializer,
         )
         return call.answered(await execution.run(handler))
 
@@ -193,9 +204,11 @@ class _Execution:
         ledger: Ledger,
         questions: Questions,
         reconcile: Reconcile | None,
+        serializer: StrictSerializer,
     ) -> None:
         self._first, self._request, self._effect = key, request, effect
         self._ledger, self._questions, self._reconcile = ledger, questions, reconcile
+        self._serializer = serializer
         so_far = _executions_so_far()
         self._number = so_far.get(key.digest, 0)
         so_far[key.digest] = self._number + 1
@@ -211,7 +224,7 @@ class _Execution:
         outcome = (entry and entry.outcome) or {}
         if "result" in outcome:
             await self._questions.skip(self._key)
-            return cast(Result, deserialised(outcome["result"])["result"])
+            return self._stored(outcome["result"])
         if "raised" in outcome and await self._ledger.find(self._numbered(self._number + 1)):
             raise exception_of(tuple(outcome["raised"]))  # a middleware around ours had it again
         is_unknown = entry is not None and entry.stage != "waiting"
@@ -236,8 +249,14 @@ class _Execution:
             raise
         return await self._concluded(result)
 
+    def _stored(self, text: str) -> Result:
+        result: object = self._serializer.from_text(text)
+        if not isinstance(result, ToolMessage | Command):
+            raise RefusedDataError(f"a result of {self._first.tool} that no tool may return")
+        return cast(Result, result)
+
     async def _concluded(self, result: Result) -> Result:
-        await self._conclude({"result": serialised({"result": result})})
+        await self._conclude({"result": self._serializer.to_text(result)})
         return result
 
     async def _conclude(self, outcome: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
-from openmanus_graph.backends.models.chunks import first_surrogate, without_surrogates
+from openmanus_graph.backends.models.chunks import ODD, odd_call
 from openmanus_graph.conversation.history import (
     FINISH_KEYS,
     TEXT_CALLS_KEY,
@@ -20,8 +20,10 @@ from openmanus_graph.conversation.history import (
     with_invalid_call_positions,
     with_text,
 )
+from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
 from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 
+MAX_ID_CHARS = 256
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEPT_METADATA = (*FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
 
@@ -107,6 +109,8 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     if made and (cause := cut_by(raw)):
         problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers mend it
     index = conversation_index(history)
+    if raw.id and (len(raw.id) > MAX_ID_CHARS or not raw.id.isprintable()):
+        raw = raw.model_copy(update={"id": None})
     known, new = index.call_ids, set[str]()
     valid: list[ToolCall] = []
     broken: list[InvalidToolCall] = []
@@ -127,15 +131,15 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
-    content = without_surrogates(raw.content)
+    content = made_plain(raw.content)
     return AIMessage(
         content=content if isinstance(content, str) else [*map(_refusal_as_text, content)],
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=with_invalid_call_positions(without_surrogates(extra), positions),
-        response_metadata=without_surrogates(kept),
+        additional_kwargs=with_invalid_call_positions(made_plain(extra), positions),
+        response_metadata=made_plain(kept),
     )
 
 
@@ -149,9 +153,11 @@ def _refusal_as_text(block: str | dict[str, Any]) -> str | dict[str, Any]:
 def _problem(call: RequestedCall) -> str | None:
     """Say for the model why a call cannot be run, or None."""
     if call.broken is not None:
+        if (error := call.broken["error"] or "").startswith(ODD):
+            return error
         return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))
     half = first_surrogate(call.args)
-    return HALF_A_CHARACTER.format(shown=half) if half else None
+    return HALF_A_CHARACTER.format(shown=half) if half else odd_call(call.args) or None
 
 
 def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str | None) -> str:
@@ -160,7 +166,13 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
     One of ours is the same each time for the same reply, as in a replay.
     """
     seed, number = reply_id or uuid.uuid4().hex, len(new)
-    while not call_id.strip() or call_id in known or call_id in new or first_surrogate(call_id):
+    while (
+        not call_id.strip()
+        or len(call_id) > MAX_ID_CHARS
+        or not call_id.isprintable()
+        or call_id in known
+        or call_id in new
+    ):
         call_id = f"call_{hashlib.sha256(f'{seed} {number}'.encode()).hexdigest()[:32]}"
         number += 1
     new.add(call_id)

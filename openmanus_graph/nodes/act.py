@@ -46,7 +46,7 @@ async def act(
         standing_approvals=state["standing_approvals"],
         approved_values=state.get("approved_values", []),
     )
-    context.helpers = helpers_of(agent, state, context)
+    context.helpers, context.serializer = helpers_of(agent, state, context), agent.serializer
     run: RunCall = run_call
     if hooks := with_hook(agent.middleware, "wrap_tool_call"):
         from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call

@@ -1,7 +1,5 @@
 """The runtime of a tool call: its session, the person, the model and the plans."""
 
-import base64
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,7 +9,6 @@ from typing import Any, Protocol
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.events import Emit
@@ -153,16 +150,3 @@ class JsonSchemaTool(BaseTool, defer_build=True):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")
-
-
-def serialised(update: dict[str, Any]) -> str:
-    """Return a state update as text, in the way in which checkpoints keep it."""
-    kind, content = JsonPlusSerializer().dumps_typed(update)
-    return json.dumps([kind, base64.b64encode(content).decode()])
-
-
-def deserialised(text: str) -> dict[str, Any]:
-    """Return the state update that `serialised` was given."""
-    kind, content = json.loads(text)
-    update: dict[str, Any] = JsonPlusSerializer().loads_typed((kind, base64.b64decode(content)))
-    return update

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.atomic_files import (
     OPEN_NEW,
@@ -104,7 +105,7 @@ class Workspace:
         }
         for folder, what_to_do in advice.items():
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 with tempfile.TemporaryFile(dir=folder):
                     pass
             except OSError as error:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.conversation.outcome import ResponseFormat
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.system_exit import guard_tool_system_exit
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -49,6 +50,8 @@ class Agent:
     """Returns the agents to which it may delegate, as graphs by name. May block."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
+    serializer: StrictSerializer = field(default_factory=StrictSerializer)
+    """Of what the ledger keeps of a call's `Command`; it knows the app's own types."""
 
 
 def define_agent(
@@ -65,6 +68,7 @@ def define_agent(
     optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...],
     helpers: Callable[[], Mapping[str, Any]] | None = None,
     middleware: Sequence["Middleware"] = (),
+    stored_types: Iterable[type[Any]] = (),
 ) -> Agent:
     """Collect an agent's tools.
 
@@ -81,6 +85,7 @@ def define_agent(
         optional: Returns the tools that a run's settings may add.
         helpers: Returns the agents to which it may delegate, by name.
         middleware: LangChain's, with further tools.
+        stored_types: Types of the app's that its state may hold.
 
     Raises:
         ConfigError: Two tools with one name, something that is no tool, or an unknown prompt.
@@ -115,6 +120,7 @@ def define_agent(
         optional=optional,
         helpers=helpers,
         middleware=tuple(middleware),
+        serializer=StrictSerializer(stored_types),
     )
 
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import asdict, fields
 from typing import Any
 
+from langgraph.errors import GraphBubbleUp
+
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
@@ -43,12 +45,14 @@ def exception_of(record: tuple[str, str]) -> Exception:
     `RuntimeError`.
     """
     address, text = record
-    module, _, name = address.partition(":")
+    module, _, name = str(address).partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, type) and issubclass(found, Exception):
-        error = found.__new__(found)  # its constructor may want more than a text
+        # Without `getattr`, by which a module may load another one.
+        found = getattr(found, "__dict__", {}).get(part)
+    plain = isinstance(found, type) and issubclass(found, Exception)
+    if plain and not issubclass(found, GraphBubbleUp):  # what steers the graph is never stored
+        error: Exception = found.__new__(found)  # its constructor may want more than a text
         error.args = (text,)
         return error
     return RuntimeError(f"{name}: {text}")

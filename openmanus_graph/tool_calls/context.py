@@ -19,6 +19,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.interrupts import Decision
@@ -64,6 +65,8 @@ class ToolCallContext:
     """What tools' `Command`s write to the state beside their messages."""
     for_our_model: bool = True
     """Whether the run's own model reads the results, not a client's."""
+    serializer: StrictSerializer = field(default_factory=StrictSerializer)
+    """The agent's."""
 
     def add_standing_approval(self, approval: str, values: Sequence[str] = ()) -> None:
         """Keep what an approval allows beyond its call: calls of its kind, and values."""

@@ -24,7 +24,7 @@ from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, u
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.observation_size import with_overrun
 from openmanus_graph.runtime.output import shorten
-from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, serialised
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import ManusState
@@ -253,4 +253,8 @@ def split_command(command: Command[Any], execution: CallExecution) -> tuple[Tool
     others = [one for one in messages if one not in own_result]
     if not own_result:
         raise ToolError(f"{execution.name} returned a Command without a ToolMessage for its call.")
-    return own_result[-1], serialised({**added, "messages": others} if others else added)
+    written = {**added, "messages": others} if others else added
+    try:
+        return own_result[-1], execution.context.serializer.to_text(written)
+    except ConfigError as error:
+        raise ToolError(f"What {execution.name} writes to the state is refused. {error}") from error

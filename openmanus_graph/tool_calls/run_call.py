@@ -9,16 +9,16 @@ wrong configuration and cancellation pass.
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, RefusedDataError, ToolError
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
-from openmanus_graph.runtime.tool_runtime import deserialised
-from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.state.manus import ManusState, PendingCall
 from openmanus_graph.state.plan import current_plan_step
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import (
@@ -77,9 +77,22 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
             replayed=execution.replayed,
         )
     if observation.update is not None:
-        execution.update = deserialised(observation.update)
+        execution.update = written_update(execution, observation.update)
     announce_end(execution, observation.text, ok=not observation.failed)
     return tool_message(execution, observation)
+
+
+def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
+    """Return what a call writes to the state beside its message, as the ledger holds it.
+
+    Raises:
+        RefusedDataError: It holds what is not stored so, or keys that are the graph's own.
+    """
+    update: object = execution.context.serializer.from_text(stored)
+    own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
+    if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
+        raise RefusedDataError(f"an update of {execution.name} that no tool may write")
+    return cast("dict[str, Any]", update)
 
 
 async def execute_once(execution: CallExecution) -> Observation:

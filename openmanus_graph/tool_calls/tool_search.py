@@ -14,7 +14,8 @@ from pydantic import PrivateAttr
 from typing_extensions import override
 
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, serialised
+from openmanus_graph.runtime.serializer import StrictSerializer
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems
 
@@ -76,7 +77,9 @@ class ToolSearch(JsonSchemaTool):
         if others:
             lines += ["These match as well; search for their names to load them:"]
             lines += [_line(self._tools[name]) for name in others[:MOST_NAMED]]
-        return Observation("\n".join(lines), update=serialised({"loaded_tools": loaded}))
+        return Observation(
+            "\n".join(lines), update=StrictSerializer().to_text({"loaded_tools": loaded})
+        )
 
 
 def matching_tools(query: str, tools: Iterable[BaseTool]) -> list[str]:

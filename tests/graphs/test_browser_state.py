@@ -8,7 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.runtime.session_registry import open_session
 from tests.support.graphs import Answer, calls, run_graph, scripted
 from tests.support.static_site import SiteHandler, serving

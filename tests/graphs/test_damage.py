@@ -25,7 +25,8 @@ from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.failures import RunError, prepare_home
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.state.storage_urls import DatabaseUrl

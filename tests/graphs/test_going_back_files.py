@@ -18,7 +18,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork
 from openmanus_graph.backends.snapshots import progress, scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
 from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at

@@ -7,11 +7,12 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.types import ERROR
 
-from openmanus_graph.backends.persistence.checkpointer import CheckedSerializer, Checkpointer
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS, LeanSqliteSaver
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.postgres import Postgres
 
@@ -56,11 +57,11 @@ async def test_long_values_are_compressed_and_read_as_they_were(
     each_database: DatabaseUrl,
 ) -> None:
     def is_compressed(text: str) -> bool:
-        return "zlib" in CheckedSerializer().dumps_typed(text)[0]
+        return "zlib" in StrictSerializer().dumps_typed(text)[0]
 
     values = ["short", "a long one " * 1000, "".join(map(chr, range(200, 3000)))]
     assert [*map(is_compressed, values)] == [False, True, True]
-    assert len(CheckedSerializer().dumps_typed(values[1])[1]) < len(values[1]) / 20
+    assert len(StrictSerializer().dumps_typed(values[1])[1]) < len(values[1]) / 20
     async with open_checkpointer(each_database) as saver:
         stored = await put(saver)
         writes = [(f"channel {number}", [value]) for number, value in enumerate(values)]
@@ -71,10 +72,10 @@ async def test_long_values_are_compressed_and_read_as_they_were(
 
 
 def test_a_compressed_value_that_is_not_as_it_was_written_is_refused() -> None:
-    kind, content = CheckedSerializer().dumps_typed("a long one " * 1000)
+    kind, content = StrictSerializer().dumps_typed("a long one " * 1000)
     for damaged in (content[:-9] + b"damaged!!", content[:20], b""):
         with pytest.raises(sqlite3.DatabaseError):
-            CheckedSerializer().loads_typed((kind, damaged))
+            StrictSerializer().loads_typed((kind, damaged))
 
 
 async def test_ids_go_on_after_a_checkpoint_from_the_future(

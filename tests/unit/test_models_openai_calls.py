@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.models.chunks import (
-    SurrogateBuffer,
-    first_surrogate,
-    without_surrogates,
-)
+from openmanus_graph.backends.models.chunks import SurrogateBuffer
 from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
+from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
 from tests.support.work import calls_in
 
 Piece = dict[str, Any]
@@ -71,4 +68,4 @@ def test_halves_are_found_and_marked_in_plain_data() -> None:
     assert first_surrogate(value) == "\\xe9"
     assert first_surrogate(["\ud83d"]) == "\\ud83d"
     assert first_surrogate(json.loads('{"a": [1, "\U0001f600"]}')) is None
-    assert without_surrogates(value) == {"k\ufffd": ["x", {"y": "\U0001f600"}, 3]}
+    assert made_plain(value) == {"k\ufffd": ["x", {"y": "\U0001f600"}, 3]}

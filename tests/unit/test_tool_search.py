@@ -7,7 +7,8 @@ import pytest
 from typing_extensions import override
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, deserialised
+from openmanus_graph.runtime.serializer import StrictSerializer
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.tool_calls.tool_search import MOST_LOADED, ToolSearch, matching_tools
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -65,7 +66,7 @@ async def searched(many: list[Named], query: str) -> Observation:
 
 def loaded(observation: Observation) -> list[str]:
     assert observation.update is not None
-    names: list[str] = deserialised(observation.update)["loaded_tools"]
+    names: list[str] = StrictSerializer().from_text(observation.update or "")["loaded_tools"]
     return names
 
 

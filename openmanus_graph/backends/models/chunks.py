@@ -1,11 +1,9 @@
 """From what a model gives, chunks or a whole message, to the message that is kept.
 
-Halves of characters (surrogates), which models and servers send, are joined or replaced: nothing
-can store them or send them on.
+What can be neither stored nor sent on is replaced; a call with such arguments is an invalid call.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -16,50 +14,19 @@ from langchain_core.messages import (
     ToolCall,
     ToolCallChunk,
 )
-from langchain_core.messages.ai import add_ai_message_chunks
+from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 from pydantic import ValidationError
 
 from openmanus_graph.backends.models.failures import ReplyError, malformed_reply
 from openmanus_graph.conversation.history import with_invalid_call_positions
-
-UNREADABLE_CHARACTER = "\ufffd"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def with_pairs_joined(text: str) -> str:
-    """Join pairs of surrogates to the characters they stand for; lone ones stay."""
-    if not _SURROGATE.search(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def without_surrogates(value: Any) -> Any:
-    """Join pairs and mark what is left of lone surrogates, in all texts of plain data."""
-    if isinstance(value, str):
-        return _SURROGATE.sub(UNREADABLE_CHARACTER, with_pairs_joined(value))
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {without_surrogates(key): without_surrogates(item) for key, item in items}
-    if isinstance(value, list):
-        return [without_surrogates(item) for item in cast("list[Any]", value)]
-    return value
-
-
-def first_surrogate(value: object) -> str | None:
-    r"""Return the first lone surrogate in plain data, escaped: \ud83d, or \xe9 for a byte."""
-    if isinstance(value, str):
-        found = _SURROGATE.search(value)
-        if found is None:
-            return None
-        number = ord(found.group())
-        return f"\\x{number - 0xDC00:02x}" if 0xDC80 <= number <= 0xDCFF else f"\\u{number:04x}"
-    if isinstance(value, Mapping):
-        pairs = cast("Mapping[object, object]", value).items()
-        parts = [part for pair in pairs for part in pair]
-    else:
-        parts = cast("list[object]", value) if isinstance(value, list) else []
-    return next(filter(None, map(first_surrogate, parts)), None)
+from openmanus_graph.conversation.odd_values import (
+    TOO_DEEP,
+    made_plain,
+    odd_argument,
+    with_pairs_joined,
+    without_surrogates,
+)
 
 
 class SurrogateBuffer:
@@ -72,18 +39,21 @@ class SurrogateBuffer:
         """Return the complete text that was not returned yet."""
         text = self._buffer + piece
         self._buffer = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return cast("str", without_surrogates(text[: len(text) - len(self._buffer)]))
+        return without_surrogates(text[: len(text) - len(self._buffer)])
 
     def rest(self) -> str:
         """Return the rest of the buffer, at the end of the text."""
         buffered, self._buffer = self._buffer, ""
-        return cast("str", without_surrogates(buffered))
+        return without_surrogates(buffered)
 
 
 WHOLE_CALLS = "whole_calls"
 """Key of the last chunk's `additional_kwargs` under which our own client hands over the calls."""
 NOT_AN_OBJECT = "The arguments are not a JSON object."
-_KEPT = ("id", "name", "response_metadata", "usage_metadata")
+ODD = "The call was not run. "
+"""Begins what is wrong with arguments that can be read, but neither stored nor sent."""
+_MAX_TOKENS = 1 << 50
+"""That a reply may claim to have used."""
 
 
 def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
@@ -103,10 +73,10 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
         (piece["name"], piece["id"], piece["args"]) for piece in pieces
     )
     return AIMessage(
-        content=cast("Any", whole.content),  # the stub knows lists of str or of dict only
-        additional_kwargs=with_invalid_call_positions(extra, invalid_at),
-        response_metadata=whole.response_metadata,
-        usage_metadata=whole.usage_metadata,
+        content=made_plain(whole.content),
+        additional_kwargs=with_invalid_call_positions(made_plain(extra), invalid_at),
+        response_metadata=made_plain(whole.response_metadata),
+        usage_metadata=_sound_usage(whole.usage_metadata),
         id=whole.id,
         name=whole.name,
         tool_calls=calls,
@@ -129,21 +99,33 @@ def checked_message(raw: object) -> AIMessage:
         raise ReplyError("its tool calls are no list")
     given = cast("list[object]", raw.tool_calls or [])
     calls, invalid, invalid_at = _parse_calls(map(_call_parts, given))
-    fields = {name: getattr(raw, name) for name in _KEPT}
     try:
         # Those that were known before come last, as where nobody knows their places.
-        extra = raw.additional_kwargs
+        extra = made_plain(raw.additional_kwargs)
         if invalid:
             extra = with_invalid_call_positions(extra, invalid_at)
         return AIMessage(
-            **fields,
-            content=cast("Any", raw.content or ""),
+            id=raw.id,
+            name=raw.name,
+            response_metadata=made_plain(raw.response_metadata),
+            usage_metadata=_sound_usage(raw.usage_metadata),
+            content=made_plain(raw.content or ""),
             additional_kwargs=extra,
             tool_calls=calls,
             invalid_tool_calls=[*invalid, *raw.invalid_tool_calls],
         )
     except (ValidationError, TypeError, AttributeError) as error:
         raise ReplyError(malformed_reply(error)) from error
+
+
+def _sound_usage(given: UsageMetadata | None) -> UsageMetadata | None:
+    """Return what a reply says that it used; None, so that it is estimated, if that cannot be."""
+    if given is None:
+        return None
+    details = (given.get("input_token_details", {}), given.get("output_token_details", {}))
+    counts = [given["input_tokens"], given["output_tokens"], given["total_tokens"]]
+    counts += [count for each in details for count in cast("dict[str, int]", each).values()]
+    return given if all(0 <= count < _MAX_TOKENS for count in counts) else None
 
 
 _CallParts = tuple[str | None, str | None, object]
@@ -177,16 +159,13 @@ def _call_parts(call: object) -> _CallParts:
 
 
 def _as_text(args: object) -> str:
-    try:
-        return args if isinstance(args, str) else json.dumps(args, default=str)
-    except (TypeError, ValueError):  # keys that JSON does not have, or a list that holds itself
-        return repr(args)
+    return args if isinstance(args, str) else json.dumps(made_plain(args), default=str)
 
 
 def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
     """Return the arguments of a call, or None and why they are no JSON object."""
     if isinstance(args, dict) and all(isinstance(key, str) for key in cast("Any", args)):
-        return cast("dict[str, Any]", args), ""
+        return _sound_arguments(cast("dict[str, Any]", args))
     if args is not None and not isinstance(args, str):
         return None, NOT_AN_OBJECT
     text = with_pairs_joined(args or "").strip()
@@ -195,8 +174,21 @@ def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
     try:
         # Models put raw line breaks into strings; they are meant.
         parsed = json.loads(text, strict=False)
+    except RecursionError:
+        return None, f"{ODD}The arguments hold {TOO_DEEP}."
     except ValueError as error:
         return None, f"{NOT_AN_OBJECT} {error}"
     if isinstance(parsed, dict):
-        return cast("dict[str, Any]", parsed), ""
+        return _sound_arguments(cast("dict[str, Any]", parsed))
     return ({}, "") if parsed is None else (None, NOT_AN_OBJECT)
+
+
+def odd_call(args: Mapping[str, Any]) -> str:
+    """Say for the model why a call cannot be run whose arguments are odd; empty if it can."""
+    found = odd_argument(args)
+    return found and f"{ODD}{found}. Call it again with a plain value, such as a text in its place."
+
+
+def _sound_arguments(args: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    problem = odd_call(args)
+    return (None, problem) if problem else (args, "")

@@ -180,5 +180,5 @@ def _json_or_text(body: bytes) -> object:
     text = body.decode("utf-8", "replace").strip()
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -93,7 +93,7 @@ class EventLines:
 def _document(body: bytes) -> Event:
     try:
         parsed = json.loads(_text(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, list) and parsed:  # Google wraps its errors in a list
         parsed = cast("list[object]", parsed)[0]
@@ -119,7 +119,7 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 def _parse(data: bytes) -> Event:
     try:
         parsed = json.loads(_text(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReplyError(f"the stream holds something that is not JSON: {_shown(data)}") from error
     if not isinstance(parsed, dict):
         raise ReplyError(f"the stream holds something that is no object: {str(parsed)[:200]}")

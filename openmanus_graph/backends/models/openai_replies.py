@@ -291,7 +291,7 @@ class _PartialCall:
             return False
         try:
             json.loads(text, strict=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return True
 

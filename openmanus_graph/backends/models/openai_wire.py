@@ -185,7 +185,7 @@ def _object_text(arguments: object) -> str:
     try:
         if isinstance(json.loads(text, strict=False), dict):
             return text
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return json.dumps({"not_a_json_object": text}, ensure_ascii=False) if text.strip() else "{}"
 

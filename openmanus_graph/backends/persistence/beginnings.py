@@ -173,4 +173,8 @@ def _from_json(value: Any) -> Any:
         return Send(inner[0], _from_json(inner[1]))
     if kind == "object":
         return {key: _from_json(one) for key, one in inner.items()}
-    return Overwrite(_from_json(inner)) if kind == "overwrite" else DeltaSnapshot(_from_json(inner))
+    if kind == "overwrite":
+        return Overwrite(_from_json(inner))
+    if kind == "snapshot":
+        return DeltaSnapshot(_from_json(inner))
+    raise ConfigError(f"The bundle is refused: its state holds {kind!r}, which is not known.")

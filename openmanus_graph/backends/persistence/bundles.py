@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.beginnings import (
     checkpoint_to_json,
 )
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.ledger import LedgerEntry
+from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
@@ -43,6 +43,10 @@ _MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox", "rep
 in a bundle all the same: whoever wrote it must not choose where keys are sent and what is run."""
 _APPROVALS = frozenset({"standing_approvals", "approved_values"})
 """Of the state: what a person approved there, which nobody has approved here."""
+_APPROVED_BY_CALL = frozenset({"standing_approval", "approved_values"})
+"""Of a call's outcome: the same."""
+_MAX_BYTES = 512 << 20
+"""Of a file in a bundle, decompressed."""
 
 
 def save_bundle(record: FlightRecord, path: Path) -> None:
@@ -89,13 +93,20 @@ def load_bundle(path: Path) -> FlightRecord:
                 name: _read_lines(path, archive, name, digests)
                 for name, digests in about["lines"].items()
             }
+        return _record(about, found)
     except FileNotFoundError as error:
         raise ConfigError(f"There is no file {path}.") from error
-    except (OSError, *_FAULTS) as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # whoever wrote it may have written anything
         raise ConfigError(
-            f"{path} is no bundle, or was cut off: {error}. Write it again: openmanus export "
-            "THREAD --bundle FILE."
+            f"{path} is no bundle, or was cut off or changed: {type(error).__name__}. Write it "
+            "again: openmanus export THREAD --bundle FILE."
         ) from error
+
+
+def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> FlightRecord:
+    """Return the record. Anything may be raised if somebody wrote the bundle by hand."""
     return FlightRecord(
         thread=about["thread"],
         agent=about["agent"],
@@ -103,8 +114,8 @@ def load_bundle(path: Path) -> FlightRecord:
         options=_portable(about["options"]),
         inputs=[_input_from_json(given) for given in about["inputs"]],
         calls=list(_calls(found[_CALLS])),
-        facts=[(name, value) for name, value in found[_FACTS]],
-        outcomes={digest: LedgerEntry(**entry) for digest, entry in found[_OUTCOMES]},
+        facts=[(str(name), value) for name, value in found[_FACTS]],
+        outcomes={str(digest): _outcome(**entry) for digest, entry in found[_OUTCOMES]},
         beginning=[checkpoint_from_json(one, _APPROVALS) for one in found.get(_BEGINNING, [])],
     )
 
@@ -141,9 +152,22 @@ def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
     before: dict[str, RecordedCall] = {}
     for number, row in enumerate(rows, 1):
         known = before[row["lane"]].request if row["shared"] else ()
-        request = [*known[: row["shared"]], *row["parts"]]
-        before[row["lane"]] = RecordedCall(number, row["lane"], request, row["facts"])
+        request = [*known[: row["shared"]], *map(dict[str, Any], row["parts"])]
+        before[row["lane"]] = RecordedCall(number, str(row["lane"]), request, {**row["facts"]})
         yield before[row["lane"]]
+
+
+def _outcome(
+    stage: Stage,
+    outcome: Mapping[str, Any] | None,
+    args: Mapping[str, Any],
+    attempts: int,
+    server_task: str = "",
+) -> LedgerEntry:
+    kept = None
+    if outcome is not None:
+        kept = {name: value for name, value in outcome.items() if name not in _APPROVED_BY_CALL}
+    return LedgerEntry(stage, kept, {**args}, int(attempts), str(server_task))
 
 
 def _manifest(path: Path, archive: zipfile.ZipFile) -> Mapping[str, Any]:
@@ -173,7 +197,11 @@ def _read_lines(path: Path, archive: zipfile.ZipFile, name: str, digests: list[s
 
 def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
     try:
-        return archive.read(name).decode()
+        with archive.open(name) as member:
+            content = member.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ConfigError(f"{path} is refused: {name} in it has over {_MAX_BYTES >> 20} MB.")
+        return content.decode()
     except (KeyError, UnicodeDecodeError, *_FAULTS) as error:
         raise _altered(path, name) from error
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sqlite3
-import zlib
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -26,7 +25,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpoint_ids import continue_after
@@ -35,43 +33,8 @@ from openmanus_graph.state.storage_urls import DatabaseUrl
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""
-_COMPRESSED_KIND, _CHECKED_KIND = "+zlib", "+crc32"
-_COMPRESSED_FROM = 800
-"""Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
-_CHECKSUM_BYTES = 4
 T = TypeVar("T")
 S = TypeVar("S", bound="Checkpointer")
-
-
-class CheckedSerializer(JsonPlusSerializer):
-    """LangGraph's serializer; a value that is not as it was written raises sqlite3.Error.
-
-    Long ones are compressed.
-    """
-
-    @override
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        kind, content = super().dumps_typed(obj)
-        if len(content) >= _COMPRESSED_FROM:
-            kind, content = kind + _COMPRESSED_KIND, zlib.compress(content, level=1)
-        return kind + _CHECKED_KIND, content + _checksum(content)
-
-    @override
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        kind, content = data
-        if not kind.endswith(_CHECKED_KIND):
-            return super().loads_typed(data)  # written by another saver
-        kind = kind.removesuffix(_CHECKED_KIND)
-        content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        if _checksum(content) != known:
-            raise sqlite3.DatabaseError("a checkpoint is not as it was written")
-        if kind.endswith(_COMPRESSED_KIND):
-            kind, content = kind.removesuffix(_COMPRESSED_KIND), zlib.decompress(content)
-        return super().loads_typed((kind, content))
-
-
-def _checksum(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 @dataclass(eq=False)

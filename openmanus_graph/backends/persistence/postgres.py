@@ -34,6 +34,7 @@ from openmanus_graph.backends.persistence.postgres_tables import (
     bring_up_to_date,
 )
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
+from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 MAX_CONNECTIONS = 8
@@ -302,7 +303,7 @@ class PostgresDatabase:
         """Raise StorageError for all errors. They hold no password, and no chain to one."""
         try:
             yield
-        except StorageError:
+        except (StorageError, RefusedDataError):
             raise
         except sqlite3.Error as error:
             raise StorageError(f"A row in the database {self._url} is damaged: {error}.") from error

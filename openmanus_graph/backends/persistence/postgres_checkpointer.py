@@ -24,13 +24,13 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import (
     COPIED_FROM,
-    CheckedSerializer,
     Checkpointer,
     thread_of,
 )
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase, Transaction
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
 
     def __init__(self, database: PostgresDatabase) -> None:
         # Its own way to a connection is not used.
-        super().__init__(cast("Any", database), serde=CheckedSerializer())
+        super().__init__(cast("Any", database), serde=StrictSerializer())
         self._database = database
         self._writer = threading.local()
         """`thread` is the one that this OS thread writes a checkpoint of."""

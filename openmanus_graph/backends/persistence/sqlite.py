@@ -19,6 +19,7 @@ from openmanus_graph.backends.persistence.database_thread import (
     Write,
 )
 from openmanus_graph.backends.persistence.schema import migrate_sqlite
+from openmanus_graph.config.homes import make_folder
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
@@ -166,7 +167,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, migrate: Migration = migrate_sqlite) -> None:
         """Open the file and bring its tables up to date. Blocks."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         # Autocommit: one statement is one transaction, written when the call returns.
         self._connection = Connection(path, isolation_level=None)
         self._worker = DatabaseThread.shared(str(path))

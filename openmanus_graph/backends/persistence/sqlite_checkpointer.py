@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import (
     COPIED_FROM,
-    CheckedSerializer,
     Checkpointer,
     undamaged,
 )
@@ -25,6 +24,8 @@ from openmanus_graph.backends.persistence.database_thread import (
 )
 from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
+from openmanus_graph.config.homes import make_folder
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
@@ -72,7 +73,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
 
     def __init__(self, connection: Connection, worker: DatabaseThread) -> None:
         with connection.lock:
-            super().__init__(connection.get(), serde=CheckedSerializer())
+            super().__init__(connection.get(), serde=StrictSerializer())
         self.lock = connection.lock
         self._connection = connection
         self._worker = worker
@@ -92,7 +93,7 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     @classmethod
     def _of_database(cls: type[S], url: DatabaseUrl) -> S:
         path = checkpoints_file(url)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         connection, worker = Connection(path), DatabaseThread.shared(str(url.file))
         try:
             saver = cls(connection, worker)

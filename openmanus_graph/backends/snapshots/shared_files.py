@@ -33,6 +33,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
     is_empty,
     named_paths,
 )
+from openmanus_graph.config.homes import make_folder
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
@@ -321,7 +322,7 @@ def home_id(home: Path) -> str:
     with suppress(FileNotFoundError):
         if found := file.read_text("ascii", "replace").strip():
             return found
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     part = home / f"{_HOME_ID}.{secrets.token_hex(8)}"
     part.write_text(secrets.token_hex(16), "ascii")
     with suppress(FileExistsError):  # another process was faster

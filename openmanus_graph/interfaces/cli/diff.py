@@ -10,7 +10,8 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, points_of
 from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.fork import require_point
 from openmanus_graph.interfaces.service.threads import known_thread

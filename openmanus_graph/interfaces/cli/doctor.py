@@ -225,9 +225,13 @@ def _bash() -> Iterator[Finding]:
 
 
 def _home() -> Iterator[Finding]:
-    from openmanus_graph.config.resolve import openmanus_home
+    from openmanus_graph.config.homes import home_place, untrusted_home
 
-    home = openmanus_home()
+    home = home_place()
+    if home == untrusted_home():
+        detail = f"{home} is not registered as yours, so it is not used"
+        yield Finding("home", "missing", detail, ("openmanus trust",))
+        return
     place = home
     while not place.exists():
         place = place.parent

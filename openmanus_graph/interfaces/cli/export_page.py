@@ -16,7 +16,8 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent

@@ -25,9 +25,9 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
     named_paths,
 )
 from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import (
     database_url,
-    openmanus_home,
     private_folder,
     safe_name,
 )

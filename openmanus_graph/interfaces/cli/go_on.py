@@ -23,7 +23,8 @@ from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.forks import Point
 from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, build_agent
 from openmanus_graph.interfaces.cli.fork import FilesChoice, begin_fork, read_points

@@ -54,13 +54,13 @@ def _run() -> None:
     except RunError as error:
         _end(str(error), 1)
     except (sqlite3.Error, OSError) as error:
-        from openmanus_graph.config.resolve import openmanus_home
+        from openmanus_graph.config.homes import home_place
 
         if _is_working_folder_gone():
             _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
         if not is_storage_fault(error):
             raise
-        _end(describe_storage_failure(error, openmanus_home()), 1)
+        _end(describe_storage_failure(error, home_place()), 1)
 
 
 def _end(complaint: str, code: int) -> None:

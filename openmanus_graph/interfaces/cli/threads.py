@@ -18,7 +18,8 @@ from rich.text import Text
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer, is_foreign, read_layer
+from openmanus_graph.config.homes import describe_home, trust_home, untrusted_home
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
@@ -17,10 +18,13 @@ from openmanus_graph.state.storage_urls import RedisUrl
 
 
 def trust_folder() -> int:
-    """Trust the working folder's configuration and skills as they are now, and say which."""
+    """Trust the working folder's home folder, configuration and skills, and say which."""
+    home = untrusted_home()
+    if home is not None:
+        _trust_home(home)
     layers, skills = untrusted_layers(), untrusted_skills()
-    if not layers and not skills:
-        sys.stderr.write("Nothing in this folder's configuration needs your trust.\n")
+    if home is None and not layers and not skills:
+        sys.stderr.write("Nothing in this folder needs your trust.\n")
     for layer in layers:
         trust(Path.cwd(), layer)
         sys.stderr.write(f"Trusted {layer.path}: {describe(layer)}\n")
@@ -31,23 +35,40 @@ def trust_folder() -> int:
 
 
 def ask_for_trust(config: str | None) -> None:
-    """Ask on a terminal whether this folder's risky settings may take effect.
+    """Ask on a terminal whether what came with this folder may be used.
 
     Args:
         config: The file that the person named instead, which needs no trust.
     """
-    if config is not None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    home = untrusted_home()
+    if home is not None and _agreed(f"{home} is not registered as yours: {_content_of(home)}"):
+        _trust_home(home)
+    if config is not None:
         return
     for layer in untrusted_layers():
-        sys.stderr.write(f"{layer.path} wants: {describe(layer)}\nTrust it? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        if _agreed(f"{layer.path} wants: {describe(layer)}"):
             trust(Path.cwd(), layer)
     for skill in untrusted_skills():
-        sys.stderr.write(f"{_said(skill)}\nTrust it? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        if _agreed(_said(skill)):
             _trust_skill(skill)
+
+
+def _agreed(said: str) -> bool:
+    sys.stderr.write(f"{said}\nTrust it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _trust_home(home: Path) -> None:
+    content = _content_of(home)
+    trust_home(home)
+    sys.stderr.write(f"Trusted {home}: {content}\n")
+
+
+def _content_of(home: Path) -> str:
+    return printable(describe_home(home))
 
 
 def _said(skill: Skill) -> str:

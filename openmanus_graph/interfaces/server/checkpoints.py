@@ -20,7 +20,8 @@ from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
 from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session

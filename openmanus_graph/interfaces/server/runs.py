@@ -11,9 +11,9 @@ from fastapi import APIRouter
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict
 
-from openmanus_graph.backends.models.chunks import without_surrogates
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.conversation.odd_values import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server.admission import Refused, admit
 from openmanus_graph.interfaces.server.own_api import own_api
@@ -71,7 +71,7 @@ async def start_or_resume(
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     if history:
         run["input"]["messages"][:0] = history
-    run = without_surrogates(run)  # half characters of texts that a client cut
+    run = made_plain(run)  # half characters of texts that a client cut, numbers beyond 64 bits
     await admit(thread, run)
     client = own_api()
     try:

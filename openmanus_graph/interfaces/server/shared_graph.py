@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.run_lease import LEASE_GRACE_S, LEASE_POLL_S
 from openmanus_graph.backends.persistence.store import DatabaseStore
-from openmanus_graph.config.resolve import database_url, openmanus_home, storage_settings
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.service.lock import is_running

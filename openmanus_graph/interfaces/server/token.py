@@ -10,7 +10,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import make_folder, openmanus_home
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.guard import equals_secret
@@ -34,7 +34,7 @@ def server_token() -> str:
         return _checked(given, TOKEN_VARIABLE)
     path = token_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         _write_new(path)
         path.chmod(0o600)  # a copied home may have lost it
         return _checked(path.read_text("ascii").strip(), str(path))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import home_place
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch import Budget
@@ -125,7 +125,7 @@ class LocalTaskRunner:
             if is_storage_fault(error):
                 raise
             log.exception("the run of thread %s failed", run.thread)
-            return view.final or failed_event(describe_failure(error, openmanus_home()), {})
+            return view.final or failed_event(describe_failure(error, home_place()), {})
         finally:
             self._stops.discard(stop)
         return view.final or failed_event(NO_RESULT, {})

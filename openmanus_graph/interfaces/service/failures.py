@@ -1,13 +1,13 @@
 """Errors that end a command with one line on stderr instead of a traceback."""
 
-import contextlib
 import errno
 import sqlite3
 import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.config.homes import make_folder, overlook
+from openmanus_graph.errors import ConfigError, RefusedDataError
 
 _DISK_ERRNOS = {
     errno.ENOSPC,
@@ -33,9 +33,8 @@ class ReportedError(RunError):
 def prepare_home(home: Path) -> None:
     """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
-            ignored.write("*\n")
+        make_folder(home)
+        overlook(home)
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
@@ -64,7 +63,7 @@ def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
 
     if isinstance(error, OSError):
         return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | RefusedDataError):
         return str(error)
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):

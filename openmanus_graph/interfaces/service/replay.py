@@ -12,10 +12,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
-from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.model_calls.what_if import WhatIf
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.testing.replays import Replayed, replay
 
 if TYPE_CHECKING:
@@ -67,7 +70,16 @@ async def replay_bundle(
     """
     with _empty_home() as folder:
         within = dataclasses.replace(context, workspace=str(folder / "workspace"))
-        return await replay(record, graph or replay_graph(record.agent), within, what_if=what_if)
+        graph = graph or replay_graph(record.agent)
+        try:
+            return await replay(record, graph, within, what_if=what_if)
+        except ConfigError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, RefusedDataError) as error:
+            raise ConfigError(
+                f"The bundle cannot be replayed: it was not written by openmanus export, or was "
+                f"changed ({type(error).__name__}: {error})."
+            ) from error
 
 
 @contextmanager
@@ -86,7 +98,7 @@ def _empty_home() -> Generator[Path]:
 
 def replay_graph(agent: str) -> Any:
     """Build the graph that a replay runs on; it keeps its checkpoints in memory."""
-    return build_agent(agent, checkpointer=_NumberingSaver())
+    return build_agent(agent, checkpointer=_NumberingSaver(serde=StrictSerializer()))
 
 
 class _NumberingSaver(InMemorySaver):

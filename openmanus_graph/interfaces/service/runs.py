@@ -9,7 +9,7 @@ from typing import Any
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.homes import home_place
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event
@@ -152,7 +152,7 @@ class RemoteRun:
         except Exception as error:  # the client gets every error
             log.exception("the run of thread %s failed", self.thread)
             is_known = isinstance(error, ConfigError | RunError)
-            text = str(error) if is_known else describe_failure(error, openmanus_home())
+            text = str(error) if is_known else describe_failure(error, home_place())
             return view.final or failed_event(text, {})
         return view.outcome() or failed_event(NO_RESULT, {})
 

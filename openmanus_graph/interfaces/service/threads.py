@@ -20,9 +20,9 @@ from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
 from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
+from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import (
     database_url,
-    openmanus_home,
     private_folders,
     storage_settings,
 )

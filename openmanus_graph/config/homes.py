@@ -1,0 +1,196 @@
+"""Which `.openmanus` folders are the user's own.
+
+A cloned repository may bring one, with threads, checkpoints, options and skills. So a home folder
+has a random id, and the user's configuration folder says which id belongs at which place. A folder
+at another place, or with another id, is not read until the user trusts it. `OPENMANUS_HOME` is the
+user's own choice and needs no trust.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from openmanus_graph.config.home_files import changed_object, config_home, read_object
+from openmanus_graph.errors import ConfigError
+
+HOME = ".openmanus"
+"""The home folder in the working folder."""
+HOME_VARIABLE = "OPENMANUS_HOME"
+ID_FILE = "home-id"
+_ID_CHARS = 32
+_MOST_KNOWN = 1000
+"""Registered places above which those are forgotten that are gone."""
+_SHOWN = 8
+_checked = set[Path]()
+"""Places that this process has found to be the user's own."""
+_unregistered: dict[Path, str] = {}
+"""New homes that could not be registered, and why."""
+
+
+def home_place() -> Path:
+    """Return where the home folder is or would be. It is not looked into."""
+    if named := os.environ.get(HOME_VARIABLE):
+        return Path(named).expanduser().resolve()
+    return Path.cwd() / HOME
+
+
+def openmanus_home() -> Path:
+    """Return the home folder: of threads, checkpoints and ledger. Blocks.
+
+    `OPENMANUS_HOME`, or `./.openmanus`, which may be missing: `make_folder` makes it.
+
+    Raises:
+        ConfigError: There is one that is not known to be the user's own.
+    """
+    place = home_place()
+    if os.environ.get(HOME_VARIABLE) or place in _checked:
+        return place.resolve()
+    if place in _unregistered or is_own(place):
+        _checked.add(place)
+    elif not is_new(place):
+        raise ConfigError(
+            f"{place} is not registered as yours: it may have come with this folder, or was moved. "
+            "Nothing in it was read. If you trust it, run `openmanus trust` here; otherwise move "
+            f"it away, or set {HOME_VARIABLE} to a folder of your own."
+        )
+    return place.resolve()
+
+
+def is_own(place: Path) -> bool:
+    """Return True if a folder in a working folder is the user's own, by its registered id. Blocks.
+
+    The one that `OPENMANUS_HOME` names is, too.
+    """
+    if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
+        return True
+    known = read_object(_registry()).get(str(place))
+    given = known if isinstance(known, dict) else {}
+    found = _read_id(place)
+    return bool(found) and given == {"id": found, "folder": str(place.resolve())}
+
+
+def is_new(place: Path) -> bool:
+    """Return True if nothing is in the place, or an empty folder. Blocks."""
+    if place.is_symlink():
+        return False
+    try:
+        with os.scandir(place) as entries:
+            return next(entries, None) is None
+    except FileNotFoundError:
+        return True
+    except OSError:  # no folder, or one that cannot be read
+        return False
+
+
+def untrusted_home() -> Path | None:
+    """Return the working folder's `.openmanus` if it needs trust. Blocks."""
+    with contextlib.suppress(FileNotFoundError):
+        place = Path.cwd() / HOME
+        if not is_new(place) and not is_own(place):
+            return place
+    return None
+
+
+def trust_home(place: Path) -> None:
+    """Register a home folder as the user's own, with a new id. Blocks.
+
+    Raises:
+        ConfigError: It is no folder, or it or the registration cannot be written.
+    """
+    if not place.is_dir():
+        raise ConfigError(f"{place} is no folder. Move it away.")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            (place / ID_FILE).unlink()
+        _give_id(place)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def describe_home(place: Path) -> str:
+    """Return in words what a home folder holds, without reading any file. Blocks."""
+    try:
+        names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in place.iterdir())
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    where = f" (a link to {place.resolve()})" if place.is_symlink() else ""
+    return f"{', '.join(names[:_SHOWN])}{more}{where}"
+
+
+def home_warnings(place: Path) -> tuple[str, ...]:
+    """Return what a run has to say about its home folder. Blocks."""
+    is_named = bool(os.environ.get(HOME_VARIABLE))
+    why = _unregistered.get(place)
+    if why is None and not is_named and is_new(place) and not _can_register():
+        why = f"{_registry()} cannot be written."
+    if is_named or why is None:
+        return ()
+    return (
+        f"The new folder {place} could not be registered as yours: {why} The next command will "
+        f"refuse it. Set {HOME_VARIABLE}={place} to keep using it.",
+    )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder in a home, or a home itself; a new home is registered. Blocks.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    home = next((one for one in (folder, *folder.parents) if one.name == HOME), None)
+    if home is not None and is_new(home):
+        home.mkdir(parents=True, exist_ok=True)
+        try:
+            _give_id(home)
+        except ConfigError as error:
+            _unregistered[home] = str(error)
+        overlook(home)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def overlook(home: Path) -> None:
+    """Have git overlook a home folder. Blocks."""
+    with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
+        ignored.write("*\n")
+
+
+def _can_register() -> bool:
+    folder = config_home()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _give_id(place: Path) -> None:
+    """Register a new id, then write it: a folder with an id that is not registered is refused."""
+    name = secrets.token_hex(_ID_CHARS // 2)
+    with changed_object(_registry(), mode=0o600) as known:
+        if len(known) > _MOST_KNOWN:
+            for gone in [other for other in known if not Path(other).exists()]:
+                del known[gone]
+        if known.get(str(place), {}).get("id") and _read_id(place) == known[str(place)]["id"]:
+            return  # another process was faster
+        known[str(place)] = {"id": name, "folder": str(place.resolve())}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(place / ID_FILE, flags, 0o600), "w") as file:
+            file.write(name)
+
+
+def _read_id(place: Path) -> str:
+    """Return a home's id; empty if it has none that can be read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(place / ID_FILE, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            content = file.read(_ID_CHARS + 1)
+    except OSError:
+        return ""
+    return content.decode("ascii", "replace") if len(content) == _ID_CHARS else ""
+
+
+def _registry() -> Path:
+    return config_home() / "homes.json"

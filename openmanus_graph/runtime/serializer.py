@@ -1,0 +1,389 @@
+"""The one serializer for what is read from disk, a database or a bundle.
+
+LangGraph's own imports whatever module and calls whatever class the data names. This one looks a
+name up in a table of types that our code, or the app's, has filled: data of another type is
+refused, at any depth, and nothing is imported. What is written must be in the table as well.
+"""
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import json
+import pathlib
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, cast
+
+import ormsgpack
+from langchain_core import messages
+from langchain_core.documents import Document
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+from pydantic import BaseModel
+from typing_extensions import override
+
+from openmanus_graph.errors import ConfigError, RefusedDataError
+from openmanus_graph.state.reducers import DeltaSnapshot
+
+MAX_DEPTH = 200
+"""Containers and objects inside one another."""
+MAX_BYTES = 256 << 20
+"""Of one value, decompressed."""
+_COMPRESSED_FROM = 800
+"""Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
+_CHECKSUM_BYTES = 4
+_PLAIN, _COMPRESSED = "msgpack+crc32", "msgpack+zlib+crc32"
+_OBJECT = 100
+"""Code of our msgpack extension: an object of a type in the table. LangGraph's are lower."""
+_MAX_DIGITS = 3500
+"""Of a number beyond 64 bits, hexadecimal: Python writes out none of over 4300 decimal digits."""
+_OPTION = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_REPLACE_SURROGATES
+
+
+class _Codec(NamedTuple):
+    """How objects of one type are stored."""
+
+    name: str
+    kind: type[Any]
+    fields: Callable[[Any], Any]
+    """Returns what an object is made of."""
+    make: Callable[[Any], Any]
+    """Returns the object again."""
+
+
+class StrictSerializer(SerializerProtocol):
+    """Stores plain values, messages, LangGraph's own objects and a few standard types.
+
+    Tuples come back as lists, exceptions as texts. A checksum finds damage; against attackers the
+    table of types is what counts.
+
+    Args:
+        types: Further types that may be stored and read: pydantic models, dataclasses, enums and
+            named tuples.
+
+    Raises:
+        ConfigError: One of them is of another kind.
+    """
+
+    def __init__(self, types: Iterable[type[Any]] = ()) -> None:
+        self._by_type, self._by_name = _BY_TYPE, _BY_NAME
+        self.allow(types)
+
+    def allow(self, types: Iterable[type[Any]]) -> None:
+        """Add types to those that may be stored and read. ConfigError as for the constructor."""
+        if codecs := [_codec_of(kind) for kind in types]:
+            self._by_type = {**self._by_type, **{one.kind: one for one in codecs}}
+            self._by_name = {**self._by_name, **{one.name: one for one in codecs}}
+
+    def to_text(self, value: Any) -> str:
+        """Do as `dumps_typed`, for a column of text."""
+        kind, content = self.dumps_typed(value)
+        return json.dumps([kind, base64.b64encode(content).decode()])
+
+    def from_text(self, text: str) -> Any:
+        """Return the value that `to_text` was given. RefusedDataError as `loads_typed`."""
+        try:
+            kind, content = json.loads(text)
+            data = kind, base64.b64decode(content, validate=True)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RefusedDataError("a value that is damaged") from error
+        return self.loads_typed(data)
+
+    @override
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Serialise a value.
+
+        Raises:
+            ConfigError: It holds a type that is not in the table, or is too deep or too large.
+        """
+        try:
+            content = ormsgpack.packb(self._lowered(obj, 0), option=_OPTION)
+        except ConfigError:
+            raise
+        except (TypeError, ValueError, RecursionError) as error:  # of pydantic's, of ormsgpack
+            raise ConfigError(f"A value cannot be stored: {error}.") from error
+        if len(content) > MAX_BYTES:
+            raise ConfigError(
+                f"A value of {len(content) >> 20} MB cannot be stored: the limit is "
+                f"{MAX_BYTES >> 20} MB. Keep large data in files."
+            )
+        kind = _PLAIN
+        if len(content) >= _COMPRESSED_FROM:
+            kind, content = _COMPRESSED, zlib.compress(content, level=1)
+        return kind, content + _checksum(content)
+
+    @override
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Read what `dumps_typed` returned.
+
+        Raises:
+            RefusedDataError: It was not written so, is damaged, or holds what may not be read.
+        """
+        kind, content = data
+        if kind not in (_PLAIN, _COMPRESSED) or not isinstance(content, bytes):
+            raise RefusedDataError(f"a value of the unknown format {str(kind)[:40]!r}")
+        content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        if _checksum(content) != known:
+            raise RefusedDataError("a value that is not as it was written")
+        return self._raised(
+            _unpacked(_decompressed(content) if kind == _COMPRESSED else content), 0
+        )
+
+    def _lowered(self, value: Any, depth: int) -> Any:
+        """Return a value as plain data, with our extensions for objects."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return value
+        if kind is int and -(1 << 63) <= value < 1 << 64:
+            return value
+        if depth >= MAX_DEPTH:
+            raise ConfigError(
+                f"A value cannot be stored: it is nested more than {MAX_DEPTH} levels deep."
+            )
+        if kind is dict:
+            return {
+                _key(name): self._lowered(one, depth + 1)
+                for name, one in cast("dict[Any, Any]", value).items()
+            }
+        if kind is list or kind is tuple:
+            return [self._lowered(one, depth + 1) for one in cast("list[Any]", value)]
+        if (codec := self._by_type.get(kind)) is not None:
+            fields = self._lowered(codec.fields(value), depth + 1)
+            return ormsgpack.Ext(_OBJECT, ormsgpack.packb([codec.name, fields], option=_OPTION))
+        return self._lowered(_base_of(value), depth)
+
+    def _raised(self, value: Any, depth: int) -> Any:
+        """Return the value that `_lowered` was given."""
+        kind = type(value)
+        if kind in _SCALARS or kind is int:
+            return value
+        if depth >= MAX_DEPTH:
+            raise RefusedDataError(f"a value that is nested more than {MAX_DEPTH} levels deep")
+        if kind is dict:
+            return {
+                _read_key(name): self._raised(one, depth + 1)
+                for name, one in cast("dict[Any, Any]", value).items()
+            }
+        if kind is list:
+            return [self._raised(one, depth + 1) for one in cast("list[Any]", value)]
+        if kind is not _Extension:
+            raise RefusedDataError("a value that was not written by this program")
+        return self._object(cast("_Extension", value), depth)
+
+    def _object(self, stored: "_Extension", depth: int) -> Any:
+        parts = _unpacked(stored.content) if stored.code == _OBJECT else None
+        if not isinstance(parts, list) or len(cast("list[Any]", parts)) != 2:
+            raise RefusedDataError("an object that was not written by this program")
+        name, fields = cast("list[Any]", parts)
+        codec = self._by_name.get(name) if isinstance(name, str) else None
+        if codec is None:
+            raise RefusedDataError(f"an object of the type {str(name)[:100]!r}")
+        made = self._raised(fields, depth + 1)
+        try:
+            return codec.make(made)
+        except Exception as error:  # damaged fields may make a constructor raise anything
+            raise RefusedDataError(f"a damaged object of the type {codec.name!r}") from error
+
+
+class _Extension(NamedTuple):
+    """An extension of msgpack that was not looked into yet."""
+
+    code: int
+    content: bytes
+
+
+_SCALARS = frozenset({str, float, bool, type(None), bytes})
+
+
+def _unpacked(content: bytes) -> Any:
+    try:
+        return ormsgpack.unpackb(content, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
+    except ValueError as error:
+        raise RefusedDataError("a value that is damaged, or nested too deeply") from error
+
+
+def _decompressed(content: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(content, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise RefusedDataError("a value that is damaged") from error
+    if len(found) > MAX_BYTES:
+        raise RefusedDataError(f"a value of more than {MAX_BYTES >> 20} MB")
+    if not stream.eof or stream.unused_data:
+        raise RefusedDataError("a value that is damaged")
+    return found
+
+
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _digits(value: int) -> str:
+    digits = f"{value:x}"
+    if len(digits) > _MAX_DIGITS:
+        raise ConfigError(
+            f"A number of more than {_MAX_DIGITS} hexadecimal digits cannot be stored."
+        )
+    return digits
+
+
+def _number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("too many digits")
+    return int(digits, 16)
+
+
+def _key(name: Any) -> Any:
+    """Return a key of an object as it is stored."""
+    kind = type(name)
+    if kind is str:
+        return name if name.isascii() else name.encode("utf-8", "replace").decode()
+    if kind in _SCALARS or (kind is int and -(1 << 63) <= name < 1 << 64):
+        return name
+    if isinstance(name, str) and not isinstance(name, Enum):
+        return _key(str(name))
+    raise ConfigError(
+        f"An object whose keys are of the type {kind.__name__} cannot be stored. Use texts as keys."
+    )
+
+
+def _read_key(name: Any) -> Any:
+    if type(name) in _SCALARS or type(name) is int:
+        return name
+    raise RefusedDataError("an object whose keys are not texts")
+
+
+def _base_of(value: Any) -> Any:
+    """Return a value of another type as one of the table. ConfigError: that is not possible."""
+    if isinstance(value, BaseException):
+        return repr(value)  # LangGraph stores why a task failed
+    if not isinstance(value, Enum) and not hasattr(value, "_fields"):
+        bases: tuple[Any, ...] = (str, int, float, dict, list, bytes)
+        for base in bases:
+            if isinstance(value, base):
+                return base(value)
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        if isinstance(value, pathlib.PurePath):
+            return pathlib.Path(value)
+    raise ConfigError(
+        f"A value of the type {_name_of(type(value))} cannot be stored. Store plain values, or "
+        "register the type: stored_types=[...] (docs/embedding.md#types-of-your-own)."
+    )
+
+
+def _name_of(kind: type[Any]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _codec_of(kind: Any) -> _Codec:
+    """Return how a type of an app's is stored. ConfigError: in no way."""
+    if isinstance(kind, type):
+        name: str = _name_of(cast("type[Any]", kind))
+        if issubclass(kind, Enum):
+            return _Codec(name, kind, lambda value: value.value, kind)
+        if issubclass(kind, BaseModel):
+            return _model(kind, name)
+        if dataclasses.is_dataclass(kind):
+            return _dataclass(kind, name)
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            return _Codec(name, kind, list, lambda fields: kind(*fields))
+    raise ConfigError(
+        f"{kind!r} cannot be a stored type. Pydantic models, dataclasses, enums and named tuples "
+        "can."
+    )
+
+
+def _model(kind: type[BaseModel], name: str) -> _Codec:
+    def fields(value: BaseModel) -> dict[str, Any]:
+        found = value.model_dump()
+        kind(**found)  # else it could be written, but not read again
+        return found
+
+    return _Codec(name, kind, fields, lambda found: kind(**found))
+
+
+def _dataclass(kind: type[Any], name: str) -> _Codec:
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    return _Codec(
+        name,
+        kind,
+        lambda value: {each: getattr(value, each) for each in names},
+        lambda found: kind(**found),
+    )
+
+
+def _text(kind: type[Any]) -> _Codec:
+    return _Codec(kind.__name__, kind, str, kind)
+
+
+def _several(kind: Any) -> _Codec:
+    def make(found: list[Any]) -> Any:
+        return kind(tuple(one) if isinstance(one, list) else one for one in found)
+
+    return _Codec(kind.__name__, kind, list, make)
+
+
+def _iso(kind: Any) -> _Codec:
+    return _Codec(kind.__name__, kind, lambda value: value.isoformat(), kind.fromisoformat)
+
+
+def _table() -> Iterable[_Codec]:
+    for one in (
+        messages.HumanMessage,
+        messages.AIMessage,
+        messages.SystemMessage,
+        messages.ToolMessage,
+        messages.ChatMessage,
+        messages.FunctionMessage,
+        messages.HumanMessageChunk,
+        messages.AIMessageChunk,
+        messages.SystemMessageChunk,
+        messages.ToolMessageChunk,
+        messages.ChatMessageChunk,
+        messages.FunctionMessageChunk,
+        messages.RemoveMessage,
+        Document,
+    ):
+        yield _model(one, one.__name__)
+    for kind in (Command, Overwrite, TimeoutPolicy):
+        yield _dataclass(kind, kind.__name__)
+    yield _Codec(
+        "Interrupt",
+        Interrupt,
+        lambda value: [value.value, value.id],
+        lambda found: Interrupt(found[0], id=found[1]),
+    )
+    yield _Codec(
+        "Send",
+        Send,
+        lambda value: [value.node, value.arg, value.timeout],
+        lambda found: Send(found[0], found[1], timeout=found[2]),
+    )
+    yield _Codec("int", int, _digits, _number)
+    yield _Codec("Snapshot", DeltaSnapshot, lambda value: value.value, DeltaSnapshot)
+    yield from map(_iso, (datetime.datetime, datetime.date, datetime.time))
+    yield _Codec(
+        "timedelta",
+        datetime.timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda found: datetime.timedelta(*found),
+    )
+    yield _Codec(
+        "timezone",
+        datetime.timezone,
+        lambda value: value.utcoffset(None),
+        datetime.timezone,
+    )
+    yield from map(_text, (uuid.UUID, decimal.Decimal))
+    yield _Codec("Path", type(pathlib.Path()), str, pathlib.Path)
+    yield from map(_several, (set, frozenset, deque))
+
+
+_BY_TYPE: Mapping[type[Any], _Codec] = {one.kind: one for one in _table()}
+_BY_NAME: Mapping[str, _Codec] = {one.name: one for one in _BY_TYPE.values()}
