@@ -17,6 +17,7 @@ from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.output import newest_line, shorten_file
+from openmanus_graph.runtime.workspace import find
 
 if TYPE_CHECKING:
     import zmq
@@ -249,8 +250,8 @@ class Kernel:
                 if name.startswith(_PNG_URL):
                     picture = base64.b64decode(name.removeprefix(_PNG_URL))
                     found[workspace.relative(workspace.keep(picture, ".png"))] = None
-                elif (real := workspace.resolve(name)).is_file():
-                    found[workspace.relative(real)] = None
+                elif (named := find(workspace, name)) and named.is_file:
+                    found[named.path] = None
         return tuple(found)
 
 

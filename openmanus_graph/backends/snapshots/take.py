@@ -34,13 +34,12 @@ from openmanus_graph.backends.snapshots.scan import (
     stamp_of,
     too_large,
 )
-from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import (
     Workspace,
-    opened_entry,
     opened_folder,
     put_file,
 )
+from openmanus_graph.safety.open_beneath import open_entry
 
 INDEX = "snapshot_index.json"
 """In the private folder: what the newest snapshot holds, so that the next reads only changes."""
@@ -206,11 +205,11 @@ class _Taking:
             if stat.S_ISLNK(self._found.stamps[path][0]):
                 self.contents[path] = os.readlink(name, dir_fd=folder)
             else:
-                with opened_entry(folder, name, path) as file:
+                with os.fdopen(open_entry(folder, name, path), "rb") as file:
                     self._read_file(file, path)
         except FileNotFoundError:
             self.stamps[path] = None  # gone since the scan
-        except (OSError, ToolError):  # unreadable, or another kind of entry since the scan
+        except OSError:  # unreadable, or another kind of entry since the scan
             self.left_out[path] = UNREADABLE
 
     def _read_file(self, file: BinaryIO, path: str) -> None:
