@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, message_to_dict
 from langchain_core.tools import tool
+from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import add, calls, run_graph
 from tests.support.odd_replies import OddModel, message, wire_reply
 from tests.support.openai_script import Call, Reply
@@ -152,27 +154,40 @@ async def test_the_model_is_told_which_argument_is_odd(
     assert getattr(told, "status", "") == "error"
 
 
-async def test_values_from_other_doors_do_not_end_a_thread() -> None:
-    """An edited call, a client's history, what a tool returns: these may be beyond 64 bits, too."""
+RESULTS = [
+    "\ud83d \0 seen",
+    *(deep(depth) for depth in (150, 500, 800, 950, 5000)),
+    "[" * 100_000,
+    "7" * 5000,
+    json.dumps({"a": 2**70, "b": float("nan"), "k" * 5000: "\ud83d"}),
+]
+
+
+@pytest.mark.usefixtures("each_database")
+@pytest.mark.parametrize("result", RESULTS, ids=range(len(RESULTS)))
+async def test_odd_values_from_other_doors_do_not_end_a_thread(result: str) -> None:
+    """A client's history, what a tool returns, what a person answers."""
 
     @tool(response_format="content_and_artifact")
     def look() -> tuple[str, Any]:
         """Look."""
-        return "seen", {"number": 2**70, "deep": json.loads(deep(150))}
+        return result, {"number": 2**70, "deep": json.loads(deep(150))}
 
-    history = [
-        HumanMessage("Before."),
-        calls(("note", {"value": 2**70, "inf": float("inf")})),
-    ]
+    history = [HumanMessage("Before."), calls(("note", {"value": 2**70, "inf": float("inf")}))]
+    task: Any = {"messages": [*history, HumanMessage(f"Go. {result[:2000]}")]}
+    asks = calls(("ask_human", {"inquire": "Which?"}), prefix="a")
+    tools = [add, note, look, ask_human]
     async with open_checkpointer(database_url()) as saver:
-        graph: Any = build_manus_graph(tools=[add, note, look], checkpointer=saver)
-        task = {"messages": [*history, HumanMessage("Go.")]}
-        ran = await run_graph(
-            graph, calls(("look", {}), prefix="l"), "done", task=task, config=CONFIG, policy="auto"
-        )
+        graph: Any = build_manus_graph(tools=tools, checkpointer=saver)
+        reply = calls(("look", {}), prefix="l")
+        await run_graph(graph, reply, asks, task=task, config=CONFIG, policy="auto")
+    async with open_checkpointer(database_url()) as saver:
+        graph = build_manus_graph(tools=tools, checkpointer=saver)
+        answer: Any = Command(resume=result)
+        ran = await run_graph(graph, "done", task=answer, config=CONFIG, policy="auto")
         assert ran.values["status"] == "finished"
     async with open_checkpointer(database_url()) as saver:
-        graph = build_manus_graph(tools=[add, note, look], checkpointer=saver)
+        graph = build_manus_graph(tools=tools, checkpointer=saver)
         again = await run_graph(graph, "The end.", task="And now?", config=CONFIG)
     assert again.values["status"] == "finished"
 
