@@ -55,7 +55,7 @@ def read_review(answer: Any) -> Decision | None:
     if isinstance(answer, str) and _AS_JSON.match(answer):
         try:
             answer = json.loads(answer)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"the answer is no JSON ({error})") from error
     if isinstance(answer, list):
         items = cast("list[Any]", answer)

@@ -118,7 +118,7 @@ def _baseline(workspace: Workspace, run: str) -> tuple[Mapping[str, _Stamp] | No
         # Without a sandbox a command may have written something else there.
         is_valid = known is None or isinstance(known, dict)
         return cast("dict[str, _Stamp] | None", known) if is_valid else {}, path.stat().st_mtime_ns
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}, 0  # without a baseline all files are listed rather than none
 
 

@@ -255,7 +255,7 @@ def _written_out(value: Any) -> Any:
         return value
     try:
         written = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return written if "type" in _fields(_alone(written)) else value
 

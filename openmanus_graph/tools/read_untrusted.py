@@ -32,7 +32,7 @@ def _parsed(value: Any) -> Any:
     """Read a schema that was written as a text."""
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

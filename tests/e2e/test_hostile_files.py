@@ -119,7 +119,11 @@ def test_no_replay_runs_what_a_bundle_holds(
 
 def refused(ran: Cli, bundle: Path, change: Callable[[Lines, dict[str, Any]], None]) -> None:
     forged(bundle, ran.cwd / "evil.zip", change)
-    for command in (["replay", "evil.zip"], ["replay", "evil.zip", "--to-test", "test_evil.py"]):
+    for command in (
+        ["replay", "evil.zip"],
+        ["replay", "evil.zip", "--to-test", "test_evil.py"],
+        ["export", "evil.zip", "--html", "evil.html"],
+    ):
         done = ran.run(*command)
         assert done.code in (1, 2), (done.stdout, done.stderr)
         assert len(done.stderr.splitlines()) < 4, done.stderr

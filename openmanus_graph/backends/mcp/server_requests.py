@@ -87,7 +87,7 @@ def _content(
         return dict(cast("Mapping[str, Any]", value))
     try:
         parsed: Any = json.loads(word)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, dict):
         return cast("dict[str, Any]", parsed)

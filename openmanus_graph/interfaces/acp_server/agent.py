@@ -201,7 +201,7 @@ class _Transport:
         while (line := await self._lines.get()) is not None:
             try:
                 message: Any = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 message = None
             if isinstance(message, dict):
                 return cast("dict[str, Any]", message)

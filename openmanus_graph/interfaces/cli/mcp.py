@@ -64,7 +64,7 @@ def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
     server = named_server(name, config)
     try:
         args: Any = json.loads(arguments)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The arguments are not JSON: {error}.") from error
     if not isinstance(args, dict):
         raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')

@@ -138,7 +138,7 @@ async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]
     typed = await lines.ask("New arguments, as JSON: ", draft=draft)
     try:
         args = json.loads(typed or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
 
