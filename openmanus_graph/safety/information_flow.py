@@ -11,7 +11,7 @@ No model is asked, and nothing is guessed: what cannot be found is unverified.
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,9 +19,17 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, canonical_args
+from openmanus_graph.safety.argument_names import (
+    DESTINATIONS,
+    READ_FROM,
+    Names,
+    destination_test,
+    names_destination,
+)
+from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
-from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
+from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves, texts
 from openmanus_graph.safety.values import (
     DATE,
     TIME,
@@ -33,27 +41,10 @@ from openmanus_graph.safety.values import (
     squeezed,
     tokens_of,
 )
+from openmanus_graph.state.addresses import has_scheme
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue, ValueSource
 from openmanus_graph.state.tool_traits import PageUse, Traits
 
-DESTINATION_NAMES = frozenset({
-    "recipient", "recipients", "to", "cc", "bcc", "email", "emails", "email_address",
-    "user_email", "address", "addressee", "participant", "participants", "attendee",
-    "attendees", "invitee", "invitees", "guest", "guests", "member", "members", "user",
-    "users", "username", "user_name", "user_id", "assignee", "reviewer", "owner", "person",
-    "contact", "channel", "channel_id", "chat", "chat_id", "room", "group", "thread_id",
-    "conversation_id", "url", "uri", "link", "href", "endpoint", "webhook", "webhook_url",
-    "callback_url", "host", "hostname", "domain", "server", "site", "iban", "account",
-    "account_id", "account_number", "phone", "phone_number", "number", "payee", "beneficiary",
-    "wallet", "hotel", "company", "restaurant", "vendor", "merchant", "seller", "store",
-    "repo", "repository", "bucket", "destination", "target",
-})  # fmt: skip
-"""Arguments of external tools without `sends_to` that are judged as destinations."""
-ADDRESS_NAMES = frozenset({
-    "url", "urls", "uri", "uris", "link", "links", "href", "endpoint", "webhook", "webhook_url",
-    "callback_url",
-})  # fmt: skip
-"""Arguments of other tools without `sends_to` that are judged as destinations."""
 NETWORK_PROGRAMS = frozenset({
     "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp",
     "telnet", "ping", "dig", "host", "nslookup", "http", "https", "openssl",
@@ -67,7 +58,6 @@ ANOTHER_PAGE = "another page"
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _CONTEXT_CHARS = 120
 _STRUCTURED = (DATE, TIME)
-_SEVERAL = re.compile(r"[,;\n]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
@@ -162,13 +152,13 @@ def usual_destinations(arguments: Collection[str], traits: Traits) -> tuple[str,
 
     Of a tool that only reads they are addresses: what it reads there is told by them.
     """
-    names = DESTINATION_NAMES if traits.effect == "external" else ADDRESS_NAMES
-    return tuple(name for name in arguments if name.casefold() in names) or None
+    known = DESTINATIONS if traits.effect == "external" else READ_FROM
+    return tuple(name for name in arguments if names_destination(name, known)) or None
 
 
 def approval_of(value: UnverifiedValue) -> str:
     """Return the key by which the approval of a value is kept."""
-    return " ".join(tokens_of(value["value"]))
+    return approval_key(value["value"])
 
 
 _Found = tuple[str, str, FlowRule]
@@ -185,14 +175,14 @@ class _Judgement:
 
     def of(self, args: Mapping[str, Any], *, external: bool) -> Iterator[_Found]:
         """Yield what in a call's arguments is unverified."""
-        sends_to = DESTINATION_NAMES if self.declared.sends_to is None else self.declared.sends_to
-        places = list(destinations(args, sends_to))
-        for argument, value in places:
-            if not self._all_verified(value):
-                yield argument, value, "destination"
+        is_destination = destination_test(self.declared, external=external)
+        places = list(destinations(args, is_destination))
+        for one in places:
+            if not self.is_verified(one.value, is_site=one.is_site):
+                yield one.argument, one.value, "destination"
         if not external:
             return
-        yield from self._addresses(args, sends_to)
+        yield from self._addresses(args, is_destination)
         names_nothing = bool(self.declared.sends_to) and not places
         if (names_nothing or self.declared.destructive) and not self._is_asked_for(args):
             argument, value = next(leaves(args), ("", ""))
@@ -206,14 +196,13 @@ class _Judgement:
         if foreign and not self._is_known_site(site):
             yield "page", site or ANOTHER_PAGE, "page"
         args = {"text": entered}
-        yield from self._addresses(args, ())
+        yield from self._addresses(args)
         yield from self._private(args)
 
     def _is_known_site(self, site: str) -> bool:
         if not site:
             return False
-        token = tokens_of(site)
-        return self.is_verified(token) or self.labels.opened_unprompted(token[0])
+        return self.is_verified(site) or self.labels.opened_unprompted(tokens_of(site)[0])
 
     def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         """Yield what is unverified in a program that has the network."""
@@ -223,68 +212,83 @@ class _Judgement:
             programs = {PurePosixPath(one.split(" ")[0]).name for one in found.found}
             bare_names = bool(programs & NETWORK_PROGRAMS) or _TCP in text
             for address in reached_by(text, bare_names=bare_names):
-                if not self.is_verified(tokens_of(address)):
+                if not self.is_verified(address):
                     yield argument, address, "address"
             for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
-                if DOWNLOADS & set(path.parts[:-1]) and not self._is_known(tokens_of(path)):
+                if DOWNLOADS & set(path.parts[:-1]) and not self.is_verified(str(path)):
                     yield argument, str(path), "download"
         yield from self._private(args)
 
-    def _addresses(self, args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[_Found]:
-        for argument, text in leaves(args, but=sends_to):
+    def _addresses(
+        self, args: Mapping[str, Any], but: Callable[[Names], bool] | None = None
+    ) -> Iterator[_Found]:
+        for argument, text in texts(args, but):
             for address in addresses_in(text):
-                if not self.is_verified(tokens_of(address)):
+                if not self.is_verified(address):
                     yield argument, address, "address"
 
     def _is_asked_for(self, args: Mapping[str, Any]) -> bool:
         """Say whether one argument is the person's, or one that the call may be about."""
         known = self.labels.trusted if self.declared.destructive else self.labels.plain
-        found = [tokens_of(value) for _, value in leaves(args)]
-        return any(self.is_verified(one) or one in known for one in found)
+        found = [value for _, value in leaves(args)]
+        return any(self.is_verified(one) or tokens_of(one) in known for one in found)
 
     def _private(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         labels = self.labels
         if not labels.private:
             return
-        for argument, text in leaves(args):
+        for argument, text in texts(args):
             shown = squeezed(text)
             for value in (value for key, value in labels.private.items() if key in shown):
                 tokens = tokens_of(value)
-                if not (labels.is_said(tokens) or " ".join(tokens) in self.approved):
+                if not (labels.is_said(tokens) or approval_key(value) in self.approved):
                     yield argument, value, "private"
 
-    def _all_verified(self, value: str) -> bool:
-        """Say whether a destination is verified; several may stand in one text."""
-        if self.is_verified(tokens_of(value)):
-            return True
-        several = [one for one in _SEVERAL.split(value) if one.strip()]
-        return len(several) > 1 and all(self.is_verified(tokens_of(one)) for one in several)
-
-    def is_verified(self, tokens: Tokens) -> bool:
+    def is_verified(self, value: str, *, is_site: bool = False) -> bool:
         """Say whether a value is verified, as a whole or by all its parts.
 
-        Beside an address a name decides nothing: `Bob <bob@shop.example>`.
+        Args:
+            value: A destination, or an address out of a text.
+            is_site: It is opened: then a name that only looks like a host has to be one.
         """
+        if approval_key(value) in self.approved:
+            return True
+        if not (is_site or holds_address(value)) and self._is_composed(tokens_of(value)):
+            return True
+        return all(self._is_verified_part(part, is_site=is_site) for part in parts_of(value))
+
+    def _is_verified_part(self, part: Part, *, is_site: bool) -> bool:
+        (first, *more) = part.tokens
+        if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
+            if self._was_given(part.tokens) or self.labels.names_domain_of(first):
+                return True
+            said = self.labels.is_said(part.tokens)
+            # A name with a dot in it is no address only because somebody could open it.
+            return said and (not is_site if part.bare_host else not _is_of_web(first))
+        return self._is_composed(part.tokens)
+
+    def _is_composed(self, tokens: Tokens) -> bool:
         if self._is_known(tokens):
             return True
-        addresses = [(token,) for token in tokens if is_address(token)]
-        if addresses:
-            return all(
-                self._is_known(one)
-                or (one[0].startswith(URL) and self.labels.names_domain_of(one[0]))
-                for one in addresses
-            )
         parts = list(_parts(tokens))
         return parts != [tokens] and all(map(self._is_known, parts))
 
     def _is_known(self, tokens: Tokens) -> bool:
+        return self.labels.is_named(tokens) or self._was_given(tokens)
+
+    def _was_given(self, tokens: Tokens) -> bool:
+        """Say whether a value came from a trusted tool, or was allowed."""
         labels = self.labels
         return (
-            labels.is_said(tokens)
-            or tokens in labels.trusted
+            tokens in labels.trusted
             or tokens in labels.reached
             or " ".join(tokens) in self.approved
         )
+
+
+def _is_of_web(token: str) -> bool:
+    address = token.removeprefix(URL)
+    return not has_scheme(address)  # the canonical form of a web address has none
 
 
 def _parts(tokens: Tokens) -> Iterator[Tokens]:

@@ -22,10 +22,11 @@ from openmanus_graph.safety.urls import (
     canonical_url,
     canonical_urls,
     canonical_urls_in,
-    domains_in,
+    named_domains,
     paths_in,
     urls_in,
 )
+from openmanus_graph.safety.values import plainly_written
 from openmanus_graph.state.addresses import PORTS, parse_address, within
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
@@ -84,11 +85,12 @@ def unverified_addresses(
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string in JSON arguments."""
+    """Yield every string in JSON arguments, keys among them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from strings_in(list(cast("dict[str, Any]", value).values()))
+        for key, item in cast("dict[str, Any]", value).items():
+            yield from (str(key), *strings_in(item))
     elif isinstance(value, list | tuple):
         for item in cast("Sequence[Any]", value):
             yield from strings_in(item)
@@ -192,7 +194,9 @@ class _Provenance:
 
     def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
         """Add the domains in a text of the person."""
-        self._domains |= _named.get(message, lambda said: frozenset(domains_in(words(said))))
+        self._domains |= _named.get(
+            message, lambda said: frozenset(named_domains(plainly_written(words(said))))
+        )
 
     def _add_links(self, urls: Set[str], allowed: bool = False) -> None:
         """Add seen links, but none that the model wrote itself."""

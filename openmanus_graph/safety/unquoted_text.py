@@ -7,6 +7,8 @@ quotations, and the text behind a colon whose sentence speaks of a text ("summar
 import re
 from dataclasses import dataclass
 
+from openmanus_graph.safety.refusals import without_refused
+
 _FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _MARKED = re.compile(r"^[ \t]*>[^\n]*(?:\n|\Z)", re.MULTILINE)
 _CLOSING_TAG = re.compile(r"</(\w[\w-]{0,30})>")
@@ -47,6 +49,7 @@ class UnquotedText:
     """What a person wrote himself."""
 
     text: str
+    """Without what he refuses in it, too."""
     quotes: bool
     """Whether he quoted a foreign text beside it: then that was read."""
 
@@ -64,7 +67,7 @@ def unquoted_text(text: str) -> UnquotedText:
     to_read = _TO_READ.search(own)
     if to_read is not None and _is_pasted(own, to_read.end(), least_chars=1):
         own = own[: to_read.end()]
-    return UnquotedText(own, own != text)
+    return UnquotedText(without_refused(own), own != text)
 
 
 def _without_tagged(text: str) -> str:

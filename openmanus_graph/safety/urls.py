@@ -23,6 +23,62 @@ _DOMAIN = re.compile(
 )
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
+_NEVER_HOSTS = _FILE_ENDINGS | frozenset({
+    "bat", "bin", "bz2", "c", "cfg", "cjs", "class", "clj", "cmd", "conf", "cpp", "cs", "css",
+    "csv", "dat", "db", "deb", "diff", "dll", "doc", "docx", "env", "exe", "fish", "gif", "go",
+    "gradle", "gz", "h", "hcl", "hpp", "hs", "htm", "html", "ico", "ini", "ipynb", "iso", "jar",
+    "java", "jpeg", "jpg", "js", "json", "jsx", "key", "kt", "lock", "log", "lua", "m", "map",
+    "md5", "mjs", "ml", "mp3", "mp4", "nix", "odt", "out", "parquet", "patch", "pdf", "pem",
+    "php", "png", "pptx", "properties", "proto", "ps1", "psd", "pub", "pyc", "pyi", "r", "rb",
+    "rpm", "rst", "scala", "scss", "sha256", "sql", "sqlite", "svg", "swift", "tar", "tex", "tf",
+    "tfvars", "tgz", "ts", "tsv", "tsx", "ttf", "txt", "vim", "vue", "wasm", "wav", "webp", "whl",
+    "woff", "xls", "xlsx", "xml", "yaml", "yml", "zig", "zsh",
+})  # fmt: skip
+"""Endings of files, some of which are top-level domains, too."""
+_SITE_ENDINGS = frozenset({
+    "com", "org", "net", "edu", "gov", "mil", "int", "io", "ai", "dev", "biz", "co", "eu", "de",
+    "fr", "uk", "us", "ca", "au", "jp", "cn", "ru", "nl", "ch", "se", "es", "it", "br", "kr",
+    "nz", "dk", "fi", "cz", "gr", "tw", "hk", "sg", "za", "mx", "ar", "il", "tr", "ua", "at",
+    "be", "no", "ie", "pt", "in", "tv", "example",
+})  # fmt: skip
+"""Endings that names in code hardly have: behind a verb they make a name a site."""
+_SITE_WORDS = (
+    r"(?:web\s*)?sites?|web\s*pages?|pages?|home\s*pages?|domains?|hosts?|hostnames?|servers?|urls?|portals?"
+    r"|blogs?|forums?|shops?|stores?|apis?|endpoints?|webhooks?|web\s*shops?|wikis?"
+)
+_CALLED_SITE = re.compile(
+    rf"(?:\b(?:{_SITE_WORDS})(?:\s+(?:is|are|at|of|called|named|on|under|address))?\s*:?|网站|站点|网页|域名|网址|主页|官网)\s*[\"'“‘(`]*$",
+    re.IGNORECASE,
+)
+_IS_SITE = re.compile(
+    rf"^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)",
+    re.IGNORECASE,
+)
+_VISITED = re.compile(
+    r"(?:^|\b(?:look(?:ing)?\s+at|see|visit|open|go\s+to|browse(?:\s+to)?|navigate\s+to|check(?:\s+out)?|read|fetch|crawl"
+    r"|scrape|search|call|use|using|compare|ping|curl|load|access|reach|on|from|at|via|to|into|against|with)\s+"
+    r"|访问|打开|浏览|看看|查看|登录|进入|从|在|到|去|上)\s*(?:the\s+)?[\"'“‘(]*$",
+    re.IGNORECASE,
+)
+_AND = re.compile(
+    r"^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$",
+    re.IGNORECASE,
+)
+_A_FILE = re.compile(
+    r"\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
+    r"[\"'“‘(`]*$",
+    re.IGNORECASE,
+)
+_IS_FILE = re.compile(
+    r"^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w",
+    re.IGNORECASE,
+)
+_ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
+_NEXT_SENTENCE = re.compile(
+    rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$"
+)
+"""The beginning of a sentence that no space parts from a host."""
+_CHARS_AROUND = 60
 
 
 def urls_in(text: str) -> Iterator[str]:
@@ -37,15 +93,52 @@ def urls_in(text: str) -> Iterator[str]:
 
 
 def domains_in(text: str) -> Iterator[tuple[str, int | None]]:
-    """Yield the hosts that a text names, with the port if it names one."""
+    """Yield the hosts in a text of addresses, with the port if there is one."""
     for found in _DOMAIN.finditer(text):
-        host = found["host"]
-        if not found["scheme"] and host.rpartition(".")[2].lower() in _FILE_ENDINGS:
-            continue
-        try:
-            name = normal_host(host.strip("[]") if host.startswith("[") else host)
-        except ToolError:
-            continue
+        if found["scheme"] or _ending(found) not in _FILE_ENDINGS:
+            yield from _host(found)
+
+
+def named_domains(text: str) -> Iterator[tuple[str, int | None]]:
+    """Yield the hosts that a person names in a text, with the port if he names one.
+
+    A bare name is one only where words say that it is a site: most names with a dot in them are
+    those of files, and of things in code.
+    """
+    files = {
+        name.strip() for found in _ATTACHED.finditer(text) for name in found["names"].split(",")
+    }
+    last, was_site = 0, False
+    for found in _DOMAIN.finditer(text):
+        before = text[max(0, found.start() - _CHARS_AROUND) : found.start()]
+        after = text[found.end() : found.end() + _CHARS_AROUND]
+        follows = was_site and _AND.match(text[last : found.start()][:_CHARS_AROUND]) is not None
+        was_site = found["host"] not in files and _is_site(found, before, after, follows=follows)
+        last = found.end()
+        if was_site:
+            yield from _host(found)
+
+
+def _is_site(found: re.Match[str], before: str, after: str, *, follows: bool) -> bool:
+    if found["scheme"] or found["host"].lower().startswith("www."):
+        return True
+    ending = _ending(found)
+    if ending in _NEVER_HOSTS or _A_FILE.search(before) or _IS_FILE.match(after):
+        return False
+    if _CALLED_SITE.search(before) or _IS_SITE.match(after):
+        return True
+    is_usual = ending in _SITE_ENDINGS or not ending.isalpha()  # an IP address
+    return (is_usual or ending == "localhost") and (follows or _VISITED.search(before) is not None)
+
+
+def _ending(found: re.Match[str]) -> str:
+    return found["host"].rpartition(".")[2].lower()
+
+
+def _host(found: re.Match[str]) -> Iterator[tuple[str, int | None]]:
+    host = _NEXT_SENTENCE.sub(r"\1", found["host"])
+    with contextlib.suppress(ToolError):
+        name = normal_host(host.strip("[]") if host.startswith("[") else host)
         yield name.removeprefix("www."), int(found["port"]) if found["port"] else None
 
 

@@ -5,7 +5,7 @@ what it adds. A result is read once, in time that grows with its length.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,14 +18,26 @@ from openmanus_graph.conversation.history import (
     ReadPrefix,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.argument_names import (
+    ADDRESSES,
+    Names,
+    destination_test,
+    is_field,
+    names_destination,
+    names_id,
+)
+from openmanus_graph.safety.destinations import holds_address, parts_of
 from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
+from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.untrusted_text import without_mark
-from openmanus_graph.safety.urls import domains_in
+from openmanus_graph.safety.urls import domains_in, named_domains
 from openmanus_graph.safety.values import (
     DATE,
+    NUMBER,
     URL,
     Tokens,
+    plainly_written,
     said_tokens,
     same_date,
     squeezed,
@@ -39,6 +51,8 @@ _LEAST_PRIVATE_CHARS = 4
 """Letters and digits of a private value: shorter ones stand in any text."""
 _MOST_KEPT_CHARS, _MOST_KEPT_VALUES = 20_000, 1000
 """Of the person's words, and of other values, that a compaction keeps."""
+_MOST_COUNTED_CHARS = 6
+"""Characters of a number that may be a quantity; a longer one is an id."""
 _MOST_FIELD_CHARS = 1000
 """Characters of a value; longer fields are texts."""
 
@@ -56,6 +70,8 @@ class ValueLabels:
         default_factory=dict[str, list[tuple[int, int]]]
     )
     """Where each token stands in them: in which text, and at which place."""
+    names: SaidNames = field(default_factory=SaidNames)
+    """Which numbers and small words in them name something."""
     domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """That the person named."""
     trusted: set[Tokens] = field(default_factory=set[Tokens])
@@ -126,7 +142,9 @@ class ValueLabels:
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
-        self.domains.update(domains_in(own.text))
+        plain = plainly_written(own.text)
+        self.names.hear(plain)
+        self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
         artifact = with_current_names(result.artifact or {})
@@ -152,15 +170,17 @@ class ValueLabels:
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went: it was verified, or a person allowed it."""
-        self.reached.update(
-            tokens_of(one) for _, one in destinations(args, declared.sends_to or ())
-        )
+        test = destination_test(declared, external=declared.effect_of(args) == "external")
+        for one in destinations(args, test) if declared.addresses is None else ():
+            self.reached.update(part.tokens for part in parts_of(one.value))
+            if not holds_address(one.value):
+                self.reached.add(tokens_of(one.value))
         if declared.page is None:
             return
         use = declared.page(args)
         # What the person said may be entered anywhere: that tells nothing of the site.
         if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
-            self.reached.add(tokens_of(self.site))
+            self.reached.update(part.tokens for part in parts_of(self.site))
         if not self.tainted:
             self.opened.update(domains_in(use.opens))
 
@@ -168,11 +188,11 @@ class ValueLabels:
         if not (plain or declared.trusted or declared.private):
             return
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
-            tokens = tokens_of(value)
+            forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
             if _covers(declared.trusted, names):
-                self.trusted.add(tokens)
+                self.trusted.update(forms)
             if plain:
-                self.plain.add(tokens)
+                self.plain.update(forms)
             if _covers(declared.private, names) and _is_telling(value):
                 self.private[squeezed(value)] = value
 
@@ -187,6 +207,10 @@ class ValueLabels:
             self.said[text][max(0, place - rarest) : place - rarest + len(tokens)] == tokens
             for text, place in self.places[tokens[rarest]]
         )
+
+    def is_named(self, tokens: Tokens) -> bool:
+        """Say whether the person said these tokens as the name of something."""
+        return self.is_said(tokens) and (len(tokens) > 1 or self.names.names(tokens[0]))
 
     def names_domain_of(self, token: str) -> bool:
         """Say whether the person named the domain of a URL."""
@@ -244,28 +268,89 @@ def labels_of(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> V
     return index.labels
 
 
-def leaves(args: Mapping[str, Any], but: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the texts and numbers in a call's arguments, each with the name of its argument.
+def leaves(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers in a call's arguments, each with the name of its argument."""
+    for names, value in _leaves(dict(args), ()):
+        yield names[0], value
+
+
+def texts(
+    args: Mapping[str, Any], but: Callable[[Names], bool] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield all that a call's arguments say: also keys, and JSON in texts.
 
     Args:
         args: Of the call.
-        but: Names, at any depth, whose values are left out.
+        but: Says which values are left out, by the names on the way to them.
     """
-    for names, value in _leaves(dict(args), ()):
-        if not set(names) & set(but):
+    for names, value, _ in _opened(args):
+        if but is None or not but(names):
             yield names[0], value
 
 
-def destinations(args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the values in a call's arguments that decide where something goes.
+@dataclass(frozen=True)
+class Destination:
+    """A value that decides where something goes."""
+
+    argument: str
+    value: str
+    is_site: bool
+    """Its name says that it is a place on the net."""
+
+
+def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iterator[Destination]:
+    """Yield the values in a call's arguments that decide where something goes, keys among them.
 
     Args:
         args: Of the call.
-        sends_to: Names of arguments, or of fields within them.
+        test: Says which ones do, by the names on the way to them.
     """
-    for names, value in _leaves(dict(args), ()):
-        if set(names) & set(sends_to):
-            yield names[0], value
+    for names, value, holds_json in _opened(args):
+        if test(names) and not holds_json:
+            is_site = any(names_destination(name, ADDRESSES) for name in names)
+            yield Destination(names[0], value, is_site)
+
+
+def _opened(args: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+    """Yield texts, numbers and keys in a call's arguments, and those in texts that are JSON.
+
+    Each has the names on the way to it, and whether it is JSON whose parts are yielded, too.
+    """
+    pending: list[tuple[tuple[str, ...], Any]] = [((name,), one) for name, one in args.items()]
+    pending.reverse()
+    while pending:
+        way, one = pending.pop()
+        for names, value in _leaves(one, way):
+            inner = _json_in(value)
+            yield names, value, inner is not None
+            if inner is not None:
+                pending.append((names, inner))
+        yield from ((names, key, False) for names, key in _keys(one, way))
+
+
+def _keys(value: Any, way: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys in JSON that are values themselves, `{"x@y.example": "writer"}`."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(value, way)]
+    while pending:
+        one, names = pending.pop()
+        if isinstance(one, dict):
+            for key, inner in cast("dict[Any, Any]", one).items():
+                if not is_field(str(key)):
+                    yield names, str(key)
+                pending.append((inner, (*names, str(key))))
+        elif isinstance(one, list | tuple):
+            pending += [(inner, names) for inner in cast("Sequence[Any]", one)]
+
+
+def _json_in(text: str) -> Any:
+    """Return the JSON that a text is; None if it is none, or only a number."""
+    if not text.lstrip().startswith(("[", "{", '"')):
+        return None
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
 
 
 def _leaves(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -295,6 +380,21 @@ def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
 
 
 _fields = MessageCache[list[tuple[tuple[str, ...], str]]]()
+
+
+def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
+    """Return the forms in which a whole field verifies a value.
+
+    Args:
+        names: On the way to the field.
+        value: Of the field.
+        named: Whether the tool's declaration names its fields.
+    """
+    tokens, parts = tokens_of(value), parts_of(value)
+    if len(tokens) == 1 and tokens[0].startswith(NUMBER):
+        told = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
+        return {tokens} if told else set()
+    return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
 
 
 def _covers(declared: bool | Collection[str], names: Sequence[str]) -> bool:

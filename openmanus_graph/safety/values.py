@@ -57,8 +57,9 @@ _URL_PATTERN = (
     rf"|(?<![\w@.%-])(?:[\w-]{{1,63}}\.){{1,20}}(?:(?:{_TOP_LEVEL})(?![\w@-])(?:[:/?#][^\s<>\"'`\\|^{{}}]*)?"
     r"|[^\W\d_]{2,}(?::\d+)?/[^\s<>\"'`\\|^{}]*)"
 )
+# Of an odd one what every reader would make of it: a quoted name, a host in brackets.
 _EMAIL_PATTERN = r"(?<![\w.+%-])[\w.+%-]{1,100}@(?:[\w-]{1,63}\.){1,20}[\w-]{0,62}\w"
-_IBAN_PATTERN = (
+IBAN_PATTERN = (
     r"(?<![\w-])[a-z]{2}\d{2}(?:(?=(?:[a-z]*\d){6})[a-z0-9]{11,30}"
     r"|(?:[ -][a-z0-9]{4}){2,7}(?:[ -][a-z0-9]{1,3})?)(?![\w-])"
 )
@@ -78,11 +79,22 @@ _ITEM_PATTERN = r"(?:^|(?<=[\n:;])|(?<=[:;.!?]\s))[ \t]*\d{1,2}[.)](?=\s)"
 """The number of an item in a list, which names nothing."""
 # These two are long. They are compiled, by `re`, when a value is first looked for.
 _TOKEN = (
-    rf"(?i)(?P<item>{_ITEM_PATTERN})|(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
+    rf"(?i)(?P<item>{_ITEM_PATTERN})|(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{IBAN_PATTERN})"
     rf"|(?P<date>{_DATE_PATTERN})|(?P<time>{_TIME_PATTERN})"
     rf"|(?P<signs>[{re.escape(_BEFORE)}]+)|(?P<word>[^\s—–|]+)"
 )
-_ADDRESS = rf"(?i)(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
+_ADDRESS = rf"(?i)(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{IBAN_PATTERN})"
+_MOST_ENCODINGS = 3
+_ESCAPED = re.compile(r"\\{1,3}u00([0-7][0-9a-fA-F])")
+_ODD_MAILBOX = re.compile(
+    r"(?<!\w)\"[^\"\s<>]{1,64}\"@\[?\w[\w.:-]{0,100}\]?|(?<![\w.+%-])[\w.+%-]{1,100}@\[[\w.:]{1,60}\]"
+)
+"""A mailbox with a quoted name, or with an IP address for a host."""
+_OTHER_HOST = re.compile(
+    r"\\{1,2}[^\s/?#\"'<>]{0,100}@[\w.-]+"
+    r"|['\"`{}|^]{1,3}[\w-]{0,63}(?:\.[\w-]{1,63}){2,20}(?![\w(])"
+)
+"""Behind a URL what makes another host of it for some programs: `\\@evil.example`."""
 _URL_END = ".,;:!?)]}*_~'\""
 _NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
 """An address and the beginning of a sentence that no space parts from it."""
@@ -93,6 +105,12 @@ _BARE_HOST = re.compile(
 """A host as a word of its own, in a text whose programs are for the network."""
 _WITH_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://|www\.", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
+_CHINESE = (
+    "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff0f\uff1a-\uff20\u3001-\u3003\u3008-\u3011"
+)
+_BESIDE_CHINESE = re.compile(rf"(?<=[{_CHINESE}])(?=[!-~])|(?<=[!-~])(?=[{_CHINESE}])")
+_LIKE_ASCII = "\u212a\u037e\u1fef\u2000\u2001"
+"""What Unicode's composition turns into other characters."""
 _SAME_SIGNS = str.maketrans({"’": "'", "ʼ": "'"})
 
 
@@ -104,27 +122,59 @@ def tokens_of(value: object) -> Tokens:
 
 def said_tokens(text: str) -> list[Tokens]:
     """Return the readings of what a person wrote: as it is and, if it differs, plainly spelt."""
-    plain = _plainly_spelt(text)
-    return [tokens_of(one) for one in dict.fromkeys((text, plain))]
+    return [tokens_of(one) for one in dict.fromkeys((text, plainly_written(text)))]
+
+
+def plainly_written(text: str) -> str:
+    """Return what a person wrote in plain spelling, with spaces where Chinese meets other signs."""
+    return _BESIDE_CHINESE.sub(" ", _plainly_spelt(text))
 
 
 def addresses_in(text: str) -> Iterator[str]:
     """Yield the URLs, e-mail addresses and IBANs in a text, also where they are disguised.
 
     Looked through are the text, the text in plain spelling (no zero-width characters, no letters
-    of another width), and that without percent signs and HTML entities.
+    of another width), and that without percent signs, HTML entities and JSON's escapes, also where
+    they are doubled. What programs read in different ways is found as a whole: `"a"@b.example`.
     """
     plain = _plainly_spelt(text)
     found = dict.fromkeys(
-        address[0].rstrip(_URL_END)
-        for variant in dict.fromkeys((unquote(plain), html.unescape(plain), plain, text))
-        for address in re.finditer(_ADDRESS, variant)
+        address
+        for variant in dict.fromkeys((*_decoded(plain), plain, text))
+        for address in _addresses_in(variant)
     )
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
     whole = [address for address in found if address[::-1] not in cut]
     yield from {tokens_of(address): address for address in whole}.values()
+
+
+def _decoded(text: str) -> Iterator[str]:
+    for _ in range(_MOST_ENCODINGS):
+        variants = (unquote(text), html.unescape(text), _ESCAPED.sub(_unescaped, text))
+        changed = [one for one in variants if one != text]
+        if not changed:
+            return
+        yield from changed
+        text = _ESCAPED.sub(_unescaped, html.unescape(unquote(text)))
+        yield text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16))
+
+
+def _addresses_in(text: str) -> Iterator[str]:
+    for found in re.finditer(_ADDRESS, text):
+        address = found[0]
+        if found["url"] is not None:
+            rest = _OTHER_HOST.match(text, found.end())
+            yield address + rest[0] if rest else address.rstrip(_URL_END)
+        else:
+            yield address.rstrip(_URL_END)
+    for odd in _ODD_MAILBOX.finditer(text):
+        yield odd[0]
 
 
 def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
@@ -176,9 +226,16 @@ def _plainly_spelt(text: str) -> str:
     return unicodedata.normalize("NFKC", visible)
 
 
+def words_in(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the words and bare numbers of a text, as tokens, each with where it stands."""
+    for found in re.finditer(_TOKEN, text):
+        if found["word"] is not None:
+            end = found.start() + len(found[0].rstrip(_AFTER))
+            yield from ((token, found.start(), end) for token in _word(found[0]))
+
+
 def _tokens(text: str) -> Iterator[str]:
-    readable = unicodedata.normalize("NFC", text).translate(_SAME_SIGNS)
-    for found in re.finditer(_TOKEN, readable):
+    for found in re.finditer(_TOKEN, _composed(text)):
         raw = found[0]
         if found["item"] is not None or found["signs"] is not None:
             continue
@@ -196,8 +253,28 @@ def _tokens(text: str) -> Iterator[str]:
             yield _time(found)
 
 
+def _composed(text: str) -> str:
+    """Return a text with its accents in one form, and no sign made one of ASCII: `K` is no `K`."""
+    readable = "".join(
+        part if part in _LIKE_ASCII else unicodedata.normalize("NFC", part)
+        for part in re.split(f"([{_LIKE_ASCII}])", text)
+    )
+    return readable.translate(_SAME_SIGNS)
+
+
+def _small(text: str) -> str:
+    """Return a text in small letters, where none becomes one of ASCII: `ſ` is no `s`."""
+    if text.isascii():
+        return text.lower()
+    return "".join(
+        char if small.isascii() and not char.isascii() else small
+        for char in text
+        for small in (char.casefold(),)
+    )
+
+
 def _word(raw: str) -> Iterator[str]:
-    plain = raw.rstrip(_AFTER).casefold()
+    plain = _small(raw.rstrip(_AFTER))
     if not plain:
         return
     if _NUMBER.fullmatch(plain):
@@ -223,7 +300,7 @@ def _number(text: str) -> str:
 
 
 def _email(raw: str) -> str:
-    local, _, host = raw.casefold().rpartition("@")
+    local, _, host = _small(raw).rpartition("@")
     with suppress(ToolError):
         host = normal_host(host)
     return f"{EMAIL}{local}@{host}"

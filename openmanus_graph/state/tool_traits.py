@@ -65,6 +65,8 @@ class Traits:
     sends_to: Sequence[str] | None = None
     """Arguments, or fields in them, that decide where something goes or whom it hits. None: not
     declared; an external tool's are then known by their usual names (`information_flow`)."""
+    sends_to_by_name: bool = False
+    """`sends_to` was not declared: it is what the names of the arguments say."""
     trusted: bool | Sequence[str] = False
     """Whole JSON fields of the output verify a destination; or only those of these names."""
     private: bool | Sequence[str] = False

@@ -197,7 +197,11 @@ def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
     """Return the traits of tools, with the destinations of those that declare none."""
     traits = {name: traits_of(tool) for name, tool in tools.items()}
     return {
-        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name]), one))
+        name: replace(
+            one,
+            sends_to=usual_destinations(_argument_names(tools[name]), one),
+            sends_to_by_name=True,
+        )
         if one.sends_to is None and one.addresses is None
         else one
         for name, one in traits.items()

@@ -118,7 +118,7 @@ def test_a_destination_that_the_model_made_up_is_unverified() -> None:
         ("Delete the file 13", 13),
         ("Look at shop.example", "https://shop.example/a?b=c"),
         ("Mail anna@münchen.example", "anna@xn--mnchen-3ya.example"),
-        ("Pay 1.250,00 euros", "1250"),
+        ("Cancel order 1.250,00", "1250"),
     ],
 )
 def test_what_the_person_said_is_verified(task: str, to: object) -> None:

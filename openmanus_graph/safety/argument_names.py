@@ -1,0 +1,110 @@
+"""Tells by its name whether an argument decides where something goes, however the name is written.
+
+`toUser`, `recipient-id`, `accountNumber` and `dest_email_addresses` are destinations; `total`,
+`username_format` and `max_users` are none: the last word of a name says what it is.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from openmanus_graph.state.tool_traits import Traits
+
+DESTINATIONS = frozenset({
+    "recipient", "to", "cc", "bcc", "email", "mail", "mailbox", "address", "addressee", "receiver",
+    "participant", "attendee", "invitee", "guest", "member", "user", "username", "assignee",
+    "reviewer", "owner", "person", "people", "contact", "collaborator", "subscriber", "editor",
+    "viewer", "follower", "friend", "channel", "chat", "room", "group", "team", "thread",
+    "conversation", "url", "uri", "link", "href", "endpoint", "webhook", "callback", "host",
+    "hostname", "domain", "server", "site", "website", "iban", "bic", "account", "phone", "mobile",
+    "telephone", "payee", "beneficiary", "creditor", "counterparty", "wallet", "hotel", "company",
+    "restaurant", "vendor", "merchant", "seller", "store", "customer", "repo", "repository",
+    "bucket", "destination", "dest", "dst", "target", "rcpt", "handle",
+})  # fmt: skip
+"""Last words of the names of arguments, in the singular, that make them destinations."""
+ADDRESSES = frozenset({
+    "url", "uri", "link", "href", "endpoint", "webhook", "callback", "host", "hostname", "domain",
+    "server", "site", "website",
+})  # fmt: skip
+"""Those of them that name a place on the net."""
+READ_FROM = frozenset({"url", "uri", "link", "href", "endpoint", "webhook", "callback"})
+"""Those of tools that only read."""
+_SAYS_HOW = frozenset({"id", "number", "no", "nr", "num", "name", "key", "list", "ref"})
+"""Last words that leave a name what the word before them makes it: `user_id`."""
+_ALONE = frozenset({"number", "numbers", "callback_url"})
+"""Names that are destinations only as they are: a `page_number` is none."""
+_COUNTS = frozenset({"max", "min", "num", "n", "count", "limit", "total", "from", "source"})
+"""First words of names that count, or say where something comes from."""
+_FIELDS = frozenset({
+    "name", "first", "last", "title", "label", "type", "kind", "role", "permission", "access",
+    "level", "value", "id", "status", "state", "note", "comment", "format", "date", "time", "text",
+    "body",
+})  # fmt: skip
+_IDS = frozenset(
+    {"id", "uid", "uuid", "key", "no", "nr", "n", "number", "code", "ref", "reference"}
+)
+Names = Sequence[str]
+"""Of an argument and of the fields within it, on the way to a value."""
+_WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ONE_WORD = re.compile(
+    rf"(?:to|dest|destination|target|recipient|send|reply|forward|share|mail)?"
+    rf"(?P<what>{'|'.join(sorted(DESTINATIONS, key=len, reverse=True))})"
+    r"(?:id|number|address|name|email|url|uri)?",
+)
+_SHARED = frozenset({"share", "shared", "meet", "call", "book"})
+
+
+@lru_cache(4096)
+def names_destination(name: str, known: frozenset[str] = DESTINATIONS) -> bool:
+    """Say whether an argument of this name is a destination.
+
+    Args:
+        name: As the tool has it.
+        known: The words that make it one.
+    """
+    words = [one.lower() for one in _WORD.findall(name) if not one.isdigit()]
+    if known is DESTINATIONS and "_".join(words) in _ALONE:
+        return True
+    if "of" in words[1:]:
+        words = words[: words.index("of")]
+    while len(words) > 1 and _singular(words[-1]) in _SAYS_HOW:
+        words.pop()
+    if not words or (len(words) > 1 and words[0] in _COUNTS):
+        return False
+    last = _singular(words[-1])
+    if last in known or (last == "with" and words[0] in _SHARED):
+        return True
+    if len(words) > 1:
+        return False
+    joined = _ONE_WORD.fullmatch(last)
+    return joined is not None and joined["what"] in known
+
+
+def is_field(key: str) -> bool:
+    """Say whether a key of a JSON object is a field's name, and no value itself."""
+    words = [one.lower() for one in _WORD.findall(key)]
+    plain = re.fullmatch(r"[A-Za-z]\w*", key) is not None
+    return plain and (_singular(words[-1]) in _FIELDS or names_destination(key))
+
+
+def names_id(name: str) -> bool:
+    """Say whether a field of this name holds what tells one thing from another."""
+    words = [one.lower() for one in _WORD.findall(name)]
+    return bool(words) and (_singular(words[-1]) in _IDS or names_destination(name))
+
+
+def destination_test(declared: Traits, *, external: bool) -> Callable[[Names], bool]:
+    """Return what says whether a value decides where a call goes, by the names on the way to it."""
+    sends_to = frozenset(declared.sends_to or ())
+    if declared.sends_to is not None and not declared.sends_to_by_name:
+        return lambda names: not sends_to.isdisjoint(names)
+    known = DESTINATIONS if external else READ_FROM
+    return lambda names: any(names_destination(name, known) for name in names)
+
+
+def _singular(word: str) -> str:
+    if word.endswith("sses"):  # addresses
+        return word[:-2]
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
