@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.postgres import Postgres, rows_of
+from tests.support.postgres import Postgres, lease_is_over, rows_of
 from tests.support.serving import Served, new_page
 from tests.support.zygote import Zygote
 
@@ -175,12 +174,6 @@ async def test_the_server_keeps_its_threads_in_postgresql(
 
 
 WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
-
-
-def lease_is_over(url: str) -> bool:
-    with psycopg.connect(url) as connection:
-        found = connection.execute("SELECT expires < clock_timestamp() FROM leases").fetchone()
-    return found == (True,)
 
 
 def test_a_paused_worker_that_goes_on_after_its_lease_writes_nothing(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,11 @@ from openmanus_graph.backends.snapshots.scan import Extent
 from openmanus_graph.backends.snapshots.take import Index, take_snapshot
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.storage_urls import WorkspaceUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
 from tests.support.cli import Cli, Result, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, lease_is_over, rows_of
 from tests.support.s3 import BUCKET, S3
 from tests.support.sampling import sampled
 from tests.support.serving import Served, new_page
@@ -102,7 +103,8 @@ def watched(
 
 
 def many_objects(thread: str = "t") -> RemoteObjects:
-    return RemoteObjects(WorkspaceUrl.parse(f"s3://{BUCKET}/many"), thread)
+    database = DatabaseUrl.of_file(Path("threads.db"))
+    return RemoteObjects(WorkspaceUrl.parse(f"s3://{BUCKET}/many"), thread, database)
 
 
 def put_many(count: int) -> list[str]:
@@ -214,6 +216,36 @@ def test_a_worker_that_is_killed_leaves_its_files_to_the_next(
     tool = [m for m in model.requests[-1].messages if m["role"] == "tool"][-1]
     assert "99" in tool["content"]
     assert "no such" not in tool["content"].lower()
+
+
+def objects_in(url: str, s3: S3) -> list[str]:
+    """List what a place holds."""
+    path = url.partition("://")[2]
+    if url.startswith("file"):
+        return sorted(str(one) for one in Path(path).rglob("*") if one.is_file())
+    return sorted(s3.files().find(path))
+
+
+def test_a_paused_worker_that_goes_on_after_its_lease_adds_nothing_to_the_store(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str, s3: S3
+) -> None:
+    cli.env["OPENMANUS_LEASE_S"] = other.env["OPENMANUS_LEASE_S"] = "1"
+    model.add(bash("echo first > log"), bash(WORK), bash("cat log"), Reply("Done."))
+    paused = cli.start("run", "go", "--thread", "t")
+    until((cli.cwd / "workspace" / "t" / "begun").exists)
+    paused.signal(signal.SIGSTOP)
+    until(lambda: lease_is_over(cli.env[DATABASE_VARIABLE]))
+    done = other.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Done."), done.stderr
+    before, rows = objects_in(shared, s3), rows_of(cli.env[DATABASE_VARIABLE])
+    assert before
+    (cli.cwd / "workspace" / "t" / "late.txt").write_text("nobody names this")
+    (cli.cwd / "workspace" / "t" / "go").touch()
+    paused.signal(signal.SIGCONT)
+    ended = paused.finish()
+    assert (ended.code, "taken over by another worker" in ended.final["answer"]) == (1, True)
+    assert objects_in(shared, s3) == before
+    assert rows_of(cli.env[DATABASE_VARIABLE]) == rows
 
 
 @S3_FIRST

@@ -28,7 +28,9 @@ from openmanus_graph.backends.persistence.leases import (
     holder_of,
     take_lease,
 )
-from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
+from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
+from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
+from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.threads import Threads
@@ -45,6 +47,7 @@ from tests.support.postgres import Postgres, rows_of
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 KEY = EffectKey("t", "b", "pay", "{}", 0)
+PLACE = CallPlace("t", "b", "", "m", "pay", "{}", 0)
 LONG_S = 1000.0
 
 
@@ -179,6 +182,14 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: interjections.forget_read("t"),
             lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
+            lambda: saver.adelete_thread("t"),
+            lambda: ledger.first_at(PLACE, "m", "c"),
+            lambda: asyncio.to_thread(ledger.forget_thread, "t"),
+            lambda: asyncio.to_thread(journal.forget_thread, "t"),
+            lambda: asyncio.to_thread(interjections.forget_thread, "t"),
+            lambda: asyncio.to_thread(PlacesTable(ours).forget_thread, "t"),
+            lambda: asyncio.to_thread(ModelCallRecords(ours).forget_thread, "t"),
+            lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
         ):
             with pytest.raises(LeaseLostError, match="taken over by another worker"):

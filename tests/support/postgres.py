@@ -112,6 +112,13 @@ def rows_of(url: str) -> str:
         })  # fmt: skip
 
 
+def lease_is_over(url: str) -> bool:
+    """Say whether the time of the one lease is over."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT expires < clock_timestamp() FROM leases").fetchone()
+    return found == (True,)
+
+
 def install_postgres() -> None:
     """Install the server by the system's package tools, if it is not there."""
     for command in install_commands("postgresql") if _found("initdb") is None else ():

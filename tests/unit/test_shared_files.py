@@ -1,9 +1,13 @@
 """A thread's files go from machine to machine; here a machine is a home folder and a workspace."""
 
 import dataclasses
+import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,6 +42,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
+from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
 
@@ -309,6 +314,81 @@ def test_a_worker_that_lost_the_thread_changes_no_shared_file(
     close_databases()
 
 
+PAUSED_WRITER = """
+import signal, sys, threading
+from pathlib import Path
+from fsspec.implementations.local import LocalFileSystem
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.leases import take_lease
+from openmanus_graph.state.storage_urls import DatabaseUrl
+from tests.unit.test_shared_files import Machine
+
+place, address, moment, count = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+whole = getattr(LocalFileSystem, moment)
+
+def paused(*args, **options):
+    global count
+    done = whole(*args, **options)
+    count -= 1
+    if count == 0:
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+    return done
+
+url = DatabaseUrl.parse(address)
+take_lease(open_database(url), "t", 1.0, "run")
+first = Machine(place, "a", url)
+first.take_up()
+first.write(**{f"a{number}": f"{number}" for number in range(20)})
+setattr(LocalFileSystem, moment, paused)
+first.files.put_back()
+"""
+
+
+@pytest.mark.parametrize(("moment", "count"), [("pipe_file", 1), ("pipe_file", 7), ("mv", 7)])
+def test_a_worker_that_is_paused_within_a_long_write_adds_nothing_when_it_has_lost_the_thread(
+    postgres: Postgres, tmp_path: Path, moment: str, count: int
+) -> None:
+    from openmanus_graph.backends.persistence.leases import give_back_lease, holder_of, take_lease
+    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+
+    address = postgres.database()
+    argv = [sys.executable, "-c", PAUSED_WRITER, str(tmp_path), address, moment, str(count)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as writer:
+        _, status = os.waitpid(writer.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended before"
+        url = DatabaseUrl.parse(f"{address}&application_name=other")
+        database = open_database(url)
+        assert isinstance(database, PostgresDatabase)
+        until(lambda: database.run("SELECT expires < clock_timestamp() FROM leases") == [(True,)])
+        take_lease(database, "t", 1000.0, "run")
+        second = Machine(tmp_path, "b", url)
+        second.take_up()
+        second.put(b="theirs")
+        before = {path for path in objects_in(tmp_path) if "." not in path.name}
+        writer.send_signal(signal.SIGCONT)
+        _, said = writer.communicate()
+    assert b"LeaseLostError" in said, said
+    assert set(objects_in(tmp_path)) == before
+    assert holder_of(database, "t") is not None
+    give_back_lease(database, "t", "run")
+    close_databases()
+
+
+def test_who_lost_the_thread_deletes_nothing(
+    machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(database: DatabaseUrl, thread: str) -> None:
+        raise LeaseLostError(thread)
+
+    machines[0].put(a="1")
+    before = objects_in(tmp_path)
+    monkeypatch.setattr(remote_objects, "require_lease", lost)
+    url = WorkspaceUrl.parse(str(tmp_path / "shared"))
+    with pytest.raises(LeaseLostError):
+        RemoteObjects(url, "t", machines[0].settings.database).forget()
+    assert objects_in(tmp_path) == before
+
+
 def test_an_s3_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_objects, "READ_TIMEOUT_S", 0.05)
     monkeypatch.setattr(remote_objects, "ATTEMPTS", 1)
@@ -320,7 +400,9 @@ def test_an_s3_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
             "AWS_SECRET_ACCESS_KEY": "testing",
         }.items():
             monkeypatch.setenv(name, value)
-        store = RemoteObjects(WorkspaceUrl.parse("s3://bucket/folder"), "t")
+        store = RemoteObjects(
+            WorkspaceUrl.parse("s3://bucket/folder"), "t", DatabaseUrl.of_file(Path("threads.db"))
+        )
         with pytest.raises(FilesUnavailableError, match="folder cannot be read: .*[Tt]ime"):
             store.read("00")
 

@@ -107,7 +107,7 @@ class Interjections:
 
     def forget_thread(self, thread: str) -> None:
         """Delete all interjections of a thread. Blocks."""
-        self._database.run("DELETE FROM remarks WHERE thread = ?", (thread,))
+        self._database.run("DELETE FROM remarks WHERE thread = ?", (thread,), worker_of=thread)
         self._note_change()
 
     def _note_change(self) -> None:

@@ -78,7 +78,7 @@ class JournalTable:
 
     def forget_thread(self, thread: str) -> None:
         """Delete a thread's events."""
-        self._run("DELETE FROM events WHERE thread = ?", (thread,))
+        self._run("DELETE FROM events WHERE thread = ?", (thread,), worker_of=thread)
 
 
 def line_with(words: str, text: str) -> str:

@@ -189,6 +189,7 @@ class Ledger:
             "INSERT INTO first_sights (thread, branch, namespace, parent, tool, args, position,"
             " message, call_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (*values, message, call_id),
+            worker_of=place.thread,
         )
         rows = await self._run(
             f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",
@@ -198,9 +199,9 @@ class Ledger:
 
     def forget_thread(self, thread: str) -> None:
         """Delete all entries of a thread. Blocks."""
-        self._database.run("DELETE FROM ledger WHERE thread = ?", (thread,))
-        self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
-        self._database.run("DELETE FROM first_sights WHERE thread = ?", (thread,))
+        for table in ("ledger", "questions", "first_sights"):
+            delete = f"DELETE FROM {table} WHERE thread = ?"
+            self._database.run(delete, (thread,), worker_of=thread)
 
     def _entry(self, key: EffectKey, rows: Sequence[Sequence[Any]]) -> LedgerEntry | None:
         for args, stage, outcome, checksum, attempts in rows:

@@ -152,7 +152,7 @@ class ModelCallRecords:
     def forget_thread(self, thread: str) -> None:
         """Delete all calls and facts of a thread. Blocks."""
         for table in ("model_calls", "recorded_facts"):
-            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
 
 
 def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:

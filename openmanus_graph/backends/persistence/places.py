@@ -53,4 +53,4 @@ class PlacesTable:
 
     def forget_thread(self, thread: str) -> None:
         """Delete a thread's row."""
-        self._run("DELETE FROM places WHERE thread = ?", (thread,))
+        self._run("DELETE FROM places WHERE thread = ?", (thread,), worker_of=thread)

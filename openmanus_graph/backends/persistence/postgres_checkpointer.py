@@ -182,6 +182,12 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
                 cursor.execute(_copy(table, "thread_id = %(old)s"), values)
 
     @override
+    def delete_thread(self, thread_id: str) -> None:
+        with self._database.writing(thread_id) as transaction:
+            for table in _COPIED_COLUMNS:
+                transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
+
+    @override
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         which = (
             "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints"

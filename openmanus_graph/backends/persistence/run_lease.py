@@ -7,6 +7,7 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.state.storage_urls import DatabaseUrl
 
 LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
 """How much longer than its time another worker's lease is waited for, and between two tries."""
@@ -56,8 +57,18 @@ async def require_run_lease(session: Session) -> None:
 
     A process that was paused goes on with its next step before it hears of that.
     """
-    if session.settings.database.is_local:
+    thread = session.key.partition(WORKER_SEPARATOR)[0]
+    if not session.settings.database.is_local:
+        await asyncio.to_thread(require_lease, session.settings.database, thread)
+
+
+def require_lease(database: DatabaseUrl, thread: str) -> None:
+    """Raise LeaseLostError if another worker has taken over a thread of this process. Blocks.
+
+    Asks the server only after a pause. StorageError: it cannot be reached.
+    """
+    if database.is_local:
         return
     from openmanus_graph.backends.persistence.leases import require_leases  # needs an extra
 
-    await asyncio.to_thread(require_leases, session.key.partition(WORKER_SEPARATOR)[0])
+    require_leases(thread)

@@ -171,9 +171,8 @@ class Threads:
 
     def delete(self, thread: str) -> None:
         """Forget a thread."""
-        self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
-        self._run("DELETE FROM titles WHERE thread = ?", (thread,))
-        self._run("DELETE FROM threads WHERE id = ?", (thread,))
+        for table, column in (("user_messages", "thread"), ("titles", "thread"), ("threads", "id")):
+            self._run(f"DELETE FROM {table} WHERE {column} = ?", (thread,), worker_of=thread)
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
         rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)

@@ -3,6 +3,7 @@
 All that bash, Python and the tools for files need is `Backend`. See docs/sandbox.md.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any, Protocol
 from openmanus_graph.backends.sandbox.control_files import ControlFiles
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
+
+LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")))
+"""Starts every program of this machine; it is given a specification, and the command."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The bubblewrap backend: a root of its own, made of bind mounts (Linux)."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
+from openmanus_graph.backends.sandbox.backend import LAUNCHER, Launch, Layout, OnThisMachine, Probe
 from openmanus_graph.state.settings import SandboxSettings
 
 HOME = "/home/manus"
@@ -74,7 +75,7 @@ class Bwrap(OnThisMachine):
         session = () if terminal else ("--new-session",)
         argv = (*bwrap_argv(self._layout, self._settings), *session, "--", *program)
         # Until bubblewrap binds its own life to ours, its launcher has.
-        return Launch(argv, {"die_with": os.getpid()})
+        return Launch(argv, {"no_keys": True, "die_with": os.getpid()})
 
     def close(self) -> None:
         """End what was killed while it started: that ends with nobody."""
@@ -114,6 +115,8 @@ def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
     argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
     argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
     argv += ["--proc", "/proc", "--dev", "/dev"]
+    for listed in filter(os.path.exists, ("/proc/keys", "/proc/key-users")):
+        argv += ["--ro-bind", "/dev/null", listed]
     argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm"]
     argv += ["--dir", "/var/tmp"]
     argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
@@ -190,7 +193,9 @@ def probe() -> Probe:
     program = shutil.which("bwrap")
     if program is None:
         return Probe("bwrap", False, "bubblewrap is not installed", fix)
-    argv = [program, "--unshare-all", "--die-with-parent", *_system(), "--proc", "/proc"]
+    # By the launcher, as all programs are: where bubblewrap has to be setuid it may do no more.
+    argv = [*LAUNCHER, json.dumps({"no_keys": True}), program, "--unshare-all"]
+    argv += ["--die-with-parent", *_system(), "--proc", "/proc"]
     try:
         done = subprocess.run(
             [*argv, "--dev", "/dev", "--", "true"], capture_output=True, timeout=10, env={}

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from openmanus_graph.backends.sandbox import environment
-from openmanus_graph.backends.sandbox.backend import Layout
+from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
 from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network, warning_of
 from openmanus_graph.backends.sandbox.forked_python import (
     ForkServer,
@@ -34,7 +34,6 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 
-_LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")))
 _serial = itertools.count(1)
 
 
@@ -138,7 +137,7 @@ class Sandbox:
         entries = group.entries if group else []
         spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
         process = subprocess.Popen(
-            [*_LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
+            [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
             stdin=given if terminal is None else terminal,
             stdout=output,
             stderr=output,

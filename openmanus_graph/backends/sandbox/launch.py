@@ -5,18 +5,38 @@ Doing this between fork and exec instead would not be safe in a process with thr
 """
 
 import contextlib
+import errno
 import fcntl
 import importlib
 import json
 import os
 import resource
 import signal
+import struct
 import sys
 import termios
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+_KEY_CALLS = {
+    "x86_64": (0xC000003E, 248),
+    "i686": (0x40000003, 286),
+    "aarch64": (0xC00000B7, 217),
+    "armv7l": (0x40000028, 309),
+    "riscv64": (0xC00000F3, 217),
+    "loongarch64": (0xC0000102, 217),
+    "ppc64le": (0xC0000015, 269),
+    "s390x": (0x80000016, 278),
+}
+"""By machine, the kind of its system calls as filters are told, and the number of `add_key`.
+
+`request_key` and `keyctl` are the next two.
+"""
+_X32 = 0x40000000
+"""Marks the calls of x86_64 that are made with short pointers."""
 
 
 def main() -> None:
@@ -27,6 +47,10 @@ def main() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if spec.get("die_with"):
         _die_with(int(spec["die_with"]))
+    if sys.platform == "linux":
+        leave_keyring()
+        if spec.get("no_keys"):
+            refuse_keys()
     if spec.get("nono"):
         _confine(spec["nono"])
     limit(spec.get("limits", {}))
@@ -58,6 +82,47 @@ def reset_signals() -> None:
     """
     for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_DFL)
+
+
+def leave_keyring() -> None:
+    """Have an empty session keyring; where there can be none, `refuse_keys` has to do."""
+    import ctypes
+
+    _, add_key = _KEY_CALLS.get(os.uname().machine, (0, 0))
+    if add_key:
+        ctypes.CDLL(None).syscall(add_key + 2, _KEYCTL_JOIN_SESSION_KEYRING, None)
+
+
+def refuse_keys() -> None:
+    """Refuse the kernel's keys to this process and those that it starts, for good.
+
+    A keyring of their own is not enough: by its user's number a process reaches that user's other
+    keyrings, and keys by theirs. Calls of an unknown kind are all refused. OSError: the kernel
+    has no such filters.
+    """
+    import ctypes
+
+    load, mask, equal, at_least, above, answer = 0x20, 0x54, 0x15, 0x35, 0x25, 0x06
+    number, kind = 0, 4  # where they are in what the filter is told
+    refused, allowed = 0x00050000 | errno.EPERM, 0x7FFF0000
+    steps = [(load, 0, 0, kind)]
+    for known, first in _KEY_CALLS.values():
+        steps += [
+            (equal, 0, 6, known),
+            (load, 0, 0, number),
+            (mask, 0, 0, 0xFFFFFFFF ^ _X32),
+            (at_least, 0, 1, first),
+            (above, 0, 1, first + 2),
+            (answer, 0, 0, allowed),
+            (answer, 0, 0, refused),
+        ]
+    steps.append((answer, 0, 0, refused))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = struct.pack("HP", len(steps), ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if failed or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel's keys cannot be refused (seccomp)")
 
 
 def _die_with(parent: int) -> None:

@@ -99,7 +99,7 @@ class Nono(OnThisMachine):
             "shown": [str(path) for path in (*outputs, workspace.python)],
             "network": self._settings.network,
         }
-        return Launch(tuple(program), {"nono": rules, "die_with": os.getpid()})
+        return Launch(tuple(program), {"nono": rules, "no_keys": True, "die_with": os.getpid()})
 
 
 def _package() -> Path | None:

@@ -1,19 +1,23 @@
 """The store of a thread's files that machines share: objects in a folder or in S3, by fsspec.
 
-An object is never changed, so whoever has lost the thread can only add some that nobody names.
+Before each write the thread's lease is checked: a worker that was paused, and has lost the thread,
+adds nothing and deletes nothing. An object is never changed.
 """
 
 import itertools
 import os
 import secrets
 from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.rows import StorageError, UnavailableError
+from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
+from openmanus_graph.backends.persistence.run_lease import require_lease
 from openmanus_graph.backends.snapshots.objects import (
     MissingObjectError,
     NewObjects,
@@ -23,7 +27,7 @@ from openmanus_graph.backends.snapshots.objects import (
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.storage_urls import WorkspaceUrl
+from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 20, 3
 """How long one request to S3 may take, and how often it is made."""
@@ -31,6 +35,7 @@ AT_ONCE = 16
 """Requests to S3 at a time: each takes long, however small its object is."""
 ASKED_ONE_BY_ONE = 16
 """Objects whose presence in S3 is asked for one by one; then all that are there are listed."""
+DELETED_AT_ONCE = 500
 _ERROR_CHARS = 300
 
 
@@ -41,8 +46,9 @@ class FilesUnavailableError(UnavailableError):
 class RemoteObjects(ObjectStore):
     """The objects of one thread. FilesUnavailableError where the place cannot be used."""
 
-    def __init__(self, url: WorkspaceUrl, thread: str) -> None:
+    def __init__(self, url: WorkspaceUrl, thread: str, database: DatabaseUrl) -> None:
         self.url = url
+        self._require_lease = partial(require_lease, database, thread)
         self._folder = f"{url.text.partition('://')[2]}/{safe_name(thread)}"
         self._known = set[str]()
         """Those that are surely there."""
@@ -110,23 +116,37 @@ class RemoteObjects(ObjectStore):
     def forget(self) -> None:
         """Delete all objects of the thread."""
         with self._errors_in_words("deleted"):
-            if self._file_system.exists(self._folder):
+            objects = self._file_system.find(self._folder)
+            for start in range(0, len(objects), DELETED_AT_ONCE):
+                self._require_lease()
+                self._file_system.rm(objects[start : start + DELETED_AT_ONCE])
+            if self.url.is_folder and self._file_system.exists(self._folder):
                 self._file_system.rm(self._folder, recursive=True)
 
     def _write(self, objects: Mapping[str, bytes]) -> None:
         with self._errors_in_words("written"):
             new = {one: data for one, data in objects.items() if not self._is_there(one)}
-            by_path = {self._path(digest): data for digest, data in new.items()}
-            if self.url.is_folder:
-                for path, data in by_path.items():  # a half-written object would count as there
-                    part = f"{path}.{secrets.token_hex(8)}"
-                    self._file_system.pipe_file(part, data)
-                    self._file_system.mv(part, path)
-                    self._count([data])
-            elif by_path:
-                self._file_system.pipe(by_path, batch_size=AT_ONCE)
-                self._count(by_path.values())
-            self._known.update(new)
+            with ThreadPoolExecutor(1 if self.url.is_folder else AT_ONCE) as pool:
+                for digest in pool.map(self._put, new, new.values()):
+                    self._known.add(digest)
+                    self._count([new[digest]])
+
+    def _put(self, digest: str, data: bytes) -> str:
+        """Write one object, and return its digest. LeaseLostError: the thread was lost."""
+        path = self._path(digest)
+        self._require_lease()
+        if not self.url.is_folder:
+            self._file_system.pipe_file(path, data)
+            return digest
+        part = f"{path}.{secrets.token_hex(8)}"  # a half-written object would count as there
+        self._file_system.pipe_file(part, data)
+        try:
+            self._require_lease()
+            self._file_system.mv(part, path)
+        except LeaseLostError:
+            self._file_system.rm_file(part)
+            raise
+        return digest
 
     def _is_there(self, digest: str) -> bool:
         if digest in self._known:

@@ -137,7 +137,7 @@ class ThreadFiles:
         self._thread, self._home = thread, settings.home
         self._places = PlacesTable(open_database(settings.database))
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
-        self._store = None if url is None else RemoteObjects(url, self._thread)
+        self._store = None if url is None else RemoteObjects(url, thread, settings.database)
         self._extent = Extent(limit << 20, CACHES)
         stays = tuple(workspace.private / name for name in _STAYS)
         private = Workspace(workspace.private, workspace.private, stays)

@@ -128,7 +128,7 @@ def forget_thread(thread: str) -> None:
     open_interjections(url).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
     if (workspace_url := storage_settings().workspace_url) is not None:
-        RemoteObjects(workspace_url, thread).forget()
+        RemoteObjects(workspace_url, thread, url).forget()
     PlacesTable(database).forget_thread(thread)
     ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
