@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from openmanus_graph.conversation.announcements import NamedFiles, named_files
 from openmanus_graph.errors import ToolError
@@ -23,6 +23,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
+from openmanus_graph.safety.open_beneath import open_beneath
 from openmanus_graph.state.manus import Artifact
 
 DRAFTS_FOLDER = ".steps"
@@ -43,6 +44,7 @@ SKIPPED_FOLDERS = {
 }
 MAX_FILES = 50_000
 """Limit of the files in a baseline; in a larger folder modification times are compared."""
+_BASELINE_BYTES = 512 << 20
 
 _Stamp = list[int]
 """Size in bytes, modification time in ns."""
@@ -58,8 +60,9 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
             lost its first checkpoints, keeps the old one.
     """
     path = _baseline_path(workspace, run)
-    if path.exists() and not anew:
-        return
+    if not anew:
+        with suppress(OSError), _opened_baseline(workspace, run):
+            return
     stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
     known = stamps if len(stamps) <= MAX_FILES else None
     put_file(workspace, path, json.dumps(known).encode(), synced=False)
@@ -112,14 +115,19 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
 
 def _baseline(workspace: Workspace, run: str) -> tuple[Mapping[str, _Stamp] | None, int]:
     """Return the files when the run began, None if they were too many, and that time in ns."""
-    path = _baseline_path(workspace, run)
     try:
-        known: Any = json.loads(path.read_text("utf-8"))
+        with _opened_baseline(workspace, run) as file:
+            known: Any = json.load(file)
+            began = os.fstat(file.fileno()).st_mtime_ns
         # Without a sandbox a command may have written something else there.
         is_valid = known is None or isinstance(known, dict)
-        return cast("dict[str, _Stamp] | None", known) if is_valid else {}, path.stat().st_mtime_ns
+        return cast("dict[str, _Stamp] | None", known) if is_valid else {}, began
     except (OSError, ValueError, RecursionError):
         return {}, 0  # without a baseline all files are listed rather than none
+
+
+def _opened_baseline(workspace: Workspace, run: str) -> BinaryIO:
+    return open_beneath(workspace.private, _baseline_path(workspace, run), limit=_BASELINE_BYTES)
 
 
 def _baseline_path(workspace: Workspace, run: str) -> Path:

@@ -5,7 +5,7 @@ the host in a file's place, or in its folder's. Nothing here follows a link.
 """
 
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +25,14 @@ class ControlFiles:
     def __init__(self, scratch: Path) -> None:
         self._folder = Workspace(scratch, scratch)
 
+    def opened(self, folder: Path) -> AbstractContextManager[int]:
+        """Open a folder, which is created if need be, and give its descriptor."""
+        return opened_folder(self._folder, folder, create=True)
+
     def write(self, path: Path, data: bytes, mode: int = 0o666) -> None:
         """Put a file, in the place of whatever there was."""
         temporary = part_name()
-        with opened_folder(self._folder, path.parent) as folder:
+        with self.opened(path.parent) as folder:
             try:
                 with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=folder), "wb") as file:
                     file.write(data)
@@ -61,6 +65,6 @@ class ControlFiles:
 
     def create(self, path: Path) -> BinaryIO:
         """Create a file that is read here, and that programs append to."""
-        with opened_folder(self._folder, path.parent) as folder:
+        with self.opened(path.parent) as folder:
             descriptor = os.open(path.name, _READ_AND_APPEND, 0o666, dir_fd=folder)
         return os.fdopen(descriptor, "rb+")

@@ -39,8 +39,9 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
-from openmanus_graph.safety.open_beneath import open_entry
+from openmanus_graph.safety.open_beneath import open_entry, read_beneath
 
+_INDEX_BYTES = 512 << 20
 INDEX = "snapshot_index.json"
 """In the private folder: what the newest snapshot holds, so that the next reads only changes."""
 CLOCK_TICK_NS = 50_000_000
@@ -70,7 +71,9 @@ class Index:
 def read_index(workspace: Workspace, name: str = INDEX) -> Index:
     """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        saved = cast("dict[str, Any]", json.loads((workspace.private / name).read_bytes()))
+        saved = cast(
+            "dict[str, Any]", json.loads(read_beneath(workspace.private, name, _INDEX_BYTES))
+        )
         if saved["root"] == os.fspath(workspace.root):
             entries = cast("dict[str, list[Any]]", saved["entries"])
             stamps = {path: _stamp(entry[0]) for path, entry in entries.items()}
