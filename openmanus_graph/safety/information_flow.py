@@ -17,7 +17,12 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, canonical_args
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    STEP_KEY,
+    canonical_args,
+)
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
@@ -325,10 +330,12 @@ def _place(message: AnyMessage, labels: ValueLabels) -> tuple[str, str]:
     if isinstance(message, ToolMessage):
         name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
         return name, canonical_args(args)
-    if ORIGIN_KEY in message.additional_kwargs:
+    if STEP_KEY in message.additional_kwargs:
         return "the text of the step", ""
     if NOTES_KEY in message.additional_kwargs:
         return "the notes of what was said before", ""
+    if ORIGIN_KEY in message.additional_kwargs:
+        return "what was sent with your message", ""
     return "a text that you quoted", ""
 
 

@@ -13,9 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, MessageCache, task_text_of
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    TASK_KEY,
+    MessageCache,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
@@ -125,9 +136,10 @@ class _Provenance:
 
     def read(self, message: AnyMessage) -> None:
         """Read the next message."""
+        self.tainted |= brings_untrusted(message)
+        origin = origin_in(message)
         if isinstance(message, HumanMessage):
-            if origin := origin_in(message):
-                self.tainted |= origin["tainted"]
+            if origin:
                 links = "\n".join(origin["urls"])
                 self._add_links(
                     _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
@@ -137,6 +149,8 @@ class _Provenance:
             self._add_domains(message, lambda _: own.text)
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.tainted = self._program_ran = True
+        elif origin is not None:  # a client supplied it: it shows no link, and opened none
+            pass
         elif isinstance(message, AIMessage):
             self._read_reply(message)
         elif isinstance(message, ToolMessage):
@@ -218,14 +232,48 @@ class _Provenance:
 
 
 def person_words(message: HumanMessage) -> str:
-    """Return the person's own text, without the model's notes of a compacted conversation."""
+    """Return the person's own text, without the model's notes of a compacted conversation.
+
+    Clients put what a person attached into further text parts: only the first one was typed.
+    """
     if origin := origin_in(message):
         return origin["words"]
-    return task_text_of(message)
+    if task := message.additional_kwargs.get(TASK_KEY):
+        return str(task)
+    return next(iter(_texts_in(message)), "")
 
 
-def origin_in(message: HumanMessage) -> Origin | None:
-    """Return what a flow says of a message that it wrote; None of a person's own message."""
+def brings_untrusted(message: BaseMessage) -> bool:
+    """Return True if a message holds untrusted content: by its origin, a picture, another text.
+
+    What a picture, sound or video shows was made by anybody, also where a person attached it.
+    """
+    if (origin := origin_in(message)) is not None and origin["tainted"]:
+        return True
+    noted: Any = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
+    if isinstance(noted, dict) and cast("dict[str, Any]", noted).get("images"):
+        return True
+    if isinstance(message.content, str) or isinstance(message, AIMessage):
+        return False
+    texts = _texts_in(message)
+    return len(texts) < len(message.content) or (
+        isinstance(message, HumanMessage) and origin is None and len(texts) > 1
+    )
+
+
+def _texts_in(message: BaseMessage) -> list[str]:
+    """Return the text parts of a message."""
+    if isinstance(message.content, str):
+        return [message.content]
+    return [
+        part if isinstance(part, str) else str(part.get("text", ""))
+        for part in message.content
+        if isinstance(part, str) or part.get("type") == "text"
+    ]
+
+
+def origin_in(message: BaseMessage) -> Origin | None:
+    """Return what a flow or a client's door says of a message; None of a person's own message."""
     origin = message.additional_kwargs.get(ORIGIN_KEY)
     return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
 
@@ -247,6 +295,20 @@ def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: boo
         urls=[*known, *urls],
         tainted=tainted or bool(outer and outer["tainted"]),
     )
+
+
+def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | None:
+    """Return the `Origin` of a message of which a person typed only a part; else None.
+
+    Args:
+        words: What the person typed.
+        text: All of the message, before names of files are added.
+        names: Whether names of files are added.
+    """
+    tainted = words.strip() != text.strip()
+    if not (tainted or names):
+        return None
+    return Origin(words=words, urls=[], tainted=tainted, names=names)
 
 
 def explain_unverified(addresses: Sequence[str]) -> str:

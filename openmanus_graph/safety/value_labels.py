@@ -18,7 +18,12 @@ from openmanus_graph.conversation.history import (
     ReadPrefix,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
+from openmanus_graph.safety.provenance import (
+    PERSON,
+    brings_untrusted,
+    origin_in,
+    person_words,
+)
 from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.urls import domains_in
@@ -76,14 +81,17 @@ class ValueLabels:
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
         """Read the next message."""
+        self.tainted |= brings_untrusted(message)
+        origin = origin_in(message)
         if isinstance(message, HumanMessage):
-            origin = origin_in(message)
-            self.tainted |= bool(origin and origin["tainted"]) or (
+            self.tainted |= bool(origin and origin.get("names")) or (
                 NOTES_KEY in message.additional_kwargs  # the messages before the notes are gone
             )
             self._hear(person_words(message))
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
+        elif origin is not None:  # a client supplied it: it verifies nothing
+            pass
         elif isinstance(message, AIMessage):
             self.calls |= {
                 one["id"] or "": (one["name"], one["args"]) for one in message.tool_calls
