@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,6 +24,7 @@ from openmanus_graph.conversation.history import (
     STEP_KEY,
     canonical_args,
 )
+from openmanus_graph.safety.openings import addresses_of
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
@@ -80,6 +82,35 @@ MOST_SHOWN = 10
 def is_tainted(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> bool:
     """Say whether anything foreign was read before the newest reply was written."""
     return labels_of(messages[: _place_of_reply(messages)], traits).tainted
+
+
+def excess_addresses(
+    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+) -> list[str]:
+    """Return the links of a pending call that are too many to be opened without a question.
+
+    Args:
+        call: A call of the newest reply.
+        messages: The conversation, that reply included.
+        traits: The traits of each tool.
+    """
+    declared = traits.get(call["name"])
+    if declared is None or declared.addresses is None or call["problem"] is not None:
+        return []
+    place = _place_of_reply(messages)
+    labels = labels_of(messages[:place], traits)
+    if not labels.read_private:
+        return []
+    reply = messages[place] if place < len(messages) else None
+    made = reply.tool_calls if isinstance(reply, AIMessage) else []
+    earlier = [
+        url
+        for one in takewhile(lambda one: one["id"] != call["id"], made)
+        if one["name"] in traits
+        for url in addresses_of(traits[one["name"]], one["args"])
+    ]
+    urls = labels.unnamed(addresses_of(declared, call["args"]))
+    return labels.openings.excess(urls, labels.unnamed(earlier))
 
 
 def _place_of_reply(messages: Sequence[AnyMessage]) -> int:

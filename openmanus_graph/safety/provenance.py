@@ -59,6 +59,11 @@ _words = MessageCache[str]()
 _own = MessageCache[UnquotedText]()
 
 
+def links_shown(result: ToolMessage) -> frozenset[str]:
+    """Return the addresses that a result shows, in canonical form."""
+    return _shown.get(result, lambda result: canonical_urls_in(result.text))
+
+
 def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
     """Return the links of a text that were seen in a conversation.
 
@@ -189,7 +194,7 @@ class _Provenance:
         elif traits.resource == PERSON:
             self._add_domains(result, lambda result: unquoted_text(result.text).text)
         elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
-            self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
+            self._add_links(links_shown(result))
             if site := artifact.get("site"):
                 paths = _shown_paths.get(result, lambda result: paths_in(result.text))
                 self._add_links_of_site(site, paths)
@@ -278,23 +283,31 @@ def origin_in(message: BaseMessage) -> Origin | None:
     return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
 
 
-def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
+def origin_of(
+    message: HumanMessage | None,
+    urls: Sequence[str],
+    *,
+    tainted: bool,
+    openings: Mapping[str, int] | None = None,
+) -> Origin:
     """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
     Args:
         message: The user message.
         urls: Links that the plan steps before it have seen.
         tainted: Whether there were such steps.
+        openings: Links that they opened, by site (`ValueLabels.openings`).
     """
-    if message is None:
-        return Origin(words="", urls=list(urls), tainted=tainted)
-    outer = origin_in(message)
+    outer = origin_in(message) if message is not None else None
     known = outer["urls"] if outer else []
-    return Origin(
-        words=person_words(message),
+    origin = Origin(
+        words="" if message is None else person_words(message),
         urls=[*known, *urls],
         tainted=tainted or bool(outer and outer["tainted"]),
     )
+    if openings:
+        origin["openings"] = dict(openings)
+    return origin
 
 
 def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | None:
@@ -313,9 +326,21 @@ def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | N
 
 def explain_unverified(addresses: Sequence[str]) -> str:
     """Explain why a call that would open these addresses needs approval."""
-    # ASCII, so that look-alike letters of other scripts are visible.
-    listed = ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)
     return (
-        f"It would open {listed}, which neither the person named nor a page linked to, after "
-        "files or pages were read: data could leave this way."
+        f"It would open {_listed(addresses)}, which neither the person named nor a page linked to, "
+        "after files or pages were read: data could leave this way."
     )
+
+
+def explain_excess(addresses: Sequence[str]) -> str:
+    """Explain why a call that would open so many links needs approval."""
+    return (
+        f"It would open {_listed(addresses)}. You named no such site, and many of its links are "
+        "opened after files or other private data were read: which ones, and in which order, can "
+        "spell the data out to whoever has the site."
+    )
+
+
+def _listed(addresses: Sequence[str]) -> str:
+    # ASCII, so that look-alike letters of other scripts are visible.
+    return ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)

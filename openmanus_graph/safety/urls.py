@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.addresses import authority, normal_host, parse_address
+from openmanus_graph.state.addresses import authority, literal_ip, normal_host, parse_address
 
 _LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
@@ -21,8 +21,23 @@ _DOMAIN = re.compile(
     r"(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,
 )
+_COUNTRY_CHARS = 2
+_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "go", "gob", "gov", "net", "ne", "or", "org"})
+"""Below the domains of countries, names that anybody's domains are registered under."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
+
+
+def site_of(host: str) -> str:
+    """Return the registrable domain of a host, which one owner has: `shop.co.uk`.
+
+    Without the list of public suffixes: all hosts of a hoster (`github.io`) are one site.
+    """
+    if literal_ip(host) is not None:
+        return host
+    labels = host.rstrip(".").split(".")
+    is_country = len(labels[-1]) == _COUNTRY_CHARS and labels[-2:-1] and labels[-2] in _SECOND_LEVEL
+    return ".".join(labels[-3 if is_country else -2 :])
 
 
 def urls_in(text: str) -> Iterator[str]:

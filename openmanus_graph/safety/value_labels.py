@@ -5,6 +5,7 @@ what it adds. A result is read once, in time that grows with its length.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -18,6 +19,7 @@ from openmanus_graph.conversation.history import (
     ReadPrefix,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.openings import Openings, addresses_of
 from openmanus_graph.safety.provenance import (
     PERSON,
     brings_untrusted,
@@ -75,18 +77,25 @@ class ValueLabels:
     """Of the page that the browser showed last."""
     opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """Domains of the addresses that were opened before anything foreign was read."""
+    read_private: bool = False
+    """Whether anything was read that is not of the public web."""
+    openings: Openings = field(default_factory=Openings)
+    """Of links that nobody had named, after that."""
     calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
         """Read the next message."""
-        self.tainted |= brings_untrusted(message)
-        origin = origin_in(message)
+        origin, taints = origin_in(message), brings_untrusted(message)
+        self.tainted |= taints
+        self.read_private |= taints
         if isinstance(message, HumanMessage):
-            self.tainted |= bool(origin and origin.get("names")) or (
-                NOTES_KEY in message.additional_kwargs  # the messages before the notes are gone
-            )
+            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+                self.tainted = self.read_private = True
+            if origin is not None:
+                self.tainted |= origin.get("names", False)
+                self.openings.counted.update(origin.get("openings", {}))
             self._hear(person_words(message))
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
@@ -106,6 +115,8 @@ class ValueLabels:
         self.private.update(kept["private"])
         self.site = kept.get("site", "")
         self.opened.update((host, port) for host, port in kept.get("opened", ()))
+        self.openings.counted.update(kept.get("openings", {}))
+        self.openings.allowed.update(kept.get("openings_allowed", {}))
         for text in kept["said"]:
             self._hear(text)
 
@@ -123,6 +134,8 @@ class ValueLabels:
             "private": dict(self.private),
             "site": self.site,
             "opened": sorted(map(list, self.opened), key=str)[:_MOST_KEPT_VALUES],
+            "openings": dict(self.openings.counted.most_common(_MOST_KEPT_VALUES)),
+            "openings_allowed": dict(self.openings.allowed),
         }
 
     def _hear(self, text: str) -> None:
@@ -130,6 +143,7 @@ class ValueLabels:
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
         self.tainted |= own.quotes
+        self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
@@ -140,12 +154,17 @@ class ValueLabels:
         artifact = with_current_names(result.artifact or {})
         for text in artifact.get("said", ()):
             self._hear(str(text))
-        if "trusted_text" in artifact:
-            return
+        self.openings.counted.update(artifact.get("openings", {}))
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
         declared = traits.get(name)
+        if declared is not None and declared.addresses is not None:  # whatever came of it
+            self._note_openings(result, addresses_of(declared, args))
+        self.openings.results.append(result)
+        if "trusted_text" in artifact:
+            return
         if declared is None:
             self.tainted |= result.status != "error"
+            self.read_private |= result.status != "error"
             return
         if declared.resource == PERSON:
             self._hear(result.text)
@@ -156,7 +175,18 @@ class ValueLabels:
         foreign = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
         self._read_fields(result, declared, plain=not foreign and effect != "workspace")
-        self.tainted |= foreign or effect != "pure"
+        reads = foreign or effect != "pure"
+        self.tainted |= reads
+        is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
+        self.read_private |= reads and not is_web
+
+    def _note_openings(self, result: ToolMessage, urls: Sequence[str]) -> None:
+        if self.read_private:
+            self.openings.note(self.unnamed(urls), ran=result.status != "error")
+
+    def unnamed(self, urls: Sequence[str]) -> list[str]:
+        """Return the addresses whose domain the person did not name."""
+        return [url for url in urls if not self.names_domain_of(url)]
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went: it was verified, or a person allowed it."""
@@ -216,6 +246,20 @@ def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
         and (address.port == port if port else address.port in PORTS.values())
         for domain, port in domains
     )
+
+
+def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> dict[str, int]:
+    """Return the links that a run opened of sites that nobody named, by site.
+
+    Args:
+        messages: The run's conversation, which may begin with the openings of others.
+        traits: Those of the tools that open addresses; results of others count as private.
+    """
+    found = Counter(labels_of(messages, traits).openings.by_site())
+    for message in messages:
+        if isinstance(message, HumanMessage) and (origin := origin_in(message)):
+            found.subtract(origin.get("openings", {}))
+    return dict(+found)
 
 
 class _LabelIndex:

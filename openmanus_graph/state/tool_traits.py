@@ -131,6 +131,8 @@ class Observation:
     """The origin of the page whose links the text shows without it."""
     usage: Usage | None = None
     """What the tool's own questions to the model cost; set by `run_call`."""
+    openings: Mapping[str, int] | None = None
+    """Links that an agent within the call opened, by site (`ValueLabels.openings`)."""
     edited: bool = False
     """A person had changed the arguments; set by `run_call`."""
     said: Sequence[str] = ()

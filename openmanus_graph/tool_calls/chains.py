@@ -15,7 +15,11 @@ from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.conversation.history import last_reply, pending_calls
-from openmanus_graph.safety.information_flow import is_tainted, unverified_values
+from openmanus_graph.safety.information_flow import (
+    excess_addresses,
+    is_tainted,
+    unverified_values,
+)
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -70,6 +74,8 @@ def call_chains(
                 call["requested_args"], call["args"] = call["args"], named
         if unverified := unverified_addresses(call, messages, traits):
             call["unverified"] = unverified
+        if excess := excess_addresses(call, messages, traits):
+            call["excess"] = excess
         if values := unverified_values(call, messages, traits, approved_values, network=network):
             call["unverified_values"] = values
         if call["name"] in traits and traits[call["name"]].outlasts_thread:

@@ -10,7 +10,7 @@ from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.information_flow import approval_of, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
-from openmanus_graph.safety.provenance import explain_unverified
+from openmanus_graph.safety.provenance import explain_excess, explain_unverified
 from openmanus_graph.safety.value_labels import leaves
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
@@ -147,11 +147,12 @@ async def evaluate(
 
 def _unverified(execution: CallExecution) -> str:
     """Say which addresses and values of a call are unverified; empty if none is."""
-    addresses = execution.call.get("unverified", [])
+    addresses, excess = execution.call.get("unverified", []), execution.call.get("excess", [])
     values = execution.call.get("unverified_values", [])
     tool = execution.context.toolset.find(execution.name)
     explained = [
         explain_unverified(addresses) if addresses else "",
+        explain_excess(excess) if excess else "",
         explain_values(execution.name, tool.description, values) if values else "",
     ]
     return " ".join(filter(None, explained))
