@@ -19,7 +19,6 @@ from openmanus_graph.conversation.announcements import (
 from openmanus_graph.conversation.history import (
     CLOSING_KEY,
     NOTES_KEY,
-    ORIGIN_KEY,
     STEP_KEY,
     UNREAD_CALL_KEY,
     is_cut_text,
@@ -175,7 +174,7 @@ def task_of(messages: Sequence[AnyMessage]) -> str:
     if message is None:
         return ""
     kwargs = message.additional_kwargs
-    return str(kwargs.get(STEP_KEY, "")) if ORIGIN_KEY in kwargs else task_text_of(message)
+    return str(kwargs[STEP_KEY]) if STEP_KEY in kwargs else task_text_of(message)
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:

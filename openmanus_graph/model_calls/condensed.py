@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     NOTES_KEY,
+    ORIGIN_KEY,
     TASK_KEY,
     VERIFIED_KEY,
     is_cut_text,
@@ -24,7 +25,9 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import MARK
+from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.state.plan import Origin
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12
 """Pieces that one message, and all of them, may take: each is a request that is paid for."""
@@ -74,6 +77,8 @@ class DividedConversation:
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
         extra.pop(COMPACT_KEY, None)
         extra[VERIFIED_KEY] = dict(verified)
+        if (words := person_words(self.task)) != self.task_text:  # its parts are one text now
+            extra.setdefault(ORIGIN_KEY, Origin(words=words, urls=[], tainted=True))
         first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 

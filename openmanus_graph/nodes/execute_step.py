@@ -31,6 +31,7 @@ from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import passed_on
+from openmanus_graph.safety.value_labels import openings_since
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import WorkerState
 from openmanus_graph.state.settings import Settings
@@ -60,6 +61,7 @@ async def execute_step(
         session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
     )
     urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
+    openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)
     is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
@@ -70,6 +72,7 @@ async def execute_step(
         "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
         "result": "" if paused_by_limit else result,
         "urls": urls,
+        "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
         "evidence": "" if paused_by_limit else run_evidence(outcome.messages),
         "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),

@@ -1,6 +1,7 @@
 """`schedule`: begins the steps of the plan whose dependencies are completed."""
 
 import uuid
+from collections import Counter
 from typing import Any, cast
 
 from langgraph.config import get_config
@@ -27,7 +28,7 @@ from openmanus_graph.planning.step_texts import step_prompt
 from openmanus_graph.planning.wave import Wave, max_workers
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
-from openmanus_graph.safety.provenance import origin_of
+from openmanus_graph.safety.provenance import origin_in, origin_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
 from openmanus_graph.state.planning import FlowProgress, PlanningState, StepRun, WorkerInput
@@ -101,7 +102,14 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
     # So may files, and what failed in the part of the plan before.
     tainted |= state.get("planned_from_files", False) or state["replans"] > 0
-    return origin_of(last_user_message(state["messages"]), urls, tainted=tainted)
+    openings = Counter[str]()
+    for other in steps:
+        for opened in other.get("openings", {}).values():
+            openings.update(opened)
+    user = last_user_message(state["messages"])
+    outer = origin_in(user) if user is not None else None
+    openings.update(outer.get("openings", {}) if outer else {})
+    return origin_of(user, urls, tainted=tainted, openings=openings)
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:

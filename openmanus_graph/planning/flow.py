@@ -70,6 +70,7 @@ def new_step_run(step: Step) -> StepRun:
         seconds=0.0,
         cost_usd=0.0,
         urls=[],
+        openings={},
         files=[],
         written_files=[],
         evidence="",

@@ -13,12 +13,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, canonical_args
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    STEP_KEY,
+    canonical_args,
+)
 from openmanus_graph.safety.argument_names import (
     DESTINATIONS,
     READ_FROM,
@@ -27,6 +33,7 @@ from openmanus_graph.safety.argument_names import (
     names_destination,
 )
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
+from openmanus_graph.safety.openings import addresses_of
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves, texts
@@ -56,16 +63,52 @@ DOWNLOADS = frozenset({"downloads", "outputs"})
 ANOTHER_PAGE = "another page"
 """Stands for the site of a page that only the call before will show."""
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
-_CONTEXT_CHARS = 120
+_CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
 
 
-def is_tainted(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> bool:
+def is_tainted(
+    messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
+) -> bool:
     """Say whether anything foreign was read before the newest reply was written."""
-    return labels_of(messages[: _place_of_reply(messages)], traits).tainted
+    return labels_of(messages[: _place_of_reply(messages)], traits, tainted=tainted).tainted
+
+
+def excess_addresses(
+    call: PendingCall,
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    *,
+    tainted: bool = False,
+) -> list[str]:
+    """Return the links of a pending call that are too many to be opened without a question.
+
+    Args:
+        call: A call of the newest reply.
+        messages: The conversation, that reply included.
+        traits: The traits of each tool.
+        tainted: Whether the prompt holds untrusted text.
+    """
+    declared = traits.get(call["name"])
+    if declared is None or declared.addresses is None or call["problem"] is not None:
+        return []
+    place = _place_of_reply(messages)
+    labels = labels_of(messages[:place], traits, tainted=tainted)
+    if not labels.read_private:
+        return []
+    reply = messages[place] if place < len(messages) else None
+    made = reply.tool_calls if isinstance(reply, AIMessage) else []
+    earlier = [
+        url
+        for one in takewhile(lambda one: one["id"] != call["id"], made)
+        if one["name"] in traits
+        for url in addresses_of(traits[one["name"]], one["args"])
+    ]
+    urls = labels.unnamed(addresses_of(declared, call["args"]))
+    return labels.openings.excess(urls, labels.unnamed(earlier))
 
 
 def _place_of_reply(messages: Sequence[AnyMessage]) -> int:
@@ -81,6 +124,7 @@ def unverified_values(
     approved: Collection[str] = (),
     *,
     network: bool = False,
+    tainted: bool = False,
 ) -> list[UnverifiedValue]:
     """Return the values of a pending call that need a person's approval.
 
@@ -90,12 +134,13 @@ def unverified_values(
         traits: The traits of each tool; `sends_to` is filled in.
         approved: What the person approved for the rest of the thread, as `approval_of` names it.
         network: Whether the sandbox has the network.
+        tainted: Whether the prompt holds untrusted text.
     """
     declared, args = traits.get(call["name"]), call["args"]
     if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
         return []
     place = _place_of_reply(messages)
-    labels = labels_of(messages[:place], traits)
+    labels = labels_of(messages[:place], traits, tainted=tainted)
     if not labels.tainted:
         return []
     judgement = _Judgement(labels, frozenset(approved), declared)
@@ -330,10 +375,12 @@ def _place(message: AnyMessage, labels: ValueLabels) -> tuple[str, str]:
     if isinstance(message, ToolMessage):
         name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
         return name, canonical_args(args)
-    if ORIGIN_KEY in message.additional_kwargs:
+    if STEP_KEY in message.additional_kwargs:
         return "the text of the step", ""
     if NOTES_KEY in message.additional_kwargs:
         return "the notes of what was said before", ""
+    if ORIGIN_KEY in message.additional_kwargs:
+        return "what was sent with your message", ""
     return "a text that you quoted", ""
 
 
@@ -363,6 +410,15 @@ def explain_values(name: str, description: str, values: Sequence[UnverifiedValue
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
     foreign = f"values that neither you nor a trusted tool gave: {shown}{more}"
     return f"{name} ({does.rstrip('.')}) would use {foreign}."
+
+
+def explain_change(name: str, description: str) -> str:
+    """Explain to the person that a server says something else of a tool than before."""
+    says = json.dumps(_readable(description)[:_DESCRIPTION_CHARS], ensure_ascii=False)
+    return (
+        f"What its server says of {name} has changed since you added the server or last allowed a "
+        f"call. Now it says: {says}"
+    )
 
 
 def _explain(one: UnverifiedValue) -> str:

@@ -13,9 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, MessageCache, task_text_of
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    TASK_KEY,
+    MessageCache,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
@@ -49,6 +60,11 @@ _words = MessageCache[str]()
 _own = MessageCache[UnquotedText]()
 
 
+def links_shown(result: ToolMessage) -> frozenset[str]:
+    """Return the addresses that a result shows, in canonical form."""
+    return _shown.get(result, lambda result: canonical_urls_in(result.text))
+
+
 def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
     """Return the links of a text that were seen in a conversation.
 
@@ -63,7 +79,11 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
 
 
 def unverified_addresses(
-    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+    call: PendingCall,
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    *,
+    tainted: bool = False,
 ) -> list[str]:
     """Return the addresses of a pending call that need a person's approval.
 
@@ -71,6 +91,7 @@ def unverified_addresses(
         call: A call of the newest reply.
         messages: The conversation, that reply included.
         traits: The traits of each tool.
+        tainted: Whether the prompt holds untrusted text.
     """
     declared = traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
@@ -80,7 +101,7 @@ def unverified_addresses(
         return []
     replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
     before_the_reply = messages[: next(replies, len(messages))]
-    provenance = _Provenance.of(before_the_reply, addresses, traits)
+    provenance = _Provenance.of(before_the_reply, addresses, traits, tainted=tainted)
     return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
 
 
@@ -117,19 +138,25 @@ class _Provenance:
 
     @classmethod
     def of(
-        cls, messages: Sequence[AnyMessage], addresses: Sequence[str], traits: Mapping[str, Traits]
+        cls,
+        messages: Sequence[AnyMessage],
+        addresses: Sequence[str],
+        traits: Mapping[str, Traits],
+        *,
+        tainted: bool = False,
     ) -> "_Provenance":
         """Read the provenance of addresses from a conversation."""
-        provenance = cls(traits, canonical_urls(addresses))
+        provenance = cls(traits, canonical_urls(addresses), tainted)
         for message in messages:
             provenance.read(message)
         return provenance
 
     def read(self, message: AnyMessage) -> None:
         """Read the next message."""
+        self.tainted |= brings_untrusted(message)
+        origin = origin_in(message)
         if isinstance(message, HumanMessage):
-            if origin := origin_in(message):
-                self.tainted |= origin["tainted"]
+            if origin:
                 links = "\n".join(origin["urls"])
                 self._add_links(
                     _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
@@ -139,6 +166,8 @@ class _Provenance:
             self._add_domains(message, lambda _: own.text)
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.tainted = self._program_ran = True
+        elif origin is not None:  # a client supplied it: it shows no link, and opened none
+            pass
         elif isinstance(message, AIMessage):
             self._read_reply(message)
         elif isinstance(message, ToolMessage):
@@ -168,7 +197,7 @@ class _Provenance:
 
     def _read_result(self, result: ToolMessage) -> None:
         artifact = with_current_names(result.artifact or {})
-        if "trusted_text" in artifact:  # our own text: no untrusted content
+        if {"trusted_text", "listing"} & artifact.keys():  # our own text, or names of files
             return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
         traits = self.traits.get(name)
@@ -177,7 +206,7 @@ class _Provenance:
         elif traits.resource == PERSON:
             self._add_domains(result, lambda result: unquoted_text(result.text).text)
         elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
-            self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
+            self._add_links(links_shown(result))
             if site := artifact.get("site"):
                 paths = _shown_paths.get(result, lambda result: paths_in(result.text))
                 self._add_links_of_site(site, paths)
@@ -222,42 +251,110 @@ class _Provenance:
 
 
 def person_words(message: HumanMessage) -> str:
-    """Return the person's own text, without the model's notes of a compacted conversation."""
+    """Return the person's own text, without the model's notes of a compacted conversation.
+
+    Clients put what a person attached into further text parts: only the first one was typed.
+    """
     if origin := origin_in(message):
         return origin["words"]
-    return task_text_of(message)
+    if task := message.additional_kwargs.get(TASK_KEY):
+        return str(task)
+    return next(iter(_texts_in(message)), "")
 
 
-def origin_in(message: HumanMessage) -> Origin | None:
-    """Return what a flow says of a message that it wrote; None of a person's own message."""
+def brings_untrusted(message: BaseMessage) -> bool:
+    """Return True if a message holds untrusted content: by its origin, a picture, another text.
+
+    What a picture, sound or video shows was made by anybody, also where a person attached it.
+    """
+    if (origin := origin_in(message)) is not None and origin["tainted"]:
+        return True
+    noted: Any = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
+    if isinstance(noted, dict) and cast("dict[str, Any]", noted).get("images"):
+        return True
+    if isinstance(message.content, str) or isinstance(message, AIMessage):
+        return False
+    texts = _texts_in(message)
+    return len(texts) < len(message.content) or (
+        isinstance(message, HumanMessage) and origin is None and len(texts) > 1
+    )
+
+
+def _texts_in(message: BaseMessage) -> list[str]:
+    """Return the text parts of a message."""
+    if isinstance(message.content, str):
+        return [message.content]
+    return [
+        part if isinstance(part, str) else str(part.get("text", ""))
+        for part in message.content
+        if isinstance(part, str) or part.get("type") == "text"
+    ]
+
+
+def origin_in(message: BaseMessage) -> Origin | None:
+    """Return what a flow or a client's door says of a message; None of a person's own message."""
     origin = message.additional_kwargs.get(ORIGIN_KEY)
     return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
 
 
-def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
+def origin_of(
+    message: HumanMessage | None,
+    urls: Sequence[str],
+    *,
+    tainted: bool,
+    openings: Mapping[str, int] | None = None,
+) -> Origin:
     """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
     Args:
         message: The user message.
         urls: Links that the plan steps before it have seen.
         tainted: Whether there were such steps.
+        openings: Links that they opened, by site (`ValueLabels.openings`).
     """
-    if message is None:
-        return Origin(words="", urls=list(urls), tainted=tainted)
-    outer = origin_in(message)
+    outer = origin_in(message) if message is not None else None
     known = outer["urls"] if outer else []
-    return Origin(
-        words=person_words(message),
+    origin = Origin(
+        words="" if message is None else person_words(message),
         urls=[*known, *urls],
         tainted=tainted or bool(outer and outer["tainted"]),
     )
+    if openings:
+        origin["openings"] = dict(openings)
+    return origin
+
+
+def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | None:
+    """Return the `Origin` of a message of which a person typed only a part; else None.
+
+    Args:
+        words: What the person typed.
+        text: All of the message, before names of files are added.
+        names: Whether names of files are added.
+    """
+    tainted = words.strip() != text.strip()
+    if not (tainted or names):
+        return None
+    return Origin(words=words, urls=[], tainted=tainted, names=names)
 
 
 def explain_unverified(addresses: Sequence[str]) -> str:
     """Explain why a call that would open these addresses needs approval."""
-    # ASCII, so that look-alike letters of other scripts are visible.
-    listed = ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)
     return (
-        f"It would open {listed}, which neither the person named nor a page linked to, after "
-        "files or pages were read: data could leave this way."
+        f"It would open {_listed(addresses)}, which neither the person named nor a page linked to, "
+        "after files or pages were read: data could leave this way."
     )
+
+
+def explain_excess(addresses: Sequence[str]) -> str:
+    """Explain why a call that would open so many links needs approval."""
+    return (
+        f"It would open {_listed(addresses)}. You named no such site, and many of its links are "
+        "opened after files or other private data were read: which ones, and in which order, can "
+        "spell the data out to whoever has the site."
+    )
+
+
+def _listed(addresses: Sequence[str]) -> str:
+    # ASCII, so that look-alike letters of other scripts are visible.
+    return ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.addresses import authority, normal_host, parse_address
+from openmanus_graph.state.addresses import authority, literal_ip, normal_host, parse_address
 
 _LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
@@ -21,6 +21,9 @@ _DOMAIN = re.compile(
     r"(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,
 )
+_COUNTRY_CHARS = 2
+_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "go", "gob", "gov", "net", "ne", "or", "org"})
+"""Below the domains of countries, names that anybody's domains are registered under."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
 _NEVER_HOSTS = _FILE_ENDINGS | frozenset({
@@ -74,11 +77,21 @@ _IS_FILE = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
-_NEXT_SENTENCE = re.compile(
-    rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$"
-)
+_NEXT_SENTENCE = re.compile(rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$")
 """The beginning of a sentence that no space parts from a host."""
 _CHARS_AROUND = 60
+
+
+def site_of(host: str) -> str:
+    """Return the registrable domain of a host, which one owner has: `shop.co.uk`.
+
+    Without the list of public suffixes: all hosts of a hoster (`github.io`) are one site.
+    """
+    if literal_ip(host) is not None:
+        return host
+    labels = host.rstrip(".").split(".")
+    is_country = len(labels[-1]) == _COUNTRY_CHARS and labels[-2:-1] and labels[-2] in _SECOND_LEVEL
+    return ".".join(labels[-3 if is_country else -2 :])
 
 
 def urls_in(text: str) -> Iterator[str]:

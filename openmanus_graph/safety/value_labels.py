@@ -5,6 +5,7 @@ what it adds. A result is read once, in time that grows with its length.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -27,7 +28,13 @@ from openmanus_graph.safety.argument_names import (
     names_id,
 )
 from openmanus_graph.safety.destinations import holds_address, parts_of
-from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
+from openmanus_graph.safety.openings import Openings, addresses_of
+from openmanus_graph.safety.provenance import (
+    PERSON,
+    brings_untrusted,
+    origin_in,
+    person_words,
+)
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.untrusted_text import without_mark
@@ -86,20 +93,30 @@ class ValueLabels:
     """Of the page that the browser showed last."""
     opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """Domains of the addresses that were opened before anything foreign was read."""
+    read_private: bool = False
+    """Whether anything was read that is not of the public web."""
+    openings: Openings = field(default_factory=Openings)
+    """Of links that nobody had named, after that."""
     calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
         """Read the next message."""
+        origin, taints = origin_in(message), brings_untrusted(message)
+        self.tainted |= taints
+        self.read_private |= taints
         if isinstance(message, HumanMessage):
-            origin = origin_in(message)
-            self.tainted |= bool(origin and origin["tainted"]) or (
-                NOTES_KEY in message.additional_kwargs  # the messages before the notes are gone
-            )
+            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+                self.tainted = self.read_private = True
+            if origin is not None:
+                self.tainted |= origin.get("names", False)
+                self.openings.counted.update(origin.get("openings", {}))
             self._hear(person_words(message))
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
+        elif origin is not None:  # a client supplied it: it verifies nothing
+            pass
         elif isinstance(message, AIMessage):
             self.calls |= {
                 one["id"] or "": (one["name"], one["args"]) for one in message.tool_calls
@@ -114,6 +131,8 @@ class ValueLabels:
         self.private.update(kept["private"])
         self.site = kept.get("site", "")
         self.opened.update((host, port) for host, port in kept.get("opened", ()))
+        self.openings.counted.update(kept.get("openings", {}))
+        self.openings.allowed.update(kept.get("openings_allowed", {}))
         for text in kept["said"]:
             self._hear(text)
 
@@ -131,6 +150,8 @@ class ValueLabels:
             "private": dict(self.private),
             "site": self.site,
             "opened": sorted(map(list, self.opened), key=str)[:_MOST_KEPT_VALUES],
+            "openings": dict(self.openings.counted.most_common(_MOST_KEPT_VALUES)),
+            "openings_allowed": dict(self.openings.allowed),
         }
 
     def _hear(self, text: str) -> None:
@@ -138,6 +159,7 @@ class ValueLabels:
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
         self.tainted |= own.quotes
+        self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
@@ -150,12 +172,20 @@ class ValueLabels:
         artifact = with_current_names(result.artifact or {})
         for text in artifact.get("said", ()):
             self._hear(str(text))
-        if "trusted_text" in artifact:
-            return
+        self.openings.counted.update(artifact.get("openings", {}))
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
         declared = traits.get(name)
+        if declared is not None and declared.addresses is not None:  # whatever came of it
+            self._note_openings(result, addresses_of(declared, args))
+        self.openings.results.append(result)
+        if "trusted_text" in artifact:
+            return
+        if "listing" in artifact:
+            self.tainted = True
+            return
         if declared is None:
             self.tainted |= result.status != "error"
+            self.read_private |= result.status != "error"
             return
         if declared.resource == PERSON:
             self._hear(result.text)
@@ -166,7 +196,18 @@ class ValueLabels:
         foreign = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
         self._read_fields(result, declared, plain=not foreign and effect != "workspace")
-        self.tainted |= foreign or effect != "pure"
+        reads = foreign or effect != "pure"
+        self.tainted |= reads
+        is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
+        self.read_private |= reads and not is_web
+
+    def _note_openings(self, result: ToolMessage, urls: Sequence[str]) -> None:
+        if self.read_private:
+            self.openings.note(self.unnamed(urls), ran=result.status != "error")
+
+    def unnamed(self, urls: Sequence[str]) -> list[str]:
+        """Return the addresses whose domain the person did not name."""
+        return [url for url in urls if not self.names_domain_of(url)]
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went: it was verified, or a person allowed it."""
@@ -234,19 +275,38 @@ def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
     )
 
 
+def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> dict[str, int]:
+    """Return the links that a run opened of sites that nobody named, by site.
+
+    Args:
+        messages: The run's conversation, which may begin with the openings of others.
+        traits: Those of the tools that open addresses; results of others count as private.
+    """
+    found = Counter(labels_of(messages, traits).openings.by_site())
+    for message in messages:
+        if isinstance(message, HumanMessage) and (origin := origin_in(message)):
+            found.subtract(origin.get("openings", {}))
+    return dict(+found)
+
+
 class _LabelIndex:
     """The labels of one conversation, extended as it grows."""
 
     def __init__(self) -> None:
         self._read = ReadPrefix()
         self._traits: dict[str, Traits] = {}
+        self._tainted = False
         self.labels = ValueLabels()
 
-    def extend_to(self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> None:
+    def extend_to(
+        self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool
+    ) -> None:
         """Read the new messages; all of them if the known ones, or the tools, have changed."""
-        start = self._read.advance(messages, anew=self._traits != traits)
+        changed = self._traits != traits or self._tainted != tainted
+        start = self._read.advance(messages, anew=changed)
         if start == 0:
-            self._traits, self.labels = dict(traits), ValueLabels()
+            self._traits, self._tainted = dict(traits), tainted
+            self.labels = ValueLabels(tainted=tainted)
         for message in messages[start:]:
             self.labels.read(message, traits)
 
@@ -254,17 +314,20 @@ class _LabelIndex:
 _indexes = MessageCache[_LabelIndex]()
 
 
-def labels_of(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> ValueLabels:
+def labels_of(
+    messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
+) -> ValueLabels:
     """Return the labels of a conversation's values; callers must not change them.
 
     Args:
         messages: The conversation.
         traits: The traits of each tool; `sends_to` is filled in.
+        tainted: Whether the prompt holds untrusted text.
     """
     if not messages:
-        return ValueLabels()
+        return ValueLabels(tainted=tainted)
     index = _indexes.get(messages[0], lambda _: _LabelIndex())
-    index.extend_to(messages, traits)
+    index.extend_to(messages, traits, tainted=tainted)
     return index.labels
 
 

@@ -84,6 +84,8 @@ class PendingCall(TypedDict):
     """Why it cannot be run at all: its arguments were no JSON, say."""
     unverified: NotRequired[list[str]]
     """Addresses it would open that nobody named, after something untrusted was read."""
+    excess: NotRequired[list[str]]
+    """Links it would open of which too many are opened, after something private was read."""
     unverified_values: NotRequired[list[UnverifiedValue]]
     """Values of its arguments that need a person's approval."""
     after_foreign: NotRequired[bool]

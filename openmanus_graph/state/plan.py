@@ -1,7 +1,7 @@
 """A plan and its steps, as the state and the `planning` tool keep them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -34,14 +34,18 @@ class Plan(TypedDict):
 
 
 class Origin(TypedDict):
-    """What verifies addresses in a message that no person wrote: a step of a plan."""
+    """What verifies values in a message that holds more than what a person typed."""
 
     words: str
     """The person's own."""
     urls: list[str]
     """Seen by the steps before, word for word."""
     tainted: bool
-    """Whether these steps may have read anything."""
+    """Whether these steps may have read anything, or the message holds untrusted text."""
+    openings: NotRequired[dict[str, int]]
+    """How many links of sites that nobody named were opened before, by site."""
+    names: NotRequired[bool]
+    """Whether it names files: names arm the rules about values, but not the leak rule."""
 
 
 class Plans(TypedDict):

@@ -53,6 +53,8 @@ class StepRun(Step):
     """Of all its runs."""
     urls: list[str]
     """Addresses in its result that it really saw; the steps after it may open them."""
+    openings: dict[str, dict[str, int]]
+    """Links that its runs opened of sites that nobody named: by attempt, then by site."""
     files: list[str]
     """Paths that its newest run may have changed, relative to the workspace."""
     written_files: list[str]

@@ -26,7 +26,7 @@ from openmanus_graph.model_calls.external_model_calls import (
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of
-from openmanus_graph.safety.information_flow import unverified_values
+from openmanus_graph.safety.information_flow import excess_addresses, unverified_values
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall
@@ -139,11 +139,17 @@ class _WrappedCall:
             problem=None,
         )
         traits = self._context.toolset.traits
-        unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
-        if unverified:
+        tainted = self._context.toolset.untrusted_prompt
+        find = partial(unverified_addresses, tainted=tainted)
+        if unverified := await asyncio.to_thread(find, call, self._messages, traits):
             call["unverified"] = unverified
+        find = partial(excess_addresses, tainted=tainted)
+        if excess := await asyncio.to_thread(find, call, self._messages, traits):
+            call["excess"] = excess
         find_values = partial(
-            unverified_values, network=self._context.session.settings.sandbox.network
+            unverified_values,
+            network=self._context.session.settings.sandbox.network,
+            tainted=tainted,
         )
         approved = self._context.approved_values
         if values := await asyncio.to_thread(find_values, call, self._messages, traits, approved):

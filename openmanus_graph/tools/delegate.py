@@ -32,6 +32,7 @@ from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
 from openmanus_graph.runtime.workspace import find
 from openmanus_graph.safety.provenance import origin_of, passed_on
+from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
@@ -146,7 +147,8 @@ class HelperRun:
         status = "completed" if done else "blocked"
         self._call.emit({"type": "step_end", "status": status, **event, **spent})
         text = result_text(outcome, name, files)
-        return Observation(text, failed=not done, usage=outcome.usage)
+        openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
+        return Observation(text, failed=not done, usage=outcome.usage, openings=openings)
 
 
 async def _executor(session: Session, helpers: Helpers, agent: str) -> Executor:
@@ -179,7 +181,9 @@ def task_message(
     """
     urls = passed_on(task, messages, web_traits())
     tainted = any(message.type == "tool" for message in messages)
-    origin: Origin = origin_of(last_user_message(messages), urls, tainted=tainted)
+    openings = labels_of(messages, web_traits()).openings.by_site()
+    user = last_user_message(messages)
+    origin: Origin = origin_of(user, urls, tainted=tainted, openings=openings)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
     text = render("helper_task", task=task.strip(), files=needed)
     extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}

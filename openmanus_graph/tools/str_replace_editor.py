@@ -135,7 +135,7 @@ def _view(
         if view_range is not None:
             raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
         with as_tool_error("view", path):
-            return Observation(list_folder(workspace, workspace.root / found.path))
+            return Observation(list_folder(workspace, workspace.root / found.path), listing=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         is_image = bool(image_type(file.read(32)))

@@ -13,7 +13,12 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool
 
 
-@manus_tool(effect="pure", timeout_s=150, untrusted=True)
+@manus_tool(
+    effect="pure",
+    timeout_s=150,
+    untrusted=True,
+    addresses=lambda args: (),  # those of search engines, which no argument names
+)
 async def web_search(  # noqa: D417  # the model is not shown `runtime`
     query: str,
     runtime: ToolRuntime[Any, Any],

@@ -10,7 +10,13 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    STEP_KEY,
+    TASK_KEY,
+    VERIFIED_KEY,
+)
 from openmanus_graph.safety.information_flow import (
     MOST_SHOWN,
     approval_of,
@@ -507,7 +513,14 @@ def told(**kwargs: Any) -> HumanMessage:
 @pytest.mark.parametrize(
     ("task", "place"),
     [
-        (told(**{ORIGIN_KEY: {"words": "", "urls": [], "tainted": True}}), "the text of the step"),
+        (
+            told(**{ORIGIN_KEY: {"words": "", "urls": [], "tainted": True}, STEP_KEY: "x"}),
+            "the text of the step",
+        ),
+        (
+            told(**{ORIGIN_KEY: {"words": "", "urls": [], "tainted": True}}),
+            "what was sent with your message",
+        ),
         (told(**{TASK_KEY: "Look.", NOTES_KEY: "x"}), "the notes of what was said before"),
         (told(), "a text that you quoted"),
     ],

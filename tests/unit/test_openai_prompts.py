@@ -32,8 +32,8 @@ DATA = base64.b64encode(b"xyz").decode()
     ],
 )  # fmt: skip
 def test_files_of_both_interfaces(part: dict[str, Any], name: str, media_type: str) -> None:
-    text, (file,) = read_content([part, {"type": "input_text", "text": "Look."}], "messages[0]")
-    assert text == "Look."
+    texts, (file,) = read_content([part, {"type": "input_text", "text": "Look."}], "messages[0]")
+    assert texts == ["Look."]
     assert (file.name, file.media_type, file.data) == (name, media_type, b"xyz")
 
 

@@ -5,7 +5,13 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.announcements import announces_work
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, last_text
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    ORIGIN_KEY,
+    STEP_KEY,
+    TASK_KEY,
+    last_text,
+)
 from openmanus_graph.conversation.replies import answer_beside_calls, read_reply
 
 TASK = "Compare the invoices with ledger.csv and write the differences to report.md."
@@ -150,7 +156,7 @@ def test_a_text_in_the_wrong_form_is_asked_about_three_times() -> None:
 
 def test_a_task_that_a_flow_wrote_does_not_make_short_results_suspicious() -> None:
     result = "Es ist nun alles fertig."
-    step = HumanMessage(TASK, id="h", additional_kwargs={ORIGIN_KEY: {}})
+    step = HumanMessage(TASK, id="h", additional_kwargs={ORIGIN_KEY: {}, STEP_KEY: ""})
     assert read_reply([step, AIMessage(result)], None).kind == "answer"
     assert read_reply(conversation(AIMessage(result)), None).kind == "announcement"
 

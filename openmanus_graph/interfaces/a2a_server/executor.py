@@ -132,7 +132,7 @@ class Executor(AgentExecutor):
         elif task is not None:
             answer = read_message(message)
             if question := await first_question(run.thread, self.agent):
-                return await run.answer(answer.text, question)
+                return await run.answer(answer.as_answer(), question)
         return await run.say(read_message(message))
 
     async def _publish(self, final: Final, updater: TaskUpdater, run: RemoteRun) -> None:

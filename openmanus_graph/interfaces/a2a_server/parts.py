@@ -24,17 +24,19 @@ class BadMessageError(Exception):
 
 
 def read_message(message: Message) -> RunMessage:
-    """Understand a message: texts, data as JSON, files.
+    """Understand a message: texts, data as JSON, files. The first text is the caller's words.
 
     Raises:
         BadMessageError: It is empty, or holds what is not taken.
     """
     texts: list[str] = []
+    words: list[str] = []
     files: list[Upload] = []
     for number, part in enumerate(message.parts, 1):
         match part.WhichOneof("content"):
             case "text":
                 texts.append(part.text)
+                words.append(part.text)
             case "data":
                 texts.append(
                     json.dumps(_with_integers(MessageToDict(part.data)), ensure_ascii=False)
@@ -52,7 +54,7 @@ def read_message(message: Message) -> RunMessage:
     text = "\n\n".join(text for text in texts if text.strip())
     if not text and not files:
         raise BadMessageError("The message is empty. Say in a text part what to do.")
-    return RunMessage(text or "See the files.", tuple(files))
+    return RunMessage(text or "See the files.", tuple(files), "".join(words[:1]))
 
 
 def answer_parts(final: Final) -> list[Part]:

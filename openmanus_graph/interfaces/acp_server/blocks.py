@@ -14,7 +14,7 @@ from openmanus_graph.interfaces.service.runs import Message, Upload
 
 
 def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
-    """Understand a prompt.
+    """Understand a prompt: its texts are the user's words, what it encloses or names is not.
 
     Args:
         blocks: Of the SDK's types.
@@ -23,11 +23,12 @@ def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
     Raises:
         RequestError: It is empty, or data are no base64.
     """
-    texts, files = list[str](), list[Upload]()
+    texts, words, files = list[str](), list[str](), list[Upload]()
     for number, block in enumerate(blocks, 1):
         match block.type:
             case "text":
                 texts.append(block.text)
+                words.append(block.text)
             case "resource_link":
                 texts.append(_name_of(block.uri, folder))
             case "resource" if isinstance(block.resource, TextResourceContents):
@@ -42,9 +43,10 @@ def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
                 name = f"{block.type}-{number}.{suffix}"
                 files.append(Upload(name, _decoded(block.data), block.mime_type))
     text = " ".join(text for text in texts if text.strip())
+    words = [text for text in words if text.strip()]
     if not text and not files:
         raise RequestError(-32602, "The prompt is empty. Say what to do.")
-    return Message(text or "See the files.", tuple(files))
+    return Message(text or "See the files.", tuple(files), " ".join(words))
 
 
 def _name_of(uri: str, folder: Path) -> str:

@@ -102,7 +102,10 @@ class ChatSession:
     async def say(
         self, typed: str, given: InputOptions, pastes: Mapping[str, str], draft: str
     ) -> None:
-        """Do a turn with a message as it was typed, or as it was drafted by somebody else."""
+        """Do a turn with a message as it was typed, or as it was drafted by somebody else.
+
+        What was drafted, and long pastes, are not the user's words: they verify nothing.
+        """
         workspace = self.settings.workspace
         text, named = await asyncio.to_thread(read_mentions, typed, workspace, draft)
         with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +120,10 @@ class ChatSession:
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
             taken = (self.thread, self.agent, self.options)
-            await self.do(new_run(text, given, taken, compact=self.compact))
+            drafted = {line.strip() for line in draft.splitlines()}
+            own = [line for line in typed.splitlines() if line.strip() not in drafted]
+            words = "\n".join(own) if draft or pastes else None
+            await self.do(new_run(text, given, taken, words=words, compact=self.compact))
             self.compact = False
 
     async def do(self, run: Run) -> None:

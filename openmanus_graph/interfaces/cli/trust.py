@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer, is_foreign, read_layer
 from openmanus_graph.config.homes import describe_home, trust_home, untrusted_home
+from openmanus_graph.config.instructions import trust_instructions, untrusted_instructions
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
@@ -23,7 +24,8 @@ def trust_folder() -> int:
     if home is not None:
         _trust_home(home)
     layers, skills = untrusted_layers(), untrusted_skills()
-    if home is None and not layers and not skills:
+    instructions = untrusted_instructions()
+    if home is None and not layers and not skills and not instructions:
         sys.stderr.write("Nothing in this folder needs your trust.\n")
     for layer in layers:
         trust(Path.cwd(), layer)
@@ -31,6 +33,9 @@ def trust_folder() -> int:
     for skill in skills:
         _trust_skill(skill)
         sys.stderr.write(f"Trusted {_said(skill)}\n")
+    for path in instructions:
+        trust_instructions(path)
+        sys.stderr.write(f"Trusted {printable(str(path))}, which tells agents what to do\n")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, cast
@@ -12,6 +11,11 @@ from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.server.client_messages import (
+    UnreadableMessagesError,
+    checked_command,
+    checked_input,
+)
 from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.own_api import own_server
 from openmanus_graph.interfaces.server.store import Store, state_of, store
@@ -47,7 +51,7 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     config: dict[str, Any] = run.get("config") or {}
     run["config"] = config
     config.setdefault("recursion_limit", RECURSION_LIMIT)
-    _name_messages(run.get("input"))
+    _check_messages(run)
     threads = store()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
@@ -129,9 +133,16 @@ def answered_ids(answer: Any) -> list[str] | None:
     return keys if keys and all(map(INTERRUPT_ID.fullmatch, keys)) else None
 
 
-def _name_messages(given: Any) -> None:
-    """Give messages ids, by which the ledger and a resumed run recognise them."""
-    messages: Any = cast("dict[str, Any]", given).get("messages") if isinstance(given, dict) else ()
-    for message in cast("list[Any]", messages) if isinstance(messages, list) else ():
-        if isinstance(message, dict) and not cast("dict[str, Any]", message).get("id"):
-            message["id"] = str(uuid.uuid4())
+def _check_messages(run: dict[str, Any]) -> None:
+    """Give a run's messages their origin, and ids, by which the ledger and a resumed run know them.
+
+    Raises:
+        Refused: They cannot be read.
+    """
+    try:
+        if "input" in run:
+            run["input"] = checked_input(run["input"])
+        if command := run.get("command"):
+            run["command"] = checked_command(cast("dict[str, Any]", command))
+    except UnreadableMessagesError as error:
+        raise Refused(422, str(error)) from error

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.odd_values import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server.admission import Refused, admit
@@ -20,6 +21,9 @@ from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.store import Store, graph_of, state_of, store
 from openmanus_graph.interfaces.server.threads import is_startable, require_thread
 from openmanus_graph.interfaces.service.run_setup import name_files
+from openmanus_graph.interfaces.service.runs import Message
+from openmanus_graph.safety.provenance import origin_of_parts
+from openmanus_graph.state.plan import Origin
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0
@@ -37,6 +41,8 @@ class RunRequest(BaseModel):
     """Pictures in the workspace that the model is shown with the message."""
     files: list[str] = []
     """Files in the workspace that came with the message, which names them to the model."""
+    origin: Origin | None = None
+    """What of the message the user typed, if that is not all of it."""
     answers: dict[str, Any] | None = None
     resume: bool = False
     checkpoint_id: str | None = None
@@ -114,7 +120,10 @@ async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
-    text = without_surrogates(name_files(interjection.text, interjection.files))
+    text = name_files(interjection.text, interjection.files)
+    if interjection.files:  # their names are not the user's words
+        text = Message(text, words=interjection.text).as_answer()
+    text = without_surrogates(text)
     interjection_id = await tell(thread, text)
     journal.add(thread, "", "", {"type": "steer", "text": text, "id": interjection_id})
     return {"id": interjection_id}
@@ -149,9 +158,15 @@ async def _payload(thread: str, known: Thread | None, request: RunRequest) -> di
     if request.message is not None:
         if not request.message.strip():
             raise Refused(422, "The message is empty.")
-        extra = {"additional_kwargs": {"images": request.images}} if request.images else {}
-        text = name_files(request.message, request.files)
-        message = {"type": "human", "id": str(uuid.uuid4()), "content": text, **extra}
+        text, names = request.message, bool(request.files)
+        origin = request.origin or origin_of_parts(text, text, names=names)
+        extra = {"images": request.images, ORIGIN_KEY: origin}
+        message = {
+            "type": "human",
+            "id": str(uuid.uuid4()),
+            "content": name_files(text, request.files),
+            "additional_kwargs": {key: value for key, value in extra.items() if value},
+        }
         return {"input": {"messages": [message]}}
     if request.checkpoint_id is not None:
         return {"input": None}

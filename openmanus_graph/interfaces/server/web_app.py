@@ -25,6 +25,7 @@ from openmanus_graph.interfaces.server import (
 from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.ag_ui import routes as ag_ui_routes
 from openmanus_graph.interfaces.server.assistant_names import AssistantNames
+from openmanus_graph.interfaces.server.client_messages import CheckedStateUpdates
 from openmanus_graph.interfaces.server.guard import ServerGuard
 from openmanus_graph.interfaces.server.openai_api import chat, responses
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
@@ -53,6 +54,7 @@ def build_app(
         title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.add_middleware(AssistantNames, assistant_id=assistant_id)
+    app.add_middleware(CheckedStateUpdates)
     app.add_middleware(ServerGuard)
     for part in (
         choices, setup, threads, runs, event_stream, screen_views, takeover, pages, chat, responses,

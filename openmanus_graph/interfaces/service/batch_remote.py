@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 from langgraph_sdk import get_client
 
+from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch import Budget
@@ -21,6 +22,7 @@ from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTas
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
+from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import MAX_COST_USD
@@ -137,7 +139,10 @@ class RemoteTaskRunner:
             names = [await self._upload(thread, Path(path)) for path in task.files]
             # The same id each time: a message that came twice is one.
             message = {"type": "human", "id": str(uuid.uuid5(uuid.UUID(thread), "task"))}
-            given = {"messages": [{**message, "content": name_files(task.text, names)}]}
+            origin = origin_of_parts(task.text, task.text, names=bool(names))
+            extra = {"additional_kwargs": {ORIGIN_KEY: origin}} if origin else {}
+            text = name_files(task.text, names)
+            given = {"messages": [{**message, "content": text, **extra}]}
         options = replace(self._options, **{**task.limits, "max_cost_usd": limit_usd})
         run = await self._client.runs.create(
             thread,

@@ -65,7 +65,12 @@ def _with_latest(given: InputOptions) -> InputOptions:
 
 
 def new_run(
-    text: str, given: InputOptions, taken: tuple[str, str, RunOptions], *, compact: bool = False
+    text: str,
+    given: InputOptions,
+    taken: tuple[str, str, RunOptions],
+    *,
+    words: str | None = None,
+    compact: bool = False,
 ) -> "Run":
     """Return the run of a task on the thread, agent and options that `take_thread` returned.
 
@@ -73,6 +78,7 @@ def new_run(
         text: The task.
         given: Its files and pictures.
         taken: What `take_thread` returned.
+        words: What of the text the user typed; None: all of it.
         compact: Make notes of the thread's conversation first.
     """
     from openmanus_graph.interfaces.service.runner import Run
@@ -85,7 +91,9 @@ def new_run(
         task=text,
         context=context,
         options=options.stored(),
-        make_input=lambda: prepare_input(text, given, context, thread, compact=compact),
+        make_input=lambda: prepare_input(
+            text, given, context, thread, words=words, compact=compact
+        ),
         graph_arguments=graph_arguments(agent, options),
     )
 
@@ -130,19 +138,27 @@ def to_context(options: RunOptions) -> "Context":
 
 
 def prepare_input(
-    text: str, given: InputOptions, context: "Context", thread: str, *, compact: bool = False
+    text: str,
+    given: InputOptions,
+    context: "Context",
+    thread: str,
+    *,
+    words: str | None = None,
+    compact: bool = False,
 ) -> dict[str, Any]:
     """Copy the given files into the workspace and make the run's input."""
     from openmanus_graph.config import resolve_settings
     from openmanus_graph.interfaces.service.runner import user_message
     from openmanus_graph.runtime.workspace import Workspace
+    from openmanus_graph.safety.provenance import origin_of_parts
 
     settings = resolve_settings(context, thread)
     workspace = Workspace.of(settings)
     workspace.prepare()
     names = [_copy_file(_existing_file(path), workspace) for path in given.file or ()]
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
-    return user_message(name_files(text, names), images, compact=compact)
+    origin = origin_of_parts(text if words is None else words, text, names=bool(names))
+    return user_message(name_files(text, names), images, origin, compact=compact)
 
 
 def name_files(text: str, names: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from openmanus_graph.backends.snapshots.shared_files import require_files
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.conversation.history import COMPACT_KEY
+from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service.failures import (
@@ -51,6 +51,7 @@ from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import Settings
 
@@ -350,8 +351,18 @@ def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, An
     return kept
 
 
-def user_message(text: str, images: list[str], *, compact: bool = False) -> dict[str, Any]:
-    """Return the input of a run."""
-    extra = ({"images": images} if images else {}) | ({COMPACT_KEY: True} if compact else {})
+def user_message(
+    text: str, images: list[str], origin: Origin | None = None, *, compact: bool = False
+) -> dict[str, Any]:
+    """Return the input of a run.
+
+    Args:
+        text: Of the message.
+        images: Pictures that the model is shown with it.
+        origin: What of the text the user typed, if that is not all of it.
+        compact: Have notes made of the conversation before.
+    """
+    extra: dict[str, Any] = {"images": images} if images else {}
+    extra |= ({COMPACT_KEY: True} if compact else {}) | ({ORIGIN_KEY: origin} if origin else {})
     message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
     return {"messages": [message]}

@@ -20,6 +20,9 @@ from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_gra
 from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.safety.provenance import origin_of_parts
+from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.tools.ask_human import ask_human
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,20 @@ class Message:
 
     text: str
     files: tuple[Upload, ...] = ()
+    words: str | None = None
+    """What of the text the user typed, which alone verifies anything; None: all of it."""
+
+    def origin(self) -> Origin | None:
+        """Return what the message says of its parts; None if the user typed all of it."""
+        words = self.text if self.words is None else self.words
+        return origin_of_parts(words, self.text, names=bool(self.files))
+
+    def as_answer(self) -> str:
+        """Return the message as the answer to a question: what was not typed is marked."""
+        if self.words is None or self.words.strip() == self.text.strip():
+            return self.text
+        rest = self.text.replace(self.words, "", 1).strip()
+        return f"{self.words}\n\n{mark_untrusted(rest)}".lstrip()
 
 
 class RemoteView:
@@ -131,7 +148,7 @@ class RemoteRun:
             context=context,
             options=options.stored(),
             make_input=lambda: user_message(
-                *bring_files(message, resolve_workspace(options, self.thread))
+                *bring_files(message, resolve_workspace(options, self.thread)), message.origin()
             ),
         )
 

@@ -48,14 +48,14 @@ def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Pr
 
 def _user_turn(content: str | Sequence[ContentPart]) -> Turn:
     if isinstance(content, str):
-        return Turn("user", content)
+        return Turn("user", content, words=content)
     texts = [part.text for part in content if isinstance(part, TextPart)]
     files = [
         _upload(part, number)
         for number, part in enumerate(content, start=1)
         if not isinstance(part, TextPart)
     ]
-    return Turn("user", "\n\n".join(texts), tuple(files))
+    return Turn("user", "\n\n".join(texts), tuple(files), "".join(texts[:1]))
 
 
 def _upload(part: ContentPart, number: int) -> Upload:

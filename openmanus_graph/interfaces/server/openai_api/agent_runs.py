@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from urllib.parse import quote
@@ -91,12 +91,16 @@ async def start(
     message = prompt.message(begins=known is None)
     workspace = await store().workspace(thread)
     text, images = await asyncio.to_thread(bring_files, message, workspace)
+    origin = message.origin()
     after = await store().journal.last(thread)
     context = {"response_format": response_format} if response_format else {}
     if questions:
-        request = RunRequest(answers={questions[0]["id"]: text}, context=context)
+        answer = text if origin is None else replace(message, text=text).as_answer()
+        request = RunRequest(answers={questions[0]["id"]: answer}, context=context)
     else:
-        request = RunRequest(agent=agent, message=text, images=images, context=context)
+        request = RunRequest(
+            agent=agent, message=text, images=images, origin=origin, context=context
+        )
     history = () if known else prompt.history()
     return AgentRun(await start_or_resume(thread, request, history), thread, after)
 

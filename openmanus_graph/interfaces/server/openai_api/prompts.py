@@ -24,6 +24,8 @@ class Turn:
     role: Literal["user", "assistant"]
     text: str
     files: tuple[Upload, ...] = ()
+    words: str = ""
+    """What of the text the user typed: its first part."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,11 @@ class Prompt:
         """
         newest, files = self.turns[-1], self.turns[-1].files
         if not begins:
-            return Message(newest.text, files)
+            return Message(newest.text, files, newest.words)
         parts = [f"Instructions for this conversation:\n{self.instructions}", newest.text]
         text = "\n\n".join(parts) if self.instructions else newest.text
-        return Message(text, tuple(file for turn in self.turns for file in turn.files))
+        files = tuple(file for turn in self.turns for file in turn.files)
+        return Message(text, files, newest.words)
 
     def history(self) -> list[dict[str, str]]:
         """Return the earlier turns as messages of a graph's input."""
@@ -71,11 +74,12 @@ def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -
     texts, turns = [instructions], list[Turn]()
     for number, message in enumerate(messages):
         place, role = f"messages[{number}]", message.get("role")
-        text, files = read_content(message.get("content"), place)
+        parts, files = read_content(message.get("content"), place)
+        text = "\n\n".join(parts)
         if role in _INSTRUCTING:
             texts.append(text)
         elif role == _USER:
-            turns.append(Turn("user", text, files))
+            turns.append(Turn("user", text, files, "".join(parts[:1])))
         elif role == _ASSISTANT:
             turns.append(Turn("assistant", text))
         else:
@@ -92,10 +96,10 @@ def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -
     return Prompt("\n\n".join(text for text in texts if text.strip()), tuple(turns))
 
 
-def read_content(content: Any, place: str) -> tuple[str, tuple[Upload, ...]]:
-    """Return the text and the files of a message's content. ApiError names what is not taken."""
+def read_content(content: Any, place: str) -> tuple[list[str], tuple[Upload, ...]]:
+    """Return the texts and the files of a message's content. ApiError names what is not taken."""
     if content is None or isinstance(content, str):
-        return content or "", ()
+        return [content or ""], ()
     if not isinstance(content, list):
         raise ApiError(400, "content must be a text or a list of parts.", param=place)
     texts, files = list[str](), list[Upload]()
@@ -105,7 +109,7 @@ def read_content(content: Any, place: str) -> tuple[str, tuple[Upload, ...]]:
             files.append(found)
         else:
             texts.append(found)
-    return "\n\n".join(texts), tuple(files)
+    return texts, tuple(files)
 
 
 def conversation_key(turns: Sequence[Turn], answer: str = "") -> str:

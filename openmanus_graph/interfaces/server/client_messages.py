@@ -1,0 +1,189 @@
+"""Messages that clients supply: of all of them only what the user typed last verifies anything.
+
+What a client says of the model's replies, of tools' results and of earlier turns may be edited, and
+so may the keys in which we note where a message came from.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
+from openmanus_graph.state.plan import Origin
+
+_UNTRUSTED = Origin(words="", urls=[], tainted=True)
+_STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
+"""Paths of LangGraph's API by which clients write a thread's state."""
+
+
+class UnreadableMessagesError(Exception):
+    """Messages that are not taken; the text says why."""
+
+
+def checked_input(given: Any) -> Any:
+    """Return a graph's input, or an update of its state, with its messages as `checked_messages`.
+
+    Raises:
+        UnreadableMessagesError: A message is none, or removes another one.
+    """
+    if not isinstance(given, dict) or "messages" not in given:
+        return cast("Any", given)
+    fields = cast("dict[str, Any]", given)
+    return {**fields, "messages": checked_messages(fields["messages"])}
+
+
+def checked_messages(given: Any) -> list[dict[str, Any]]:
+    """Return a client's messages as plain data, each with its origin, and an id.
+
+    The newest human message is the user's; what it says of its own parts can only narrow what
+    verifies. Everything else is untrusted.
+
+    Raises:
+        UnreadableMessagesError: A message is none, or removes another one.
+    """
+    several = cast("list[Any]", given if isinstance(given, list) else [given])
+    try:
+        messages = convert_to_messages(several)
+    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+        raise UnreadableMessagesError(
+            f"The messages cannot be read: {str(error).splitlines()[0]} Send objects with role (or "
+            "type) and content. A message cannot remove another one: begin at an earlier "
+            "checkpoint instead."
+        ) from error
+    newest = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
+    return [_checked(message, is_newest=message is newest) for message in messages]
+
+
+def _checked(message: BaseMessage, *, is_newest: bool) -> dict[str, Any]:
+    noted: Mapping[str, Any] = message.additional_kwargs
+    extra: dict[str, Any] = {ORIGIN_KEY: _UNTRUSTED}
+    if is_newest:
+        extra = {COMPACT_KEY: True} if noted.get(COMPACT_KEY) else {}
+        if (origin := noted.get(ORIGIN_KEY)) is not None:
+            extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    images: Any = noted.get("images")
+    if isinstance(message, HumanMessage) and isinstance(images, list):
+        extra["images"] = [str(path) for path in cast("list[Any]", images)]
+    kept: dict[str, Any] = {
+        "type": message.type,
+        "id": message.id or str(uuid.uuid4()),
+        "content": message.content,
+        "additional_kwargs": extra,
+    }
+    if message.name:
+        kept["name"] = message.name
+    if isinstance(message, AIMessage):
+        kept |= {"tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls}
+    if isinstance(message, ToolMessage):
+        kept |= {"tool_call_id": message.tool_call_id, "status": message.status}
+    return kept
+
+
+def _narrowed(given: Any, text: str) -> Origin:
+    """Return what a message says of its parts; it can claim no words that its text lacks."""
+    origin = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    words = str(origin.get("words", ""))
+    return Origin(
+        words=words if words in text else "",
+        urls=[],
+        tainted=origin.get("tainted") is not False,
+        names=bool(origin.get("names")),
+    )
+
+
+class CheckedStateUpdates:
+    """ASGI middleware that checks the messages of edits of a thread's state.
+
+    LangGraph's handlers for authorization are not told what an edit writes.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with an edit's messages checked."""
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "POST"
+            or _STATE.fullmatch(scope["path"]) is None
+        ):
+            await self._app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            part = await receive()
+            if part["type"] != "http.request":
+                return  # the client hung up
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        try:
+            checked = _checked_body(body)
+        except UnreadableMessagesError as error:
+            await JSONResponse({"detail": str(error)}, 422)(scope, receive, send)
+            return
+        length = (b"content-length", str(len(checked)).encode())
+        headers = [one for one in scope["headers"] if one[0] != b"content-length"]
+        await self._app({**scope, "headers": [*headers, length]}, _read(checked, receive), send)
+
+
+def _checked_body(body: bytes) -> bytes:
+    try:
+        given: Any = json.loads(body)
+    except ValueError:
+        return body  # which the server refuses
+    if not isinstance(given, dict):
+        return body
+    payload = cast("dict[str, Any]", given)
+    if "values" in payload:
+        payload["values"] = _each(payload["values"])
+    for step in cast("list[Any]", payload.get("supersteps") or []):
+        updates: Any = step.get("updates") if isinstance(step, dict) else None
+        for update in cast("list[Any]", updates if isinstance(updates, list) else []):
+            if isinstance(update, dict):
+                fields = cast("dict[str, Any]", update)
+                fields |= {"values": _each(fields["values"])} if "values" in fields else {}
+                command: Any = fields.get("command")
+                if isinstance(command, dict):
+                    fields["command"] = checked_command(cast("dict[str, Any]", command))
+    return json.dumps(payload).encode()
+
+
+def _each(values: Any) -> Any:
+    """Check the values of an edit: an object, or a list of them."""
+    if isinstance(values, list):
+        return [checked_input(one) for one in cast("list[Any]", values)]
+    return checked_input(values)
+
+
+def checked_command(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a command with its update's messages checked.
+
+    Raises:
+        UnreadableMessagesError: A message is none, or removes another one.
+    """
+    update: Any = command.get("update")
+    if isinstance(update, list):  # pairs of a name and a value
+        pairs = cast("list[Any]", update)
+        update = dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else update
+    return {**command, "update": checked_input(update)} if update is not None else dict(command)
+
+
+def _read(body: bytes, receive: Receive) -> Callable[[], Any]:
+    """Return what an app reads a body with that is known, and after it what comes from outside."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return read

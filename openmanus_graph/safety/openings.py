@@ -1,0 +1,95 @@
+"""Counts the openings of links that nobody named: which ones are opened, and when, is a message.
+
+A page may list a link for each letter at each place, and an order to open those that spell a file.
+So after private data was read, only a few links of one site, and of those that one result showed,
+are opened without a question. A person who allows more doubles what may be opened then.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.provenance import links_shown, strings_in
+from openmanus_graph.safety.urls import canonical_url, site_of, urls_in
+from openmanus_graph.state.addresses import parse_address
+from openmanus_graph.state.tool_traits import Traits
+
+_SITE, _RESULT = "site ", "result "
+MOST_OF_SITE = 5
+"""Openings of one site that are not asked about."""
+MOST_OF_RESULT = 10
+"""Openings of links that one result showed, whatever site they are of."""
+
+
+def addresses_of(declared: Traits, args: Mapping[str, Any]) -> list[str]:
+    """Return the addresses that a call opens, also where its arguments have other names."""
+    if declared.addresses is None:
+        return []
+    found = [one for one in declared.addresses(args) if one]
+    return found or [url for text in strings_in(dict(args)) for url in set(urls_in(text))]
+
+
+@dataclass
+class Openings:
+    """The openings of a conversation after private data was read."""
+
+    counted: Counter[str] = field(default_factory=Counter[str])
+    """How many there were, by site and by the result that showed the link."""
+    allowed: dict[str, int] = field(default_factory=dict[str, int])
+    """How many a person has allowed, where that is more."""
+    results: list[ToolMessage] = field(default_factory=list[ToolMessage])
+    """That may show links."""
+
+    def by_site(self) -> dict[str, int]:
+        """Return the openings by site alone, as runs hand them to others."""
+        return {key: number for key, number in self.counted.items() if key.startswith(_SITE)}
+
+    def note(self, urls: Sequence[str], *, ran: bool) -> None:
+        """Count the openings of a call.
+
+        Args:
+            urls: Those that nobody named.
+            ran: Whether the call succeeded: so it was allowed, where it opened too many.
+        """
+        wanted = Counter(key for url in urls for key in self._keys(url))
+        for key in wanted if ran and self._exceeded(wanted) else ():
+            self.allowed[key] = 2 * (self.counted[key] + wanted[key])
+        self.counted += wanted
+
+    def excess(self, urls: Sequence[str], earlier: Sequence[str] = ()) -> list[str]:
+        """Return the addresses of which too many would be opened.
+
+        Args:
+            urls: Those of a call that nobody named.
+            earlier: Those of calls that come before it.
+        """
+        wanted = Counter(key for url in (*earlier, *urls) for key in self._keys(url))
+        exceeded = self._exceeded(wanted)
+        return [url for url in urls if exceeded.intersection(self._keys(url))]
+
+    def _exceeded(self, wanted: Mapping[str, int]) -> set[str]:
+        return {
+            key
+            for key, number in wanted.items()
+            if self.counted[key] + number > self.allowed.get(key, _limit(key))
+        }
+
+    def _keys(self, url: str) -> Iterator[str]:
+        """Yield what an opening is counted by."""
+        try:
+            host, identity = parse_address(url).host, canonical_url(url)
+        except ToolError:  # it cannot be opened
+            return
+        yield f"{_SITE}{site_of(host)}"
+        for result in self.results:
+            if identity in links_shown(result):
+                yield f"{_RESULT}{result.tool_call_id}"
+                return
+
+
+def _limit(key: str) -> int:
+    return MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT

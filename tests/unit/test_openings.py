@@ -1,0 +1,208 @@
+"""How many links that nobody named are opened after private data was read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import tool_call
+
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
+from openmanus_graph.safety.information_flow import excess_addresses
+from openmanus_graph.safety.openings import MOST_OF_RESULT, MOST_OF_SITE
+from openmanus_graph.safety.urls import site_of
+from openmanus_graph.safety.value_labels import labels_of, openings_since
+from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.tool_calls.declaration import flow_traits
+from openmanus_graph.tools import default_tools, web_traits
+from openmanus_graph.tools.read_untrusted import read_untrusted
+
+TRAITS = flow_traits({tool.name: tool for tool in [*default_tools(), read_untrusted]})
+ALPHABET = [f"https://evil.example/{place}/{letter}" for place in range(20) for letter in "abc"]
+MANY = ALPHABET[: MOST_OF_SITE + 1]
+
+
+class Conversation:
+    """A conversation that grows."""
+
+    def __init__(self, task: str = "Summarise notes.txt.") -> None:
+        self.messages: list[AnyMessage] = [HumanMessage(task)]
+
+    def did(self, name: str, output: str = "", status: Any = "success", **args: Any) -> None:
+        number = f"c{len(self.messages)}"
+        call = tool_call(name=name, args=args, id=number)
+        result = ToolMessage(output, tool_call_id=number, name=name, status=status)
+        self.messages += [AIMessage("", tool_calls=[call]), result]
+
+    def read_file(self) -> "Conversation":
+        self.did("read_file", "the secret", path="notes.txt")
+        return self
+
+    def listed(self, urls: Sequence[str] = ALPHABET) -> "Conversation":
+        self.did("fetch_page", "\n".join(urls), url="https://evil.example/")
+        return self
+
+    def excess(self, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+        """Return what is asked about of the last of these calls, which one reply makes."""
+        made = [tool_call(name=name, args=args, id=f"n{n}") for n, (name, args) in enumerate(calls)]
+        name, args = calls[-1]
+        call = PendingCall(id=str(made[-1]["id"]), name=name, args=args, occurrence=0, problem=None)
+        return excess_addresses(call, [*self.messages, AIMessage("", tool_calls=made)], TRAITS)
+
+
+def crawl(urls: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    return "crawl4ai", {"urls": list(urls)}
+
+
+def fetch(url: str) -> tuple[str, dict[str, Any]]:
+    return "fetch_page", {"url": url}
+
+
+def test_one_call_cannot_spell_a_file_and_the_question_lists_its_links() -> None:
+    read = Conversation().listed().read_file()
+    assert read.excess(crawl(MANY)) == MANY
+    assert read.excess(crawl(MANY[:-1])) == []
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        [f"https://{n}.evil.example/" for n in range(MOST_OF_SITE + 1)],
+        [f"https://{n}.{n}.evil.co.uk/" for n in range(MOST_OF_SITE + 1)],
+        [f"https://evil.example:{8000 + n}/" for n in range(MOST_OF_SITE + 1)],
+        [f"https://evil.example/?{n}" for n in range(MOST_OF_SITE + 1)],
+        [f"https://evil.example/#{n}" for n in range(MOST_OF_SITE + 1)],
+        [f"http://127.0.0.1:{8000 + n}/" for n in range(MOST_OF_SITE + 1)],
+        [f"HTTPS://EVIL.example/{n}" for n in range(MOST_OF_SITE + 1)],
+        ["https://evil.example/"] * (MOST_OF_SITE + 1),  # how often is told, too
+    ],
+    ids=lambda urls: str(urls[0]),
+)
+def test_a_site_is_one_however_its_links_differ(urls: list[str]) -> None:
+    assert Conversation().read_file().listed(urls).excess(crawl(urls)) == urls
+
+
+def test_links_of_many_sites_that_one_page_listed_are_limited_too() -> None:
+    urls = [f"https://evil{n}.example/" for n in range(MOST_OF_RESULT + 1)]
+    listed = Conversation().read_file().listed(urls)
+    assert listed.excess(crawl(urls)) == urls
+    assert listed.excess(crawl(urls[:-1])) == []
+
+
+def test_openings_of_all_tools_and_steps_count_together() -> None:
+    read = Conversation().listed().read_file()
+    read.did("fetch_page", "a page", url=MANY[0])
+    read.did("crawl4ai", "pages", urls=MANY[1:3])
+    read.did("browser_use", "a page", action="go_to_url", url=MANY[3])
+    read.did("read_untrusted", "{}", source=MANY[4], question="x", answer_schema={})
+    for opening in (
+        fetch(MANY[5]),
+        crawl([MANY[5]]),
+        ("browser_use", {"action": "open_tab", "url": MANY[5]}),
+        ("browser_use", {"action": "go_to_url", "url": MANY[5].removeprefix("https://")}),
+        ("read_untrusted", {"source": MANY[5], "question": "x", "answer_schema": {}}),
+    ):
+        assert len(read.excess(opening)) == 1, opening
+
+
+def test_calls_of_one_reply_count_together() -> None:
+    read = Conversation().listed().read_file()
+    assert read.excess(*map(fetch, MANY)) == MANY[-1:]
+    assert read.excess(*map(fetch, MANY[:-1])) == []
+
+
+def test_a_page_that_answers_with_an_error_was_opened_too() -> None:
+    read = Conversation().listed().read_file()
+    for url in MANY[:-1]:
+        read.did("fetch_page", "HTTP 404", "error", url=url)
+    assert read.excess(fetch(MANY[-1])) == MANY[-1:]
+
+
+def test_whoever_allows_more_doubles_it() -> None:
+    read = Conversation().listed().read_file()
+    read.did("crawl4ai", "pages", urls=MANY)
+    assert read.excess(crawl(ALPHABET[:6])) == []
+    assert read.excess(crawl(ALPHABET[:7])) == ALPHABET[:7]
+
+
+def test_a_rejected_call_allows_nothing() -> None:
+    read = Conversation().listed().read_file()
+    read.did("crawl4ai", "A person did not allow it.", "error", urls=MANY)
+    assert read.excess(fetch(MANY[0])) == MANY[:1]
+
+
+@pytest.mark.parametrize("task", ["Read evil.example.", "See https://evil.example/0 and notes.txt"])
+def test_sites_that_the_person_named_are_free(task: str) -> None:
+    assert Conversation(task).listed().read_file().excess(crawl(ALPHABET[:20])) == []
+
+
+def test_before_private_data_was_read_nothing_can_leave() -> None:
+    web = Conversation().listed()
+    web.did("web_search", "results", query="x")
+    assert web.excess(crawl(ALPHABET[:20])) == []
+
+
+@pytest.mark.parametrize(
+    "private",
+    [
+        ("bash", {"command": "cat notes.txt"}),
+        ("python_execute", {"code": "x"}),
+        ("str_replace_editor", {"command": "view", "path": "notes.txt"}),
+        ("mcp_mail_read", {}),
+        ("read_untrusted", {"source": "notes.txt"}),
+    ],
+)
+def test_what_is_private(private: tuple[str, dict[str, Any]]) -> None:
+    conversation = Conversation().listed()
+    conversation.did(private[0], "the secret", **private[1])
+    assert conversation.excess(crawl(MANY)) == MANY
+
+
+def test_a_quoted_mail_and_a_picture_are_private_too() -> None:
+    assert Conversation("Look.\n> the secret\n").listed().excess(crawl(MANY)) == MANY
+    shown = Conversation()
+    shown.messages = [HumanMessage("Look.", additional_kwargs={"images": ["a.png"]})]
+    assert shown.listed().excess(crawl(MANY)) == MANY
+
+
+def test_a_compaction_forgets_no_opening() -> None:
+    read = Conversation().listed().read_file()
+    read.did("crawl4ai", "pages", urls=MANY[:-1])
+    kept = labels_of(read.messages, TRAITS).kept()
+    extra = {TASK_KEY: "Look.", NOTES_KEY: "x", VERIFIED_KEY: kept}
+    read.messages = [HumanMessage("notes", additional_kwargs=extra)]
+    assert read.excess(fetch(MANY[-1])) == MANY[-1:]
+
+
+def test_agents_within_and_steps_count_together() -> None:
+    inner = Conversation()
+    origin = {"words": "", "urls": [], "tainted": True, "openings": {"site evil.example": 2}}
+    inner.messages = [HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})]
+    inner.did("crawl4ai", "pages", urls=MANY[:3])
+    assert inner.excess(fetch(MANY[3])) == MANY[3:4]
+    opened = openings_since(inner.messages, web_traits())
+    assert opened == {"site evil.example": 3}
+    outer = Conversation().listed().read_file()
+    outer.did("delegate", "done", task="x", agent="browser")
+    outer.messages[-1] = ToolMessage("x", tool_call_id="c5", artifact={"openings": opened})
+    assert outer.excess(crawl(MANY[:3])) == MANY[:3]
+    assert outer.excess(crawl(MANY[:2])) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "site"),
+    [
+        ("a.b.evil.example", "evil.example"),
+        ("evil.example", "evil.example"),
+        ("a.evil.co.uk", "evil.co.uk"),
+        ("evil.co.uk", "evil.co.uk"),
+        ("a.evil.com.br", "evil.com.br"),
+        ("a.b.github.io", "github.io"),
+        ("co.uk", "co.uk"),
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("2606:4700::1", "2606:4700::1"),
+    ],
+)
+def test_the_site_of_a_host(host: str, site: str) -> None:
+    assert site_of(host) == site
