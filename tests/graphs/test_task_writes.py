@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.group_writing import Acting
 from tests.support.limits import BACKSTOP_S
@@ -26,7 +27,11 @@ class Refused(Acting):
     """A value that the database does not take at first."""
 
     def __init__(self, times: int) -> None:
+        super().__init__()
         self.times = times
+
+    def __new__(cls, times: int) -> "Refused":
+        return super().__new__(cls)
 
     def act(self) -> None:
         """Fail as a full disk does."""
@@ -109,7 +114,7 @@ async def test_if_they_fail_their_checkpoint_does(each_database: DatabaseUrl) ->
     async with open_checkpointer(each_database) as saver:
         first = await begun(saver)
         await saver.aput_writes(first, [("a", object())], "task", PATH)
-        with pytest.raises(TypeError):
+        with pytest.raises(ConfigError):
             await next_one(saver, first)
         newest = await saver.aget_tuple(CONFIG)
         assert newest is not None
@@ -124,7 +129,7 @@ async def test_if_their_checkpoint_fails_they_are_stored_all_the_same(
         await saver.aput_writes(first, [("a", 1)], "task", PATH)
         bad = empty_checkpoint()
         bad["channel_values"] = {"value": object()}
-        with pytest.raises(TypeError):
+        with pytest.raises(ConfigError):
             await saver.aput(first, bad, {"step": 2}, {"value": 1})
         await saver.aput(OTHER, empty_checkpoint(), {"step": 1}, {})
         assert stored_channels() == {"a"}
@@ -138,9 +143,9 @@ async def test_a_late_failure_is_raised_by_the_next_call_for_the_thread(
         await saver.aput_writes(first, [("a", object())], "task", PATH)
         await saver.aput(OTHER, empty_checkpoint(), {"step": 1}, {})  # takes them along
         for _ in range(2):
-            with pytest.raises(TypeError):
+            with pytest.raises(ConfigError):
                 await saver.aget_tuple(first)
-        with pytest.raises(TypeError):
+        with pytest.raises(ConfigError):
             await next_one(saver, first)
         assert await written(saver, first) == [], "it was told"
 
@@ -148,7 +153,7 @@ async def test_a_late_failure_is_raised_by_the_next_call_for_the_thread(
 async def test_a_late_failure_is_raised_when_the_saver_is_closed(
     each_database: DatabaseUrl,
 ) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError):
         async with open_checkpointer(each_database) as saver:
             await saver.aput_writes(await begun(saver), [("a", object())], "task", PATH)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
+from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
@@ -22,13 +23,14 @@ from openmanus_graph.config.resolve import database_url
 WRITERS = 20
 
 
-class Acting:
-    """A value that does something when it is written, in the midst of its group."""
+class Acting(str):
+    """A text that does something when it is written, in the midst of its group."""
 
-    def model_dump(self) -> dict[str, Any]:
-        """Is called by LangGraph's serializer."""
+    @override
+    def __str__(self) -> str:
+        """Is called by our serializer."""
         self.act()
-        return {}
+        return ""
 
     def act(self) -> None:
         """End the process as nothing else does."""

@@ -10,8 +10,8 @@ from langgraph.checkpoint.serde.types import ERROR
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS, LeanSqliteSaver
+from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.postgres import Postgres
@@ -176,7 +176,7 @@ async def test_a_damaged_checkpoint_costs_its_thread_only(postgres: Postgres) ->
         open_database(url).run(
             "UPDATE checkpoint_blobs SET blob = 'x'::bytea || substr(blob, 2) WHERE thread_id = 't'"
         )
-        with pytest.raises(StorageError, match="not as it was written"):
+        with pytest.raises(RefusedDataError, match="not as it was written"):
             await saver.aget_tuple(CONFIG)
         found = await saver.aget_tuple(other)
         assert found is not None

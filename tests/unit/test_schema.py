@@ -20,6 +20,7 @@ from openmanus_graph.backends.persistence.schema import CURRENT, migrate_sqlite
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.storage_urls import DatabaseUrl
@@ -116,19 +117,11 @@ async def test_all_rows_of_files_of_version_1_are_there(old: DatabaseUrl) -> Non
     assert version_of(old) == CURRENT
 
 
-async def test_a_thread_of_unversioned_files_goes_on(old: DatabaseUrl) -> None:
+async def test_a_thread_of_unversioned_files_is_refused_in_a_sentence(old: DatabaseUrl) -> None:
     config: RunnableConfig = {"configurable": {"thread_id": "a"}}
     async with open_checkpointer(old) as saver:
-        graph = build_manus_graph(checkpointer=saver)
-        ran = await run_graph(graph, "more", config=config)
-    assert [message.type for message in ran.messages] == [
-        "human",
-        "ai",
-        "tool",
-        "ai",
-        "human",
-        "ai",
-    ]
+        with pytest.raises(RefusedDataError, match="another program or version"):
+            await run_graph(build_manus_graph(checkpointer=saver), "more", config=config)
 
 
 def set_later(url: DatabaseUrl, name: str) -> None:
