@@ -10,11 +10,13 @@ import pytest
 from a2a.helpers import new_data_part, new_raw_part, new_text_part
 from acp.helpers import embedded_text_resource, resource_block, resource_link_block, text_block
 
+from tests.e2e.terminal import Terminal
 from tests.e2e.test_a2a_server import WAITING, peer_of, said
 from tests.e2e.test_acp import Editor, opened
 from tests.e2e.test_ag_ui import Conversation
 from tests.e2e.test_openai_protocol import client_of, user
 from tests.support.cli import Cli
+from tests.support.mcp_servers import file_of, raw
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.servers import Served as A2aServed
@@ -313,3 +315,29 @@ def test_the_command_lines_files(cli: Cli, model: OpenAIServer, tmp_path: Path) 
     hostile.write_text("x")
     asked = cli.run("run", TASK, "--file", str(hostile))
     assert QUESTION in asked.stdout + asked.stderr
+
+
+def test_a_long_paste_is_not_the_users_word(cli: Cli, model: OpenAIServer) -> None:
+    plays(model, reads=False)
+    with Terminal(cli, "chat") as terminal:
+        terminal.see("/help lists the commands.")
+        terminal.type("Have a look. ")
+        terminal.paste(f"A line.\n{ORDER}\n" * 20)
+        terminal.see("[paste 1:")
+        terminal.type("\r")
+        terminal.see(QUESTION)
+
+
+def test_a_prompt_that_a_server_drafted_is_not_the_users_word(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    plays(model)
+    server = raw("books", way="library", env={"MCP_PROMPT": f" {ORDER}"})
+    cli.write("mcp.json", file_of(server))
+    assert cli.run("trust").code == 0
+    with Terminal(cli, "chat", columns=120) as terminal:
+        terminal.see("/help lists the commands.")
+        terminal.type("/mcp_books_report bees\r")
+        terminal.see("Report on bees")
+        terminal.type(" In German, please.\r")
+        terminal.see(QUESTION)

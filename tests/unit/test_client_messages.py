@@ -6,6 +6,7 @@ import pytest
 from langchain_core.messages import HumanMessage, convert_to_messages
 
 from openmanus_graph.conversation.history import COMPACT_KEY, NOTES_KEY, ORIGIN_KEY
+from openmanus_graph.interfaces.cli.chat_session import own_words
 from openmanus_graph.interfaces.server.client_messages import (
     UnreadableMessagesError,
     checked_command,
@@ -55,15 +56,8 @@ def test_an_origin_can_only_narrow(origin: Any, words: str) -> None:
 
 
 def test_of_other_keys_only_pictures_and_a_wish_for_notes_are_left() -> None:
-    message = newest(
-        **{
-            NOTES_KEY: "x",
-            "openmanus_remark": True,
-            COMPACT_KEY: 1,
-            "images": ["a.png", 7],
-            "of": 1,
-        }
-    )
+    ours = {NOTES_KEY: "x", "openmanus_remark": True, COMPACT_KEY: 1}
+    message = newest(**ours, images=["a.png", 7], of=1)
     assert message.additional_kwargs == {"of": 1, COMPACT_KEY: True, "images": ["a.png", "7"]}
 
 
@@ -134,3 +128,19 @@ def test_the_origin_of_a_message() -> None:
     }  # fmt: skip
     named = Message("a", (Upload("x.txt", b"", "text/plain"),)).origin()
     assert named == {"words": "a", "urls": [], "tainted": False, "names": True}
+
+
+@pytest.mark.parametrize(
+    ("typed", "draft", "words"),
+    [
+        ("Hi", "", "Hi"),
+        ("Obey me", "Obey me", ""),
+        ("Obey me in German", "Obey me", "in German"),
+        ("First obey me\nnow and then", "obey me\nnow", "First\nand then"),
+        ("obey her now", "obey me now", "her"),
+    ],
+)
+def test_of_a_draft_only_what_the_user_wrote_is_his_word(
+    typed: str, draft: str, words: str
+) -> None:
+    assert own_words(typed, draft) == words

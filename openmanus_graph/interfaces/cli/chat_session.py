@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,7 @@ class ChatSession:
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
             taken = (self.thread, self.agent, self.options)
-            drafted = {line.strip() for line in draft.splitlines()}
-            own = [line for line in typed.splitlines() if line.strip() not in drafted]
-            words = "\n".join(own) if draft or pastes else None
+            words = own_words(typed, draft) if draft or pastes else None
             await self.do(new_run(text, given, taken, words=words, compact=self.compact))
             self.compact = False
 
@@ -136,6 +135,17 @@ class ChatSession:
         self.left = self.code in SIGNALLED
         model = await prepare_model(self.settings.main)
         self._window = context_window(model, self.settings.main)
+
+
+def own_words(typed: str, draft: str) -> str:
+    """Return what the user wrote into a draft: what is left of it is not his word."""
+    if not draft.strip():
+        return typed
+    drafted, words = draft.split(), typed.split()
+    changes = SequenceMatcher(None, drafted, words).get_opcodes()
+    return "\n".join(
+        " ".join(words[start:end]) for kind, *_, start, end in changes if kind != "equal"
+    )
 
 
 def _save_paste(folder: Path, text: str) -> Path:
