@@ -12,13 +12,14 @@ from typing import Any
 from openmanus_graph.backends.models.build import context_window, model_name, prepare_model
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.mentions import read_mentions
+from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions
 from openmanus_graph.interfaces.cli.person import TerminalPerson
 from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
 from openmanus_graph.interfaces.service.runner import Run, View, run_graph
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 
@@ -105,7 +106,8 @@ class ChatSession:
     ) -> None:
         """Do a turn with a message as it was typed, or as it was drafted by somebody else.
 
-        What was drafted, and long pastes, are not the user's words: they verify nothing.
+        What was drafted, long pastes and names of files are not the user's words: they verify
+        nothing.
         """
         workspace = self.settings.workspace
         text, named = await asyncio.to_thread(read_mentions, typed, workspace, draft)
@@ -121,8 +123,10 @@ class ChatSession:
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
             taken = (self.thread, self.agent, self.options)
-            words = own_words(typed, draft) if draft or pastes else None
-            await self.do(new_run(text, given, taken, words=words, compact=self.compact))
+            words = await asyncio.to_thread(without_mentions, own_words(typed, draft), workspace)
+            own = Origin(words=words, urls=[], tainted=bool(draft or pastes), names=True)
+            origin = own if own["tainted"] or words != typed else None
+            await self.do(new_run(text, given, taken, origin=origin, compact=self.compact))
             self.compact = False
 
     async def do(self, run: Run) -> None:
