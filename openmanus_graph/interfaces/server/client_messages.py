@@ -10,19 +10,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.state.plan import Origin
 
+_OWN = "openmanus"
+"""Begins the keys in which we note things in messages."""
 _UNTRUSTED = Origin(words="", urls=[], tainted=True)
 _STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
 """Paths of LangGraph's API by which clients write a thread's state."""
@@ -68,27 +64,20 @@ def checked_messages(given: Any) -> list[dict[str, Any]]:
 
 def _checked(message: BaseMessage, *, is_newest: bool) -> dict[str, Any]:
     noted: Mapping[str, Any] = message.additional_kwargs
-    extra: dict[str, Any] = {ORIGIN_KEY: _UNTRUSTED}
-    if is_newest:
-        extra = {COMPACT_KEY: True} if noted.get(COMPACT_KEY) else {}
-        if (origin := noted.get(ORIGIN_KEY)) is not None:
-            extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    extra = {key: one for key, one in noted.items() if not key.startswith(_OWN) and key != "images"}
+    if not is_newest:
+        extra[ORIGIN_KEY] = _UNTRUSTED
+    elif (origin := noted.get(ORIGIN_KEY)) is not None:
+        extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    if is_newest and noted.get(COMPACT_KEY):
+        extra[COMPACT_KEY] = True
     images: Any = noted.get("images")
     if isinstance(message, HumanMessage) and isinstance(images, list):
         extra["images"] = [str(path) for path in cast("list[Any]", images)]
-    kept: dict[str, Any] = {
-        "type": message.type,
-        "id": message.id or str(uuid.uuid4()),
-        "content": message.content,
-        "additional_kwargs": extra,
-    }
-    if message.name:
-        kept["name"] = message.name
-    if isinstance(message, AIMessage):
-        kept |= {"tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls}
-    if isinstance(message, ToolMessage):
-        kept |= {"tool_call_id": message.tool_call_id, "status": message.status}
-    return kept
+    # An artifact is where tools note what a person said, and which page they showed.
+    fields = message.model_dump(mode="json", exclude={"artifact"})
+    kept = {name: one for name, one in fields.items() if one or name == "content"}
+    return {**kept, "id": message.id or str(uuid.uuid4()), "additional_kwargs": extra}
 
 
 def _narrowed(given: Any, text: str) -> Origin:
