@@ -74,9 +74,7 @@ _IS_FILE = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
-_NEXT_SENTENCE = re.compile(
-    rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$"
-)
+_NEXT_SENTENCE = re.compile(rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$")
 """The beginning of a sentence that no space parts from a host."""
 _CHARS_AROUND = 60
 
