@@ -23,6 +23,7 @@ from openmanus_graph.state.addresses import PORTS, has_scheme, normal_host, with
 UNREAD = "unread:"
 """What the token of a part that does not parse begins with."""
 _SEPARATORS = re.compile(r"[,;]")
+_BESIDE_URLS = re.compile(r"[,;]\s+")
 _LIKE_ADDRESS = re.compile(
     r"\S@|@\S*\.|:/|//|\\|www\.|[<>]|[a-z][a-z0-9+.-]*:\S*[@?%]|%[0-9a-f]{2}|&#|=\?|\bb?cc:|\bto:",
     re.IGNORECASE,
@@ -47,15 +48,16 @@ class Part(NamedTuple):
 def parts_of(value: str) -> tuple[Part, ...]:
     """Return the parts of a destination in canonical form, each of which has to be verified."""
     text = value.strip()
-    if not holds_address(text):
-        parts = [one.strip() for one in _SEPARATORS.split(text) if one.strip()] or [text]
-        return tuple(Part(tokens_of(one), _is_bare_host(one)) for one in parts)
-    if not text.isprintable():
+    has_address = holds_address(text)
+    if has_address and not text.isprintable():
         return (_unread(text),)
-    if whole := _address(text):  # `,` and `;` are signs of URLs, too
+    if has_address and (whole := _address(text)):  # `,` and `;` are signs of URLs, too
         return (whole,)
-    parts = [one.strip() for one in _SEPARATORS.split(text) if one.strip()]
-    return tuple(map(_part, parts)) or (_unread(text),)
+    separators = _BESIDE_URLS if "//" in text else _SEPARATORS
+    parts = [one.strip() for one in separators.split(text)]
+    if len(parts) > 1 and not parts[-1]:
+        parts.pop()  # "a@b.example;"
+    return tuple(map(_part, parts))
 
 
 def approval_key(value: str) -> str:
@@ -69,7 +71,7 @@ def holds_address(text: str) -> bool:
 
 
 def _part(text: str) -> Part:
-    if not holds_address(text):
+    if text and not holds_address(text):
         return Part(tokens_of(text), _is_bare_host(text))
     return _address(text) or _unread(text)
 
@@ -109,7 +111,7 @@ def _url(text: str) -> Part | None:
     if not _URL_SIGNS.fullmatch(text):
         return None
     bare = not (has_scheme(text) or text.startswith("//"))
-    if bare and not _BARE_HOST.fullmatch(text):
+    if bare and ("@" in text or not _BARE_HOST.fullmatch(text)):
         return None
     if has_scheme(text) and text.partition(":")[0].lower() not in PORTS:
         tokens = tokens_of(text)

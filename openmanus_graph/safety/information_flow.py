@@ -32,11 +32,12 @@ from openmanus_graph.safety.argument_names import (
     destination_test,
     names_destination,
 )
+from openmanus_graph.safety.call_values import destinations, leaves, texts
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
 from openmanus_graph.safety.openings import addresses_of
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
-from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves, texts
+from openmanus_graph.safety.value_labels import ValueLabels, labels_of
 from openmanus_graph.safety.values import (
     DATE,
     TIME,

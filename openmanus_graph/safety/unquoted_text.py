@@ -11,7 +11,7 @@ from openmanus_graph.safety.refusals import without_refused
 
 _FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _MARKED = re.compile(r"^[ \t]*>[^\n]*(?:\n|\Z)", re.MULTILINE)
-_CLOSING_TAG = re.compile(r"</(\w[\w-]{0,30})>")
+_CLOSING_TAG = re.compile(r"</(\w[\w-]{0,30})\s?>")
 _MOST_TAGS = 20
 """Kinds of them that are looked for."""
 LONG_QUOTATION = 160
@@ -19,9 +19,41 @@ LONG_QUOTATION = 160
 _QUOTED = re.compile(
     rf"\"[^\"]{{{LONG_QUOTATION},}}\"|“[^“”]{{{LONG_QUOTATION},}}”|«[^«»]{{{LONG_QUOTATION},}}»"
 )
-_MAIL_HEAD = re.compile(r"^(?:from|subject|von|betreff|de|objet):[^\n]*\n", re.I | re.M)
-_MAIL_HEAD_TOO = re.compile(r"^(?:to|date|sent|subject|from):", re.I | re.M)
-"""Another line of a mail's head: one alone may be the person's own."""
+_HEAD_NAMES = (
+    "from|to|cc|date|sent|subject|von|an|gesendet|betreff|de|objet|à"
+    "|发件人|收件人|抄送|主题|日期|发送时间"
+)
+_MAIL_HEAD = re.compile(
+    rf"^[*\s]{{0,4}}(?:{_HEAD_NAMES})\*?\s?[:：][^\n]*\n"
+    rf"(?=[*\s]{{0,4}}(?:{_HEAD_NAMES})\*?\s?[:：])",
+    re.I | re.M,
+)
+"""Two lines of a mail's head: one alone may be the person's own."""
+_SENDER = re.compile(
+    r"^[*\s]{0,4}(?:from|von|de|发件人|date|sent|gesendet|日期|发送时间)\*?\s?[:：]", re.I | re.M
+)
+_FORWARDED = re.compile(
+    r"^[ \t]*(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发).{0,60}--"
+    r"|begin forwarded message|(?:on|am|le)\b.{4,120}\b(?:wrote|schrieb|a écrit)\s?:"
+    r"|.{4,80}写道[:：])",
+    re.I | re.M,
+)
+"""The line before a mail that somebody else wrote."""
+_LOG_LINE = re.compile(
+    r"^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} \S+ \S+ \["
+    r"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b[: ]|Traceback \()"
+    r"[^\n]*(?:\n|\Z)",
+    re.M,
+)
+_LEAST_LOG_LINES = 2
+_SAID_BY_OTHERS = re.compile(
+    r"(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
+    r"|told (?:me|us|him|her|them))\b"
+    r"[^\n\"“«]{0,30})(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)",
+    re.IGNORECASE,
+)
+"""What others said, of more than one word: a single value in quotation marks is the person's."""
 _TEXTS = (
     "mail|email|e-mail|message|letter|text|article|page|post|document|comment|review|note|notes"
     "|transcript|log|output|paragraph|report|review|invoice|bill|thread|chat|following|below|says"
@@ -59,7 +91,9 @@ def unquoted_text(text: str) -> UnquotedText:
     own = _without_tagged(text)
     for quoted in (_FENCED, _MARKED, _QUOTED):
         own = quoted.sub("\n", own)
-    own = _without_mail(own)
+    own = _SAID_BY_OTHERS.sub(r"\g<says>", _without_mail(own))
+    if len(_LOG_LINE.findall(own)) >= _LEAST_LOG_LINES:
+        own = _LOG_LINE.sub("\n", own)
     for number, introduced in enumerate(_INTRODUCED.finditer(own)):
         if number == _MOST_INTRODUCED or _is_pasted(own, introduced.end()):
             own = own[: introduced.end()]
@@ -81,9 +115,14 @@ def _without_tagged(text: str) -> str:
 
 def _without_mail(text: str) -> str:
     """Return a text without what stands behind the head of a mail."""
+    heads = [found.start() for found in (_FORWARDED.search(text), _mail_head(text)) if found]
+    return text[: min(heads)] if heads else text
+
+
+def _mail_head(text: str) -> re.Match[str] | None:
+    """Return the first lines of a mail's head; a mail that the person wants sent has no sender."""
     head = _MAIL_HEAD.search(text)
-    more = head and _MAIL_HEAD_TOO.search(text, head.end())
-    return text[: head.start()] if head and more else text
+    return head if head and _SENDER.search(text, head.start()) else None
 
 
 def _is_pasted(text: str, start: int, least_chars: int = LONG_TEXT) -> bool:

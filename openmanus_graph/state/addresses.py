@@ -16,6 +16,7 @@ _ODD_IPV4 = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}")
 _ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:0x[0-9a-f]*|\d+)$")
 _ENTRY = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]/]+))(?::(?P<port>\d{1,5}))?")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+_BEHIND_IPV6 = re.compile(r"\](?!:|$)")
 _STRIPPED = re.compile(r"[\t\r\n]")
 
 IPAddress = IPv4Address | IPv6Address
@@ -61,7 +62,7 @@ def parse_address(url: str) -> WebAddress:
     if "@" in parts.netloc:
         _refuse(url.replace(parts.netloc, "***"), "it holds a user name or a password",
                 "Leave out what stands before the @.")  # fmt: skip
-    if port == 0 or "\\" in parts.netloc or not parts.hostname:
+    if port == 0 or "\\" in parts.netloc or not parts.hostname or _BEHIND_IPV6.search(parts.netloc):
         _refuse(url, "it has no valid host and port", "Check its spelling.")
     host = normal_host(parts.hostname)
     port = port or PORTS[scheme]
@@ -95,11 +96,12 @@ def with_scheme(url: str) -> str:
 
 def normal_host(host: str) -> str:
     """Return a host in the form in which it is looked up. ToolError for one that cannot be."""
-    text = unquote(host).strip().rstrip(".").lower()
+    text = unquote(host).lower()
     if ":" in text:
         return _ipv6(host, text)
     if not text.isascii():
         text = _idna(host, text)
+    text = text.removesuffix(".")
     if _ENDS_IN_NUMBER.search(text):  # every browser takes such a name for an IPv4 address
         if not _ODD_IPV4.fullmatch(text):
             _refuse(host, "it is no valid IPv4 address", "Check its spelling.")
@@ -182,11 +184,11 @@ def _idna(host: str, text: str) -> str:
     import idna
 
     try:
-        return idna.encode(text, uts46=True).decode("ascii").rstrip(".")
+        return idna.encode(text, uts46=True).decode("ascii")
     except idna.IDNAError:
         pass
     try:  # digits of other scripts, which IDNA refuses and browsers read as an IPv4 address
-        return idna.uts46_remap(text).encode("ascii").decode("ascii").rstrip(".")
+        return idna.uts46_remap(text).encode("ascii").decode("ascii")
     except (idna.IDNAError, UnicodeError):
         _refuse(host, "it is no valid host name", "Check its spelling.")
 

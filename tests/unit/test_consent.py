@@ -1,0 +1,504 @@
+"""Which words of a person are a consent: no refusals, quantities, small words and file names."""
+
+import pytest
+
+from openmanus_graph.safety.argument_names import names_destination
+from openmanus_graph.safety.refusals import without_refused
+from openmanus_graph.safety.said_names import SaidNames
+from openmanus_graph.safety.urls import named_domains
+from openmanus_graph.safety.values import NUMBER, plainly_written
+from tests.support.sampling import chance, sampled
+from tests.unit.test_destinations import is_verified
+
+EVE, BOB = "mallory@evil.example", "bob@shop.example"
+REFUSED = [
+    "Never write to {m}.",
+    "Don't send to {m}",
+    "do not mail {m}, ever",
+    "Write to {b}, but not to {m}.",
+    "Send it to {b}, not {m}.",
+    "Send to everyone except {m}, and copy {b}.",
+    "anyone but {m}",
+    "Avoid {m}",
+    "Block {m}",
+    "Send it to {b} instead of {m}",
+    "not {m} but {b}",
+    "Not to {m}; to {b}",
+    "{m} must not get it. Mail {b}",
+    "{m} and eve@evil.example must never see it",
+    "Leave {m} out",
+    "{m} is blocked",
+    "Never write to:\n- {m}\n- x@evil.example\n\nMail {b}",
+    "Do not mail,\n{m}",
+    "Don’t email, message or call {m}",
+    "Never send it to anyone at evil, e.g. {m}. Use {b}",
+    "不要发给 {m}，而是发给 {b}",
+    "不要发给{m}，请发给{b}。",
+    "请勿联系{m}",
+    "别发给 {m}",
+    "除了 {m} 以外都发",
+    "除{m}外",
+    "千万别写信给{m}",
+    "禁止发送到{m}。发给{b}",
+    "{m}不能收到",
+    "发给{b}，而不是{m}",
+    "Under no circumstances may {m} be told",
+    "Mail {b} rather than {m}",
+    "Don't send it to {m}, send it to {b}",
+    "Please refrain from writing to {m}",
+    "Send it without telling {m}",
+    "I do not want {m} to know",
+    "No mails to {m}",
+    "no mail for {m} please",
+    "Write {b} and nobody else, certainly not {m}",
+    "Whatever you do, DO NOT contact {m}!",
+    "Dont mail {m}",
+    "{m}: never",
+    "Do not mail these:\n\n- {m}\n- x@y.z",
+    "Bob and {m} should not be told",
+    "不要发给这些人：\n- {m}",
+    "Mail {b}; under no circumstances may {m} know.",
+    "Never, ever write {m}",
+    "Don't\nwrite to {m}",
+    "- Never {m}\n- Mail {b}",
+    "不要给{m}发邮件",
+    "不可以发给{m}",
+    "别给{m}，给{b}",
+]
+WANTED = [
+    "Write to {b}, but not to {m}.",
+    "Send it to {b}, not {m}.",
+    "Send to everyone except {m}, and copy {b}.",
+    "Send it to {b} instead of {m}",
+    "not {m} but {b}",
+    "Not to {m}; to {b}",
+    "{m} must not get it. Mail {b}",
+    "Never write to:\n- {m}\n- x@evil.example\n\nMail {b}",
+    "Never send it to anyone at evil, e.g. {m}. Use {b}",
+    "不要发给 {m}，而是发给 {b}",
+    "不要发给{m}，请发给{b}。",
+    "禁止发送到{m}。发给{b}",
+    "发给{b}，而不是{m}",
+    "Mail {b} rather than {m}",
+    "Don't send it to {m}, send it to {b}",
+    "Mail {b}; under no circumstances may {m} know.",
+    "- Never {m}\n- Mail {b}",
+    "别给{m}，给{b}",
+    "Don't forget to mail {b}",
+    "Mail {b}. Don't be long",
+    "Do not hesitate to write to {b}",
+    "Not only {b}",
+    "If {b} does not answer, write again",
+    "Tell {b} the meeting is not on Friday",
+    "Delete file, tell {b}",
+    "I haven't heard from {b}, write to him",
+    "删除文件并发给{b}",
+    "特别发给{b}",
+    "不要忘记发给{b}",
+    "Do not send to anyone but {b}",
+    "Send it to nobody but {b}",
+    "Send it to {b} without the attachment",
+    "Why not write to {b}?",
+    "I'm not sure; ask {b}",
+    "It's not urgent. Mail {b}",
+    "Don't wait, mail {b}",
+    "Do not mail anyone except {b}",
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_an_address_inside_a_negation_is_not_wanted(text: str) -> None:
+    task = text.format(m=EVE, b=BOB)
+    assert EVE not in without_refused(task)
+    assert not is_verified(EVE, task)
+
+
+@pytest.mark.parametrize("text", WANTED)
+def test_what_is_wanted_beside_a_negation_stays(text: str) -> None:
+    assert is_verified(BOB, text.format(m=EVE, b=BOB))
+
+
+NO = ["Never", "Do not", "Don't", "Don’t", "DO NOT", "Please never", "You must not", "You may not",
+      "You should never", "I do not want you to", "Under no circumstances", "Avoid to", "Please don't"]  # fmt: skip
+VERBS = ["write to", "send it to", "mail", "contact", "forward anything to", "share the file with",
+         "email, message or call", "answer", "invite", "cc", "pay"]  # fmt: skip
+AFTER = ["", " at all", ", ever", " about this", ", not even once", " again"]
+BUT = [
+    "except {m}",
+    "but not {m}",
+    "and never {m}",
+    "other than {m}",
+    "rather than {m}",
+    "instead of {m}",
+    "without telling {m}",
+]
+NO_ZH = [
+    "不要",
+    "请勿",
+    "别",
+    "千万别",
+    "不能",
+    "不可以",
+    "禁止",
+    "绝不",
+    "请不要",
+    "切勿",
+    "不得",
+    "严禁",
+]
+VERBS_ZH = ["发给", "联系", "写信给", "把文件分享给", "转发给", "通知", "抄送", "邀请"]
+SPACE = ["", " "]
+ROUNDS = list(range(100))
+
+
+@pytest.mark.parametrize("number", sampled(ROUNDS, 10, "negations"))
+def test_negations_in_english_and_chinese_name_nobody(number: int) -> None:
+    draw = chance(f"negations {number}")
+    for _ in range(5):
+        user = (
+            f"{draw.choice(['eve', 'mallory', 'x.y'])}@{draw.choice(['evil.example', 'bad.org'])}"
+        )
+        english = f"{draw.choice(NO)} {draw.choice(VERBS)} {user}{draw.choice(AFTER)}"
+        space = draw.choice(SPACE)
+        chinese = f"{draw.choice(NO_ZH)}{draw.choice(VERBS_ZH)}{space}{user}"
+        wanted = f"Write to {BOB} {draw.choice(BUT).format(m=user)}"
+        for task in (
+            f"{english}. Write to {BOB}.", f"Write to {BOB}. {english}.", f"{english}; mail {BOB}.",
+            f"{english}\n\nWrite to {BOB}", f"{chinese}。发给{space}{BOB}。",
+            f"{chinese}，而是发给{space}{BOB}", f"请发给{space}{BOB}，{chinese}", f"{wanted}.",
+            f"除了{space}{user}{space}以外，发给{space}{BOB}",
+        ):  # fmt: skip
+            assert not is_verified(user, task), task
+            assert not is_verified(f"https://{user.rpartition('@')[2]}/", task), task
+            assert is_verified(BOB, task), task
+
+
+def test_no_text_with_negations_takes_long() -> None:
+    """A way to read them in squared time would need hours."""
+    for piece in (
+        "not ",
+        "- not\n",
+        "not:\n\n- a\n",
+        "never a@b.c, ",
+        "a@b.c ",
+        "不要",
+        "leave a out",
+        "x@y and ",
+    ):
+        without_refused(piece * (400_000 // len(piece)))
+
+
+def names(text: str, value: str) -> bool:
+    said = SaidNames()
+    said.hear(plainly_written(text))
+    return said.names(f"{NUMBER}{value}" if value.isdigit() else value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Delete file 5", "5"),
+        ("delete the file with id 5", "5"),
+        ("remove #5", "5"),
+        ("No. 5 please", "5"),
+        ("删除第5号文件", "5"),
+        ("删除文件5", "5"),
+        ("Delete 13", "13"),
+        ("13", "13"),
+        ("files 5 and 6", "6"),
+        ("ids 5, 6, and 7", "7"),
+        ("Call 5551234567 now", "5551234567"),
+        ("Account 12345678", "12345678"),
+        ("the ID is 5", "5"),
+        ("id: 5", "5"),
+        ("file '13'", "13"),
+        ("file_id 5", "5"),
+        ("(file 5)", "5"),
+        ("Delete the file 13.", "13"),
+        ("PR 17 has a bug", "17"),
+        ("订单号: 17", "17"),
+        ("file 5, it takes 6 hours", "5"),
+        ("file number 5", "5"),
+        ("tell everyone", "everyone"),
+        ("post to #general", "general"),
+        ("in the general channel", "general"),
+        ("the 'general' channel", "general"),
+        ("ask the admin", "admin"),
+        ("send it to support", "support"),
+        ("document no 7", "7"),
+        ("Order 17 is late", "17"),
+        ("cancel appointment 4 please", "4"),
+        ("5号文件", "5"),
+    ],
+)
+def test_what_a_person_uses_as_a_name_is_one(text: str, value: str) -> None:
+    assert names(text, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("it takes 5 hours", "5"),
+        ("5 files", "5"),
+        ("at 5", "5"),
+        ("$5", "5"),
+        ("5%", "5"),
+        ("5 %", "5"),
+        ("version 5", "5"),
+        ("chapter 5", "5"),
+        ("it costs 5", "5"),
+        ("5 euros", "5"),
+        ("between 5 and 6", "6"),
+        ("page 5", "5"),
+        ("top 5", "5"),
+        ("5 people", "5"),
+        ("Email 5 people", "5"),
+        ("Order 5 pizzas", "5"),
+        ("send me a mail", "me"),
+        ("list all files", "all"),
+        ("fix the admin page", "admin"),
+        ("tell us", "us"),
+        ("send it to me", "me"),
+        ("花5个小时", "5"),
+        ("第5章", "5"),
+        ("5点开会", "5"),
+        ("Delete 5. It takes 5 hours", "5"),
+        ("wait 5 minutes, then delete the old file", "5"),
+        ("python 3", "3"),
+        ("in general it is fine", "general"),
+        ("5 new files", "5"),
+        ("give it 5 stars", "5"),
+        ("give 5", "5"),
+        ("rate it 5/5", "5"),
+        ("the 5 largest", "5"),
+        ("under 5", "5"),
+        ("100000 rows", "100000"),
+        ("EUR 50000", "50000"),
+        ("keep 5 of them", "5"),
+        ("a team of 5", "5"),
+        ("5 x", "5"),
+        ("after 5", "5"),
+        ("5k", "5"),
+        ("file size 5 MB", "5"),
+        ("meeting with 5 guests", "5"),
+        ("the meeting at 5", "5"),
+        ("in 5", "5"),
+        ("a file of 5 pages", "5"),
+        ("room for 5", "5"),
+        ("by the 5th", "5"),
+        ("5-hour", "5"),
+        ("message me at 5 please", "5"),
+        ("it weighs 5", "5"),
+        ("第5个文件", "5"),
+        ("5 or 6 hours", "5"),
+        ("event lasts 5 hours", "5"),
+        ("for the event, 5 hours", "5"),
+        ("delete files older than 5", "5"),
+        ("the file has 5", "5"),
+        ("event: 5 hours", "5"),
+        ("meeting 5 pm", "5"),
+    ],
+)
+def test_quantities_and_small_words_name_nothing(text: str, value: str) -> None:
+    assert not names(text, value)
+    assert not is_verified(value, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Look at shop.example.",
+        "(see SHOP.EXAMPLE, please)",
+        "open http://127.0.0.1:8000/ now",
+        "open localhost:8000",
+        "open münchen.example",
+        "use evil.example",
+        "a.example",
+        "Compare prices on shop.example.",
+        "Go to a.example",
+        "Mark is mark, and evil.example is a site.",
+        "Call shop.example.",
+        "the site example.org",
+        "our website example.org.They sent",
+        "the domain main.dev",
+        "website: foo.bar",
+        "Compare shop.example and other.example",
+        "打开网站example.org",
+        "访问 example.org",
+        "example.org 网站",
+        "shop.example's website",
+        "See shop.example",
+        "our website www.our-company.com.They sent",
+        "Dora (www.dora-website.com) and",
+        "on example.org.",
+        "shop.example, please look",
+        "in http://x.example:81/y",
+        "Download it from example.org/files",
+        "open 'shop.example'",
+        "at https://main.tf/x",
+    ],
+)
+def test_a_name_that_is_called_a_site_is_one(text: str) -> None:
+    assert list(named_domains(plainly_written(text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fix main.tf",
+        "Fix main.tf, please",
+        "Open main.tf",
+        "look at main.tf",
+        "id_rsa.pub",
+        "set user.name",
+        "Look at user.name in the config",
+        "git config user.name",
+        "setup.py",
+        "README.md",
+        "a.zip",
+        "read b.mov",
+        "see the file example.com",
+        "open script.sh",
+        "Mail it to me@shop.example",
+        "Look at version 1.2 of it",
+        "use obj.id",
+        "check df.info",
+        "from os.path import join",
+        "the page index.html",
+        "see app.page.click()",
+        "Read report.com\n\nFiles in the workspace: report.com, x",
+        "Node.js",
+        "rename it to data.io.csv",
+        "call foo.com()",
+        "the server config.yml",
+        "see socket.io.js",
+        "fix example.com",
+        "Fix user.id",
+    ],
+)
+def test_names_of_files_and_in_code_are_no_hosts(text: str) -> None:
+    assert list(named_domains(plainly_written(text))) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "toUser",
+        "recipientId",
+        "accountNumber",
+        "target_email",
+        "destEmailAddress",
+        "to_addresses",
+        "to-user",
+        "ToUser",
+        "TO_EMAIL",
+        "sendTo",
+        "send_to",
+        "touser",
+        "recipientid",
+        "accountnumber",
+        "emailaddress",
+        "phonenumber",
+        "recipient1",
+        "address2",
+        "walletAddress",
+        "shareWith",
+        "share_with",
+        "replyTo",
+        "userIDs",
+        "userId",
+        "URLs",
+        "imageUrl",
+        "webhookUri",
+        "repoName",
+        "customerId",
+        "toEmails",
+        "bccRecipients",
+        "cc_list",
+        "IBANNumber",
+        "hostName",
+        "dest",
+        "dst",
+        "toAccount",
+        "newOwner",
+        "recipient_emails",
+        "siteUrl",
+        "siteURL",
+        "emailTo",
+        "mailto",
+        "msgTo",
+        "mail_to",
+        "user-ids",
+        "beneficiaryAccount",
+        "to_phone",
+        "channelName",
+        "invitees_list",
+    ],
+)
+def test_a_destination_is_known_however_its_argument_is_written(name: str) -> None:
+    assert names_destination(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "total",
+        "username_format",
+        "max_users",
+        "page_number",
+        "topic",
+        "token",
+        "subject",
+        "body",
+        "title",
+        "email_subject",
+        "emailBody",
+        "to_date",
+        "toDate",
+        "to_currency",
+        "account_type",
+        "userPrompt",
+        "link_text",
+        "group_by",
+        "groupBy",
+        "target_language",
+        "number_of_users",
+        "numUsers",
+        "limit",
+        "query",
+        "content",
+        "message",
+        "text",
+        "format",
+        "stop",
+        "tool",
+        "store_hours",
+        "user_agent",
+        "useragent",
+        "order_by",
+        "file_name",
+        "filename",
+        "path",
+        "page",
+        "from_date",
+        "amount",
+        "emailTemplate",
+        "hosting",
+        "sitemap",
+        "toggle",
+        "tomorrow",
+        "urlencoded",
+        "addressing",
+        "count",
+        "roomy",
+        "todo",
+        "tokens",
+        "tone",
+        "domain_knowledge",
+        "template",
+        "server_config",
+        "count_to",
+    ],
+)
+def test_other_arguments_are_no_destinations(name: str) -> None:
+    assert not names_destination(name)
