@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,10 @@ class EventLoopThread:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = loop = asyncio.new_event_loop()
+                # Ctrl-C in the terminal is not for what is started here, the browser's driver say.
+                session = partial(loop.subprocess_exec, start_new_session=True)
+                loop.subprocess_exec = session  # type: ignore[method-assign]  # as asyncio calls it
                 # Calls that ran when a browser crashed fail, and nothing awaits them.
                 self._loop.set_exception_handler(
                     lambda loop, context: log.info(

@@ -59,6 +59,7 @@ def run_in_child(
     try:
         child = subprocess.run(
             command, stdin=file, capture_output=True, timeout=limit_s, check=False, cwd="/",
+            start_new_session=True,  # ctrl+c in the terminal is not for it
             env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

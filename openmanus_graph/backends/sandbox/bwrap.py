@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Launch, Layout, OnThisMachine, Probe
+from openmanus_graph.runtime.process_signals import signals_held
 from openmanus_graph.state.settings import SandboxSettings
 
 HOME = "/home/manus"
@@ -197,9 +198,14 @@ def probe() -> Probe:
     argv = [*LAUNCHER, json.dumps({"no_keys": True}), program, "--unshare-all"]
     argv += ["--die-with-parent", *_system(), "--proc", "/proc"]
     try:
-        done = subprocess.run(
-            [*argv, "--dev", "/dev", "--", "true"], capture_output=True, timeout=10, env={}
-        )
+        with signals_held():
+            done = subprocess.run(
+                [*argv, "--dev", "/dev", "--", "true"],
+                capture_output=True,
+                timeout=10,
+                env={},
+                start_new_session=True,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix)
     if done.returncode:

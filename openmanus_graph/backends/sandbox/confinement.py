@@ -30,6 +30,7 @@ from openmanus_graph.backends.sandbox.scratch import (
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.process_signals import signals_held
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
@@ -136,15 +137,16 @@ class Sandbox:
         limits = rlimits(self.settings, group)
         entries = group.entries if group else []
         spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
-        process = subprocess.Popen(
-            [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
-            stdin=given if terminal is None else terminal,
-            stdout=output,
-            stderr=output,
-            env=variables,
-            cwd=self.workspace.root,
-            start_new_session=True,
-        )
+        with signals_held():
+            process = subprocess.Popen(
+                [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
+                stdin=given if terminal is None else terminal,
+                stdout=output,
+                stderr=output,
+                env=variables,
+                cwd=self.workspace.root,
+                start_new_session=True,
+            )
         tree = Tree(
             process,
             group=group,

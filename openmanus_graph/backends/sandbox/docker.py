@@ -83,7 +83,10 @@ def probe(settings: SandboxSettings) -> Probe:
         return Probe("docker", False, "neither docker nor podman is installed", "install one")
     try:
         done = subprocess.run(
-            [program, "image", "inspect", settings.image], capture_output=True, timeout=20
+            [program, "image", "inspect", settings.image],
+            capture_output=True,
+            timeout=20,
+            start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe("docker", False, f"the engine does not answer: {error}", "start the engine")

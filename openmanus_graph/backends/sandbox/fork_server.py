@@ -70,6 +70,7 @@ launch, kernel_program = _program("launch"), _program("kernel_program")
 
 def main() -> None:
     """Load what kernels need and serve requests; in a forked process, run the kernel."""
+    launch.reset_signals()
     launch.leave_keyring()
     launch.refuse_keys()  # by what is forked, too
     for module in _MODULES:

@@ -26,6 +26,7 @@ from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_en
 from openmanus_graph.backends.sandbox.limits import rlimits
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
+from openmanus_graph.runtime.process_signals import signals_held
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 
@@ -68,7 +69,7 @@ class ForkServer:
         )
         with _sealed_copy(os.path.realpath(sys.executable)) as program:
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs, contextlib.ExitStack() as on_failure:
+            with theirs, signals_held(), contextlib.ExitStack() as on_failure:
                 on_failure.callback(self._control.close)
                 self._process = subprocess.Popen(
                     [sys.executable, str(_PROGRAM), str(theirs.fileno())],

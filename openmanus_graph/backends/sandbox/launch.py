@@ -41,6 +41,7 @@ _X32 = 0x40000000
 
 def main() -> None:
     """Apply the specification to this process and exec the program."""
+    reset_signals()
     spec: dict[str, Any] = json.loads(sys.argv[1])
     join_groups(spec.get("groups", ()))
     if spec.get("terminal"):
@@ -54,7 +55,6 @@ def main() -> None:
     if spec.get("nono"):
         _confine(spec["nono"])
     limit(spec.get("limits", {}))
-    reset_signals()
     os.execvp(sys.argv[2], sys.argv[2:])
 
 
@@ -76,12 +76,17 @@ def limit(limits: Mapping[str, int]) -> None:
 
 
 def reset_signals() -> None:
-    """Let signals end the program that those who start us in the background have ignored.
+    """Let signals end the program, also those that whoever started us ignores, by nohup say.
 
-    By nohup, say; a shell cannot undo that.
+    Blocked ones that have come since were meant for the group that we were started from: they are
+    forgotten.
     """
-    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_DFL)
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def leave_keyring() -> None:

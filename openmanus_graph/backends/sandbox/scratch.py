@@ -208,7 +208,11 @@ def chinese_font() -> str:
         return ""
     try:
         done = subprocess.run(
-            [program, ":lang=zh", "family"], capture_output=True, text=True, timeout=10
+            [program, ":lang=zh", "family"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

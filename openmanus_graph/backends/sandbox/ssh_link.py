@@ -172,7 +172,9 @@ class SshLink:
         self, command: str, here: Path, there: Path
     ) -> "subprocess.CompletedProcess[bytes]":
         argv = self.shared("-O", command, "-L", f"{here}:{there}")
-        return subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            argv, capture_output=True, stdin=subprocess.DEVNULL, start_new_session=True
+        )
 
     def close(self) -> None:
         """Remove the folder there, and end the connection."""
@@ -259,6 +261,7 @@ def look_at_host(settings: SandboxSettings) -> RemoteHost:
             env=_environment(),
             timeout=_LOOK_TIMEOUT_S,
             check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"{settings.ssh_host} did not answer in {_LOOK_TIMEOUT_S} s.") from error

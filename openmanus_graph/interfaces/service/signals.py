@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from openmanus_graph.runtime.process_signals import ENDING_SIGNALS
 
 
 class Drainable(Protocol):
