@@ -1,0 +1,376 @@
+"""Opens files beneath a folder, whatever links somebody puts in the way meanwhile.
+
+A path is never checked and then opened again by its name. It is walked once, by descriptors: by the
+kernel (`openat2`) where no part of it is a link, else part by part without following links, which
+are read and walked by hand. A link that leads out of the folder is refused, and so is anything that
+is not a regular file.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Callable, Container, Generator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+_AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40
+"""Links and `..` in one path, as many as the kernel allows."""
+
+Identity = tuple[int, int] | None
+"""Device and inode of a file or folder; None of what does not exist."""
+
+
+class UnsafeFileError(OSError):
+    """An entry that is not opened. Its text is a sentence that says why."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class Place(NamedTuple):
+    """An entry of an opened folder. Neither a link nor anything else need be there."""
+
+    folder: int
+    """Descriptor of its folder, for use as `dir_fd`."""
+    name: str
+    """Its name there; `.` is the folder itself."""
+    path: str
+    """Its path from the root, without links; empty for the root."""
+
+
+@contextmanager
+def located(
+    root: Path,
+    path: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    follow: bool = True,
+    hidden: Container[Identity] = (),
+) -> Generator[Place]:
+    """Open the folder of an entry beneath a root.
+
+    Args:
+        root: Path of an existing folder; it is opened by its name and must not be a link.
+        path: Relative to the root, or absolute.
+        create: Whether to create missing folders of the entry.
+        follow: Whether links that stay beneath the root are followed, the entry's own included.
+        hidden: Files and folders that are out of reach, with all that they hold.
+
+    Raises:
+        UnsafeFileError: The path leads out of the root, or to something hidden.
+        OSError: A folder of the path is missing, or cannot be opened.
+    """
+    place = _place(root, os.fspath(path), create, follow, hidden)
+    try:
+        yield place
+    finally:
+        os.close(place.folder)
+
+
+def open_beneath(
+    root: Path,
+    path: str | os.PathLike[str],
+    *,
+    limit: int | None = None,
+    follow: bool = True,
+    hidden: Container[Identity] = (),
+) -> BinaryIO:
+    """Open a regular file beneath a root for reading. It never waits.
+
+    Args:
+        root: As for `located`.
+        path: As for `located`; errors name the file by it.
+        limit: The largest size in bytes; None where the reader itself takes no more than a part.
+        follow: As for `located`.
+        hidden: As for `located`.
+
+    Raises:
+        UnsafeFileError: It is no regular file, too large, hidden, or outside of the root.
+        OSError: It cannot be opened.
+    """
+    with located(root, path, follow=follow, hidden=hidden) as place:
+        descriptor = open_entry(place.folder, place.name, os.fspath(path), hidden=hidden)
+    file = os.fdopen(descriptor, "rb")
+    if limit is not None and (size := os.fstat(file.fileno()).st_size) > limit:
+        file.close()
+        raise _too_large(os.fspath(path), size, limit)
+    return file
+
+
+def read_beneath(
+    root: Path,
+    path: str | os.PathLike[str],
+    limit: int,
+    *,
+    follow: bool = True,
+    hidden: Container[Identity] = (),
+) -> bytes:
+    """Return the content of a file of at most `limit` bytes. Raises as `open_beneath`."""
+    with open_beneath(root, path, follow=follow, hidden=hidden) as file:
+        return read_whole(file, os.fspath(path), limit)
+
+
+def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
+    """Return what an opened file holds; UnsafeFileError if that is, or becomes, over the limit.
+
+    Args:
+        file: Opened for reading, at its beginning.
+        path: What it is called in errors.
+        limit: In bytes.
+    """
+    size = os.fstat(file.fileno()).st_size
+    data = file.read(limit + 1) if size <= limit else b""
+    if max(size, len(data)) > limit:
+        raise _too_large(path, size, limit)
+    return data
+
+
+def open_entry(
+    folder: int,
+    name: str,
+    path: str,
+    *,
+    flags: int = os.O_RDONLY,
+    hidden: Container[Identity] = (),
+) -> int:
+    """Open a regular file of an opened folder, at once and without following a link.
+
+    Returns its descriptor.
+
+    Args:
+        folder: Descriptor of its folder.
+        name: Its name there.
+        path: What it is called in errors.
+        flags: How to open it, if not for reading.
+        hidden: Files that are out of reach.
+    """
+    # Checked before: opening a device can have effects, and opening a socket fails oddly.
+    require_regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    descriptor = os.open(name, flags | _AT_ONCE, dir_fd=folder)
+    try:
+        found = os.fstat(descriptor)
+        require_regular(path, found)
+        if (found.st_dev, found.st_ino) in hidden:
+            raise _hidden(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def identity(path: Path) -> Identity:
+    """Return the identity of what is at a path; None if there is nothing."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def kind(mode: int) -> str:
+    """Return the name of the file type of a mode."""
+    tests = (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "folder"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISFIFO, "FIFO"),
+        (stat.S_ISSOCK, "socket"),
+    )
+    return next((name for test, name in tests if test(mode)), "device")
+
+
+def require_regular(path: str, found: os.stat_result) -> None:
+    """Raise UnsafeFileError unless an entry is a regular file."""
+    if not stat.S_ISREG(found.st_mode):
+        what = kind(found.st_mode)
+        raise UnsafeFileError(errno.EINVAL, f"{path} is a {what}, not a file; it cannot be used.")
+
+
+def size_text(size: int) -> str:
+    """Say a number of bytes as people do."""
+    if size < 1024:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.1f} {('', 'KB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _too_large(path: str, size: int, limit: int) -> UnsafeFileError:
+    has = f"has {size_text(size)}" if size > limit else "keeps growing"
+    text = f"{path} {has}; at most {size_text(limit)} can be read here."
+    return UnsafeFileError(errno.EFBIG, text)
+
+
+def _hidden(path: str) -> UnsafeFileError:
+    text = f"{path} belongs to OpenManus itself and is out of reach."
+    return UnsafeFileError(errno.EACCES, text)
+
+
+def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[Identity]) -> Place:
+    if "\0" in path:
+        raise UnsafeFileError(errno.EINVAL, f"The path {path!r} holds a NUL byte.")
+    parts = _parts(root, path, path) if path.startswith("/") else _split(path)
+    if parts and ".." not in parts and not hidden:
+        # Quick, and only right where nothing on the way is a link: else we walk by hand.
+        folder = _open_link_free(root, "/".join(parts[:-1]) or ".")
+        if folder is not None:
+            if not follow or _link_target(folder, parts[-1]) is None:
+                return Place(folder, parts[-1], "/".join(parts))
+            os.close(folder)
+    return _walked(root, path, parts, create, follow, hidden)
+
+
+def _walked(
+    root: Path,
+    path: str,
+    parts: list[str],
+    create: bool,
+    follow: bool,
+    hidden: Container[Identity],
+) -> Place:
+    """Walk a path part by part, and links likewise."""
+    waiting, names, turns = deque(parts), list[str](), 0
+    folder = os.open(root, OPEN_FOLDER)
+    try:
+        while waiting:
+            name = waiting.popleft()
+            target = ".." if name == ".." else None
+            if target is None:
+                if waiting and (below := _open_below(folder, name, path, create, hidden)):
+                    os.close(folder)
+                    folder = below
+                    names.append(name)
+                    continue
+                target = _link_target(folder, name) if follow else None
+            if target is None and not waiting:
+                return Place(folder, name, "/".join((*names, name)))
+            turns += 1
+            if target is None or turns > _MOST_LINKS:
+                number = errno.ENOTDIR if target is None else errno.ELOOP
+                raise OSError(number, os.strerror(number), path)
+            if _turn(root, path, names, waiting, target):
+                above = os.open(root, OPEN_FOLDER)
+                os.close(folder)
+                folder, names = above, []
+        return Place(folder, ".", "/".join(names))
+    except BaseException:
+        os.close(folder)
+        raise
+
+
+def _turn(root: Path, path: str, names: list[str], waiting: deque[str], target: str) -> bool:
+    """Put a link's target ahead of the parts that wait; say if the walk begins at the root again.
+
+    So it does for `..`: the folder above the opened one may have been moved out of the root.
+    """
+    if target != "..":
+        ahead = _parts(root, target, path) if target.startswith("/") else _split(target)
+    elif names:
+        ahead = names[:-1]
+    else:
+        ahead = _parts(root, "/".join((os.fspath(root), "..", *waiting)), path)
+        waiting.clear()
+    waiting.extendleft(reversed(ahead))
+    return target == ".." or target.startswith("/")
+
+
+def _split(text: str) -> list[str]:
+    return [part for part in text.split("/") if part not in ("", ".")]
+
+
+def _parts(root: Path, text: str, path: str) -> list[str]:
+    """Return the parts of an absolute path beneath the root, which it may name by links.
+
+    What they lead to is not taken from here: the parts are walked like any others.
+    """
+    for known in (text, os.path.realpath(text)):
+        if ".." not in known.split("/") and f"{known}/".startswith(f"{root}/"):
+            return _split(known[len(os.fspath(root)) :])
+    raise UnsafeFileError(
+        errno.EXDEV,
+        f"{path} is outside of {root}. Only files below that folder can be reached; use a path "
+        "relative to it.",
+    )
+
+
+def _open_below(
+    folder: int, name: str, path: str, create: bool, hidden: Container[Identity]
+) -> int | None:
+    """Open a folder of a folder; None if it is something else."""
+    try:
+        below = os.open(name, OPEN_FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not create:
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        below = os.open(name, OPEN_FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return None
+        raise
+    found = os.fstat(below)
+    if (found.st_dev, found.st_ino) in hidden:
+        os.close(below)
+        raise _hidden(path)
+    return below
+
+
+def _link_target(folder: int, name: str) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return None
+
+
+_OPENAT2 = 437
+"""Its number, the same on all processors."""
+_BENEATH, _NO_LINKS, _NO_MAGIC_LINKS = 0x08, 0x04, 0x02
+
+
+def _open_link_free(root: Path, path: str) -> int | None:
+    """Open a folder beneath a root, if the kernel finds no link on the way; else None."""
+    openat2 = _openat2()
+    if openat2 is None:
+        return None
+    base = os.open(root, OPEN_FOLDER)
+    try:
+        return openat2(base, os.fsencode(path))
+    finally:
+        os.close(base)
+
+
+@cache
+def _openat2() -> Callable[[int, bytes], int | None] | None:
+    """Return a function for the kernel's `openat2`; None where there is none (Linux before 5.6)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # it costs what a small command needs to start
+
+    try:
+        call = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return None
+    call.restype = ctypes.c_long
+    how = (ctypes.c_uint64 * 3)(OPEN_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+
+    def open_folder(base: int, path: bytes) -> int | None:
+        number = ctypes.c_long(_OPENAT2)
+        opened = call(number, ctypes.c_int(base), ctypes.c_char_p(path), ctypes.byref(how), size)
+        return opened if opened >= 0 else None
+
+    root = os.open("/", OPEN_FOLDER)
+    try:
+        probe = open_folder(root, b".")
+    finally:
+        os.close(root)
+    if probe is None:  # an old kernel, or a container's filter
+        return None
+    os.close(probe)
+    return open_folder
