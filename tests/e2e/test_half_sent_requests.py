@@ -1,4 +1,4 @@
-"""Half-sent requests at all our servers: none stays open, and SIGTERM ends a server that has some."""
+"""Half-sent requests at all our servers: none stays open, and SIGTERM ends a server with some."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Requests that come too slowly are ended; those that come at a fair rate take as long as needed."""
+"""Requests that come too slowly are ended; those at a fair rate take as long as they need."""
 
 import asyncio
 import contextlib

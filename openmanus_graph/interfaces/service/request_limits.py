@@ -87,11 +87,11 @@ class TimedProtocol(H11Protocol):
             self._waiting = self.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        if self._phase == "body" and not self.cycle.response_complete:
-            if self.flow.read_paused or self._came >= self.least_rate * self.window_s:
-                self._begin("body")
-                return
-        self._refuse()
+        fast = self.flow.read_paused or self._came >= self.least_rate * self.window_s
+        if self._phase == "body" and fast and not self.cycle.response_complete:
+            self._begin("body")
+        else:
+            self._refuse()
 
     def _refuse(self) -> None:
         answerable = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
