@@ -12,7 +12,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data
 from openmanus_graph.model_calls.projection import media_paths
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.runtime.workspace import read_file
 
 MAX_MEDIA_BYTES = 14 * 1024 * 1024
 """Of one file: as base64, with the rest of a request, more than services take in one."""
@@ -65,12 +65,9 @@ def _block(path: str, session: Session, taken: Set[str], provider: str) -> dict[
     if kind not in taken:
         return _note(path, f"this model takes no {kind}; work with the file by tools")
     try:
-        with opened_file(session.workspace, path) as file:
-            content = file.read(MAX_MEDIA_BYTES + 1)
+        content = read_file(session.workspace, path, MAX_MEDIA_BYTES)
     except ToolError as error:
         return _note(path, str(error).rstrip("."))
-    if len(content) > MAX_MEDIA_BYTES:
-        return _note(path, f"it is larger than {MAX_MEDIA_BYTES >> 20} MB; cut it by tools")
     data = base64.b64encode(content).decode()
     if kind == "video" and provider == "openai":  # LangChain has no form of it for this protocol
         return {"type": "video_url", "video_url": {"url": f"data:{media_type};base64,{data}"}}

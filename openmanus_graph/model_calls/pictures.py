@@ -11,7 +11,9 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data
 from openmanus_graph.model_calls.projection import Pictures, picture_paths
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.runtime.workspace import read_file
+
+MAX_PICTURE_BYTES = 20 * 1024**2
 
 
 def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
@@ -41,8 +43,7 @@ async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictur
 
 def _data_url(session: Session, path: str) -> str | None:
     try:
-        with opened_file(session.workspace, path) as file:
-            content = file.read()
+        content = read_file(session.workspace, path, MAX_PICTURE_BYTES)
     except ToolError:
         content = b""
     image = read_image(content)

@@ -19,7 +19,13 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    find,
+    names_in,
+    opened_file,
+    opened_folder,
+)
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
@@ -136,15 +142,16 @@ def _unquoted(text: str) -> str:
 def file_problem(name: str, workspace: Workspace) -> str | None:
     """Say why a file is not what its name says; a folder must not be empty. Blocks."""
     try:
-        path = workspace.resolve(name)
-        if not name or path == workspace.root:
+        found = find(workspace, name)
+        if not name or found is not None and not found.path:
             return f"Its check `{FILE}` names no file."
-        if not path.exists():
+        if found is None:
             return f"The file {name} does not exist."
-        if path.is_dir():
-            return None if any(path.iterdir()) else f"The folder {name} is empty."
+        if found.is_folder:
+            with opened_folder(workspace, workspace.root / found.path) as folder:
+                return None if names_in(folder) else f"The folder {name} is empty."
         with opened_file(workspace, name) as file:
-            problem = content_problem(file, path.name)
+            problem = content_problem(file, found.path)
     except (OSError, ToolError) as error:
         return str(error)
     return f"The file {name} {problem.rstrip('.')}." if problem else None

@@ -17,7 +17,7 @@ from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.planning.step_outcome import names_in
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.runtime.workspace import Workspace, find, opened_file
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.planning import StepRun
 
@@ -113,11 +113,11 @@ def _named_files(step_run: StepRun, workspace: Workspace) -> list[str]:
     files: dict[str, None] = {}
     for name in named:
         try:
-            path = workspace.resolve(name)
+            found = find(workspace, name)
         except ToolError:
             continue
-        if path.is_file():
-            files[workspace.relative(path)] = None
+        if found is not None and found.is_file:
+            files[found.path] = None
     return list(files)[:_MOST_FILES]
 
 

@@ -3,13 +3,12 @@
 import asyncio
 import json
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal
 
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
+from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.interrupts import decision_request
 from openmanus_graph.state.plan import Plan, Step
 
@@ -21,6 +20,8 @@ _PLAN_TOOL = "planning"
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
 PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
 """In the files that we wrote; a `plan.md` without it is the person's own."""
+_MOST_BYTES = 10 * 1024**2
+"""Of a file that may be ours."""
 _EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
 """Markdown's checkboxes."""
@@ -198,9 +199,7 @@ def emit_step_event(
 def plan_files(workspace: Workspace) -> list[str]:
     """Return the names of the files in which we keep a plan. Blocks."""
     names = (PLAN_FILE, FALLBACK_PLAN_FILE)
-    with suppress(OSError):  # a model would see it as a file like any other
-        return [name for name in names if _is_ours(_content(workspace.root / name))]
-    return []
+    return [name for name in names if _is_ours(_content(workspace, name))]
 
 
 def _is_ours(content: bytes | None) -> bool:
@@ -209,17 +208,19 @@ def _is_ours(content: bytes | None) -> bool:
 
 def _write_plan_file(workspace: Workspace, text: str) -> None:
     data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
-    path = workspace.root / PLAN_FILE
-    found = _content(path)
+    name, found = PLAN_FILE, _content(workspace, PLAN_FILE)
     if found is not None and not _is_ours(found):
-        path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
-        found = _content(path)
-    if found != data:
-        put_file(workspace, path, data, synced=False)  # it is written again at the next change
+        name = FALLBACK_PLAN_FILE  # the person has a plan.md of their own
+        found = _content(workspace, name)
+    if found != data:  # it is written again at the next change
+        put_file(workspace, workspace.root / name, data, synced=False)
 
 
-def _content(path: Path) -> bytes | None:
+def _content(workspace: Workspace, name: str) -> bytes | None:
+    """Return a file's content; what cannot be read is none of ours; None if there is nothing."""
     try:
-        return path.read_bytes()
+        return read_beneath(workspace.root, name, _MOST_BYTES, follow=False)
     except FileNotFoundError:
         return None
+    except OSError:
+        return b""

@@ -3,18 +3,28 @@
 `read_outcome` is pure; `WrittenFiles` reads the workspace.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_to_messages
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import status
 from openmanus_graph.runtime.limits import LimitReason
-from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace
+from openmanus_graph.runtime.workspace import (
+    HOME_FOLDER,
+    Workspace,
+    opened_folder,
+    opened_place,
+)
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.planning import Outcome
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
@@ -167,7 +177,7 @@ class WrittenFiles:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._seen = 0
-        self._stamps: dict[Path, _SizeAndTime | None] = {}
+        self._stamps: dict[str, _SizeAndTime | None] = {}
         self._changed: set[str] = set()
 
     @property
@@ -184,24 +194,45 @@ class WrittenFiles:
         new = messages[self._seen :] if len(messages) >= self._seen else ()
         self._seen = len(messages)
         if any(isinstance(message, ToolMessage) for message in new):
+            now = self._sizes_and_times(self._stamps)
             for path, before in self._stamps.items():
-                now = _size_and_time(path)
-                if now is not None and now != before:
-                    self._changed.add(self._workspace.relative(path))
-            self._stamps = {path: _size_and_time(path) for path in self._stamps}
+                if now[path] is not None and now[path] != before:
+                    self._changed.add(path)
+            self._stamps = now
         for message in new:
             if isinstance(message, AIMessage):
                 self._watch([call["args"] for call in message.tool_calls])
 
     def _watch(self, arguments: Sequence[Any]) -> None:
         names = dict.fromkeys(name for text in strings_in(arguments) for name in names_in(text))
-        for name in islice(names, _MAX_FILE_NAMES):
-            try:
-                path = self._workspace.resolve(name)
-            except ToolError:
-                continue
-            if HOME_FOLDER not in path.relative_to(self._workspace.root).parts:
-                self._stamps.setdefault(path, _size_and_time(path))
+        paths = filter(None, map(self._path, islice(names, _MAX_FILE_NAMES)))
+        new = [path for path in paths if HOME_FOLDER not in PurePath(path).parts]
+        self._stamps = self._sizes_and_times(new) | self._stamps
+
+    def _path(self, name: str) -> str | None:
+        """Return where a name leads, in a folder that is not there yet too; None if nowhere."""
+        try:
+            with opened_place(self._workspace, name, "read") as place:
+                return place.path
+        except ToolError as error:
+            named = Path(os.path.normpath(self._workspace.root / name))
+            missing = isinstance(error.__cause__, FileNotFoundError)
+            return self._workspace.relative(named) if missing else None
+
+    def _sizes_and_times(self, paths: Iterable[str]) -> dict[str, _SizeAndTime | None]:
+        """Return what tells whether files changed, None for what is no file."""
+        by_folder = defaultdict[str, list[str]](list)
+        for path in paths:
+            by_folder[path.rpartition("/")[0]].append(path)
+        found = dict[str, _SizeAndTime | None]()
+        for folder, inside in by_folder.items():
+            found |= dict.fromkeys(inside)
+            with (
+                suppress(OSError),
+                opened_folder(self._workspace, self._workspace.root / folder) as descriptor,
+            ):
+                found |= {path: _size_and_time(descriptor, path) for path in inside}
+        return found
 
 
 def names_in(text: str) -> Iterator[str]:
@@ -212,9 +243,11 @@ def names_in(text: str) -> Iterator[str]:
     yield from (found[0] for found in _FILE_NAME.finditer(text))
 
 
-def _size_and_time(path: Path) -> _SizeAndTime | None:
+def _size_and_time(folder: int, path: str) -> _SizeAndTime | None:
     try:
-        found = path.stat()
-    except OSError:
+        found = status(folder, PurePath(path).name)
+    except OSError:  # no name that a file can have
         return None
-    return None if path.is_dir() else (found.st_size, found.st_mtime_ns)
+    if found is None or stat.S_ISDIR(found.st_mode):
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -8,15 +8,22 @@ import itertools
 import json
 import mimetypes
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from openmanus_graph.conversation.announcements import NamedFiles, named_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.atomic_files import is_part
-from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, put_file
+from openmanus_graph.runtime.workspace import (
+    HOME_FOLDER,
+    Workspace,
+    find,
+    opened_folder,
+    put_file,
+)
+from openmanus_graph.safety.open_beneath import open_beneath
 from openmanus_graph.state.manus import Artifact
 
 DRAFTS_FOLDER = ".steps"
@@ -37,6 +44,7 @@ SKIPPED_FOLDERS = {
 }
 MAX_FILES = 50_000
 """Limit of the files in a baseline; in a larger folder modification times are compared."""
+_BASELINE_BYTES = 512 << 20
 
 _Stamp = list[int]
 """Size in bytes, modification time in ns."""
@@ -52,8 +60,9 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
             lost its first checkpoints, keeps the old one.
     """
     path = _baseline_path(workspace, run)
-    if path.exists() and not anew:
-        return
+    if not anew:
+        with suppress(OSError), _opened_baseline(workspace, run):
+            return
     stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
     known = stamps if len(stamps) <= MAX_FILES else None
     put_file(workspace, path, json.dumps(known).encode(), synced=False)
@@ -87,16 +96,15 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     written = False
     for name in named_files(task):
         try:
-            path = workspace.resolve(name)
-            found = path.stat()
+            found = find(workspace, name)
         except ToolError:
             continue  # elsewhere: nothing is known of it
-        except OSError:
+        if found is None:
             if name not in (before or {}):
                 missing.append(name)
             continue
-        stamp = [found.st_size, found.st_mtime_ns]
-        known = before and before.get(path.relative_to(workspace.root).as_posix())
+        stamp = [found.status.st_size, found.status.st_mtime_ns]
+        known = before and before.get(found.path)
         written |= stamp[1] >= began if before is None else known != stamp
     if missing:  # it may lie in a folder that the task does not name
         elsewhere = {PurePath(file["path"]).name for file in changed_files(workspace, run)}
@@ -107,14 +115,19 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
 
 def _baseline(workspace: Workspace, run: str) -> tuple[Mapping[str, _Stamp] | None, int]:
     """Return the files when the run began, None if they were too many, and that time in ns."""
-    path = _baseline_path(workspace, run)
     try:
-        known: Any = json.loads(path.read_text("utf-8"))
+        with _opened_baseline(workspace, run) as file:
+            known: Any = json.load(file)
+            began = os.fstat(file.fileno()).st_mtime_ns
         # Without a sandbox a command may have written something else there.
         is_valid = known is None or isinstance(known, dict)
-        return cast("dict[str, _Stamp] | None", known) if is_valid else {}, path.stat().st_mtime_ns
+        return cast("dict[str, _Stamp] | None", known) if is_valid else {}, began
     except (OSError, ValueError):
         return {}, 0  # without a baseline all files are listed rather than none
+
+
+def _opened_baseline(workspace: Workspace, run: str) -> BinaryIO:
+    return open_beneath(workspace.private, _baseline_path(workspace, run), limit=_BASELINE_BYTES)
 
 
 def _baseline_path(workspace: Workspace, run: str) -> Path:
@@ -128,19 +141,29 @@ def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(workspace.root / folder) as listed:
-                entries = list(listed)
+            with (
+                opened_folder(workspace, workspace.root / folder) as descriptor,
+                os.scandir(descriptor) as listed,
+            ):
+                found = list(_stamped(listed, folder, protected, waiting))
         except OSError:
             continue  # gone, or not to be read
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if path in protected or entry.is_symlink():
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED_FOLDERS:
-                    waiting.append(path)
-            elif not is_part(entry.name):
-                with suppress(OSError):  # gone since it was listed
-                    found = entry.stat(follow_symlinks=False)
-                    name = path.encode("utf-8", "replace").decode()
-                    yield name, [found.st_size, found.st_mtime_ns]
+        yield from found
+
+
+def _stamped(
+    listed: Iterable[os.DirEntry[str]], folder: str, protected: Set[str], waiting: list[str]
+) -> Iterator[tuple[str, _Stamp]]:
+    """Yield the files of a folder, and add its folders to those that wait."""
+    for entry in listed:
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        if path in protected or entry.is_symlink():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in SKIPPED_FOLDERS:
+                waiting.append(path)
+        elif not is_part(entry.name):
+            with suppress(OSError):  # gone since it was listed
+                found = entry.stat(follow_symlinks=False)
+                name = path.encode("utf-8", "replace").decode()
+                yield name, [found.st_size, found.st_mtime_ns]

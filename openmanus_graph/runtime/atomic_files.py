@@ -8,9 +8,9 @@ import shutil
 import stat
 from contextlib import suppress
 
-OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from openmanus_graph.safety.open_beneath import open_entry, open_to_read
+
 OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_TO_REWRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """Errors of file systems that have no hard links."""
 _PART = re.compile(r"\.[0-9a-f]{16}\.part")
@@ -74,7 +74,7 @@ def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> N
         data: The whole content.
         like: The status of the expected file.
     """
-    descriptor = os.open(name, _OPEN_TO_REWRITE, dir_fd=folder)
+    descriptor = open_entry(folder, name, name, flags=os.O_RDWR)
     with os.fdopen(descriptor, "rb") as file:
         if not os.path.samestat(os.fstat(descriptor), like):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -139,7 +139,7 @@ def move_into_place(
 
 def _copy_file(source_folder: int, name: str, folder: int, copy: str) -> None:
     with (
-        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=source_folder), "rb") as source,
+        open_to_read(source_folder, name, name) as source,
         os.fdopen(os.open(copy, OPEN_NEW, 0o666, dir_fd=folder), "wb") as target,
     ):
         shutil.copyfileobj(source, target)

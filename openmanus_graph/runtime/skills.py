@@ -1,7 +1,6 @@
 """Puts a run's skills where its tools read them: copies among the thread's outputs, read-only."""
 
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,7 +8,9 @@ from pathlib import Path
 
 from openmanus_graph.config.skills import SkillError, digest_of
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.safety.open_beneath import located
 from openmanus_graph.state.skills import Skill
 
 
@@ -33,8 +34,10 @@ def copy_skills(skills: Sequence[Skill], workspace: Workspace) -> Path:
         whole = Path(part) / "skills"
         for skill in skills:
             copy = whole / skill.name
-            with suppress(SkillError, shutil.Error, FileNotFoundError):
-                shutil.copytree(skill.folder, copy, symlinks=True)
+            with suppress(SkillError, FileNotFoundError):
+                whole.mkdir(exist_ok=True)
+                with located(skill.folder.parent, skill.folder, follow=False) as place:
+                    copy_entry(place.folder, place.name, copy)
                 if digest_of(copy) == skill.digest:
                     continue
             raise ConfigError(f"The skill {skill.folder} is being changed; try again.")

@@ -1,8 +1,8 @@
 """The folder a run works in, its thread's private folder, and safe access to the files in both.
 
-`Workspace` resolves the paths that a model names, and refuses those that tools must not reach. The
-functions open, replace and rewrite entries by descriptors of their folders, so that nothing that
-runs in the sandbox can lead them out of the workspace by a link.
+The functions open, replace and rewrite entries by descriptors of their folders, and refuse those
+that tools must not reach, so that nothing that runs in the sandbox can lead them out of the
+workspace by a link.
 """
 
 import errno
@@ -11,32 +11,49 @@ import os
 import shutil
 import stat
 import tempfile
+from collections import defaultdict
 from collections.abc import Generator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.atomic_files import (
     OPEN_NEW,
-    OPEN_TO_READ,
     move_into_place,
     part_name,
     replace_file,
     status,
+)
+from openmanus_graph.safety.open_beneath import (
+    Identity,
+    Place,
+    UnsafeFileError,
+    located,
+    open_beneath,
+    open_to_read,
+    read_beneath,
+    require_regular,
+    shown,
 )
 
 if TYPE_CHECKING:
     from openmanus_graph.state.settings import Settings
 
 HOME_FOLDER = ".openmanus"
-"""Name of the default home folder; earlier versions had one of that name in each workspace, too."""
+"""Name of the default home folder."""
 _FORMER_OUTPUTS = "former_outputs"
 """File in the private folder: the paths by which conversations from before a fork name `outputs`,
 a line each."""
 
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTES_BYTES = 1 << 20
+_hidden_folders = defaultdict[Path, set[Identity]](set)
+"""Protected folders that this process has seen, by workspace: their folders may be moved."""
+_OUTSIDE = (
+    "{} is outside the workspace. Only files of the workspace can be reached; use a path relative "
+    "to it."
+)
 _ADVICE = {
     errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
     errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
@@ -87,15 +104,6 @@ class Workspace:
         """Files that are being written, until they are whole and moved to their places."""
         return self.private / "incoming"
 
-    @property
-    def earlier_outputs(self) -> Path:
-        """Where earlier versions kept outputs, as old conversations name them.
-
-        Only our own tools read there. Programs are not shown it: they may have made it themselves,
-        as a link to any place of the machine.
-        """
-        return self.root / HOME_FOLDER / "files"
-
     def prepare(self) -> None:
         """Create the folders. Raises ConfigError when they cannot be written."""
         advice = {
@@ -113,48 +121,22 @@ class Workspace:
                     f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
                 ) from error
 
-    def resolve(self, path: str) -> Path:
-        """Resolve a path from the model to a real one inside the workspace.
-
-        Relative paths start at the root. Symbolic links are followed first, so that a link out
-        of the workspace is refused. Raises ToolError.
-        """
-        real = self._resolve_in_root(path)
-        if self._protects(real):
-            raise ToolError(f"{path} belongs to OpenManus itself and is out of reach.")
-        return real
-
-    def _resolve_in_root(self, path: str) -> Path:
-        if "\0" in path:
-            raise ToolError(f"The path {path!r} holds a NUL byte. Give a plain file name.")
-        try:
-            real = (self.root / path).resolve()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ToolError(f"The path {path!r} cannot be read: {error}.") from error
-        if not real.is_relative_to(self.root):
-            raise ToolError(
-                f"{path} is outside the workspace. Only files below {self.root} can be reached; "
-                "use a path relative to it."
-            )
-        return real
-
-    def resolve_to_read(self, path: str) -> Path:
-        """Resolve a path like `resolve`, or one of an output, as observations name or named it."""
-        named = Path(os.path.normpath(path)) if path.startswith("/") else None
-        if named is not None and "\0" not in path:
+    def output_named(self, path: str) -> str | None:
+        """Return the name in `outputs` of what a conversation names; None if it is no output."""
+        if path.startswith("/") and "\0" not in path:
+            named = Path(os.path.normpath(path))
             for outputs in (self.outputs, *self.former_outputs()):
                 if named.is_relative_to(outputs):
-                    return self.outputs / named.relative_to(outputs)
-        real = self._resolve_in_root(path)
-        return real if real.is_relative_to(self.earlier_outputs) else self.resolve(path)
+                    return os.fspath(named.relative_to(outputs))
+        return None
 
     def former_outputs(self) -> list[Path]:
         """Return the folders whose files are in `outputs`, because the thread was forked."""
         try:
-            text = (self.private / _FORMER_OUTPUTS).read_text("utf-8", "surrogateescape")
+            data = read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
         except OSError:
             return []
-        return list(map(Path, text.splitlines()))
+        return list(map(Path, data.decode("utf-8", "surrogateescape").splitlines()))
 
     def inherit_outputs(self, older: "Workspace") -> None:
         """Take over what a forked thread's conversation names, by the paths that it names.
@@ -187,11 +169,20 @@ class Workspace:
         }
 
     def hides(self, real: Path) -> bool:
-        """Say whether a resolved path is protected from tools, even from reading."""
-        return self._protects(real) and not real.is_relative_to(self.earlier_outputs)
-
-    def _protects(self, real: Path) -> bool:
+        """Say whether a path without links is protected from tools."""
         return any(real.is_relative_to(place) for place in self.protected)
+
+    def hidden(self) -> Set[Identity]:
+        """Return what is protected by its identity: it may have been moved, or have other names."""
+        folders = _hidden_folders[self.root]
+        found = set(folders)
+        for place in self.protected:
+            with suppress(OSError):
+                status = place.stat()
+                found.add((status.st_dev, status.st_ino))
+                if stat.S_ISDIR(status.st_mode):
+                    folders.add((status.st_dev, status.st_ino))
+        return found
 
     def relative(self, path: Path) -> str:
         """Show a path as the model and the person should see it."""
@@ -206,33 +197,141 @@ class Workspace:
         return path
 
 
-def shown(name: str) -> str:
-    """Make a name safe to print: control characters and broken UTF-8 as bash would quote them."""
-    if name.isprintable():
-        return name
-    plain = (char if char.isprintable() and char not in "\\'" else _escaped(char) for char in name)
-    return f"$'{''.join(plain)}'"
-
-
-def _escaped(char: str) -> str:
-    if char in "\\'":
-        return "\\" + char
-    if "\udc80" <= char <= "\udcff":
-        return f"\\x{ord(char) - 0xDC00:02x}"
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(
-        char, "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-    )
-
-
 @contextmanager
 def as_tool_error(doing: str, path: str) -> Generator[None]:
     """Turn an error of the operating system into one the model can act on."""
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}.")
         unchanged = "" if doing in {"read", "view"} else "; no file was changed"
-        raise ToolError(f"Cannot {doing} {shown(path)}{unchanged}. {advice}") from error
+        advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}.")
+        text = f"Cannot {doing} {shown(path)}{unchanged}. {advice}"
+        if isinstance(error, UnsafeFileError):
+            text = _OUTSIDE.format(shown(path)) if error.errno == errno.EXDEV else str(error)
+        raise ToolError(text) from error
+
+
+@contextmanager
+def opened_place(
+    workspace: Workspace, path: str, doing: str, *, create: bool = False
+) -> Generator[Place]:
+    """Open the folder of an entry that the model named, by which all else is done.
+
+    Links are followed as long as they stay in the workspace.
+
+    Args:
+        workspace: Its folder.
+        path: From the root, or absolute; of an existing entry or a new one.
+        doing: What is done, for errors.
+        create: Whether to create missing folders.
+
+    Raises:
+        ToolError: The path leads out of the workspace or to what is protected, or the block
+            raised an OSError.
+    """
+    hidden = workspace.hidden()
+    with (
+        as_tool_error(doing, path),
+        located(workspace.root, path, create=create, hidden=hidden) as place,
+    ):
+        found = status(place.folder, place.name)
+        is_hidden = found is not None and (found.st_dev, found.st_ino) in hidden
+        if is_hidden or workspace.hides(workspace.root / place.path):
+            raise ToolError(f"{shown(path)} belongs to OpenManus itself and is out of reach.")
+        yield place
+
+
+class Found(NamedTuple):
+    """What is at a path that the model named, after links."""
+
+    path: str
+    """From the root, without links; of an output it is absolute."""
+    status: os.stat_result
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return stat.S_ISDIR(self.status.st_mode)
+
+
+def find(workspace: Workspace, path: str, *, outputs: bool = False) -> Found | None:
+    """Look for what the model named; None if there is nothing. ToolError as for `opened_place`.
+
+    Args:
+        workspace: Its folder.
+        path: As for `opened_place`.
+        outputs: Whether the thread's outputs are looked for as well.
+    """
+    output = workspace.output_named(path) if outputs else None
+    try:
+        if output is None:
+            with opened_place(workspace, path, "read") as place:
+                return Found(place.path, _status(place))
+        with (
+            as_tool_error("read", path),
+            located(workspace.outputs, output, follow=False) as place,
+        ):
+            return Found(os.fspath(workspace.outputs / place.path), _status(place))
+    except ToolError as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            return None
+        raise
+
+
+def _status(place: Place) -> os.stat_result:
+    return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+
+
+@contextmanager
+def opened_file(
+    workspace: Workspace, path: str, *, limit: int | None = None
+) -> Generator[BinaryIO]:
+    """Open a regular file that the model named, of the workspace or the outputs, for reading.
+
+    What is added to it meanwhile is not read.
+
+    Args:
+        workspace: Its folder.
+        path: Of the file.
+        limit: The largest size in bytes; None where only a part of it is read.
+
+    Raises:
+        ToolError: It cannot be read.
+    """
+    if (output := workspace.output_named(path)) is not None:
+        with (
+            as_tool_error("read", path),
+            open_beneath(workspace.outputs, output, limit=limit, follow=False) as file,
+        ):
+            yield file
+        return
+    with (
+        opened_place(workspace, path, "read") as place,
+        open_to_read(
+            place.folder, place.name, path, limit=limit, hidden=workspace.hidden()
+        ) as file,
+    ):
+        yield file
+
+
+def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
+    """Return a whole file that the model named. ToolError: it cannot be read, or is too large."""
+    with opened_file(workspace, path, limit=limit) as file:
+        return file.read()
+
+
+def same_or_free(workspace: Workspace, path: str, data: bytes) -> str | None:
+    """Return where a path leads, from the root, if nothing or just that content is there."""
+    found = find(workspace, path)
+    if found is None:
+        return path
+    is_same = found.is_file and found.status.st_size == len(data)
+    return found.path if is_same and read_file(workspace, path, len(data)) == data else None
 
 
 @contextmanager
@@ -241,69 +340,20 @@ def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> 
 
     Args:
         workspace: Its root and its private folder are opened by their paths.
-        real: The folder to open, by descriptors from one of them on.
+        real: The folder to open, beneath one of them; no link on the way is followed.
         create: Whether to create it.
     """
     base = workspace.root if real.is_relative_to(workspace.root) else workspace.private
     if create and base == workspace.private:
         base.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(base, _OPEN_FOLDER)
-    try:
-        for name in real.relative_to(base).parts:
-            if create:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=descriptor)
-            below = os.open(name, _OPEN_FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def kind(mode: int) -> str:
-    """Return the name of the file type of a mode."""
-    tests = (
-        (stat.S_ISREG, "file"),
-        (stat.S_ISDIR, "folder"),
-        (stat.S_ISLNK, "symbolic link"),
-        (stat.S_ISFIFO, "FIFO"),
-        (stat.S_ISSOCK, "socket"),
-    )
-    return next((name for test, name in tests if test(mode)), "device")
-
-
-def require_file(path: str, mode: int) -> None:
-    """Raise ToolError unless the mode is that of a regular file."""
-    if not stat.S_ISREG(mode):
-        raise ToolError(f"{shown(path)} is a {kind(mode)}, not a file; it cannot be used here.")
-
-
-@contextmanager
-def opened_file(workspace: Workspace, path: str) -> Generator[BinaryIO]:
-    """Open a regular file that the model named, of the workspace or the outputs, for reading."""
-    real = workspace.resolve_to_read(path)
-    with (
-        as_tool_error("read", path),
-        opened_folder(workspace, real.parent) as folder,
-        opened_entry(folder, real.name, path) as file,
-    ):
-        yield file
+    entry = real.relative_to(base) / "entry"
+    with located(base, entry, create=create, follow=False) as place:
+        yield place.folder
 
 
 def names_in(folder: int) -> list[str]:
     """List an opened folder."""
     return os.listdir(folder)
-
-
-@contextmanager
-def opened_entry(folder: int, name: str, path: str) -> Generator[BinaryIO]:
-    """Open a regular file of an opened folder; `path` is what it is called in errors."""
-    # Checked before: opening a device can have effects, and opening a socket fails oddly.
-    require_file(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
-        require_file(path, os.fstat(file.fileno()).st_mode)
-        yield file
 
 
 def require_writable(folder: int, name: str, path: str) -> None:
@@ -328,7 +378,7 @@ def put_file(
 
     Args:
         workspace: Its folder.
-        real: The file's path.
+        real: The file's path; no link on the way is followed.
         data: The whole content.
         mode: Of a new file, less the umask.
         synced: Whether to call fsync, so that the file survives a power failure.
@@ -348,17 +398,16 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
     Raises:
         ToolError: It cannot be written, or it exists and `replace` is false.
     """
-    real, temporary = workspace.resolve(path), part_name()
-    if real == workspace.root:
-        raise ToolError(f"{path!r} names no file. Give it a name.")
+    temporary = part_name()
     with (
-        as_tool_error("write", path),
-        opened_folder(workspace, real.parent, create=True) as folder,
+        opened_place(workspace, path, "write", create=True) as place,
         opened_folder(workspace, workspace.incoming, create=True) as scratch,
     ):
-        existing = status(folder, real.name)
+        if not place.path:
+            raise ToolError(f"{path!r} names no file. Give it a name.")
+        existing = status(place.folder, place.name)
         if existing is not None:
-            require_file(path, existing.st_mode)
+            require_regular(path, existing)
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:
@@ -366,7 +415,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            move_into_place(scratch, temporary, folder, real.name, replace=replace)
+            move_into_place(scratch, temporary, place.folder, place.name, replace=replace)
         finally:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=scratch)

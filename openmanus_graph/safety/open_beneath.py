@@ -7,6 +7,7 @@ is not a regular file.
 """
 
 import errno
+import io
 import os
 import stat
 import sys
@@ -15,10 +16,11 @@ from collections.abc import Callable, Container, Generator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 _AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BUFFER_BYTES = 1 << 17
 _MOST_LINKS = 40
 """Links and `..` in one path, as many as the kernel allows."""
 
@@ -95,12 +97,41 @@ def open_beneath(
         OSError: It cannot be opened.
     """
     with located(root, path, follow=follow, hidden=hidden) as place:
-        descriptor = open_entry(place.folder, place.name, os.fspath(path), hidden=hidden)
-    file = os.fdopen(descriptor, "rb")
-    if limit is not None and (size := os.fstat(file.fileno()).st_size) > limit:
+        return open_to_read(place.folder, place.name, os.fspath(path), limit=limit, hidden=hidden)
+
+
+def open_to_read(
+    folder: int,
+    name: str,
+    path: str,
+    *,
+    limit: int | None = None,
+    hidden: Container[Identity] = (),
+) -> BinaryIO:
+    """Open a regular file of an opened folder as `open_beneath` does; `path` is its name in errors.
+
+    What is added to it from now on is not read: a program may write faster than we read.
+    """
+    file = _AsItWas(open_entry(folder, name, path, hidden=hidden))
+    if limit is not None and file.size > limit:
         file.close()
-        raise _too_large(os.fspath(path), size, limit)
-    return file
+        raise _too_large(path, file.size, limit)
+    return io.BufferedReader(file, _BUFFER_BYTES)
+
+
+class _AsItWas(io.FileIO):
+    """A file that is as long as it was when it was opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "rb")
+        self.size = os.fstat(descriptor).st_size
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        return super().readinto(view[: max(0, self.size - self.tell())]) or 0
+
+    def readall(self) -> bytes:
+        return self.read(max(0, self.size - self.tell())) or b""
 
 
 def read_beneath(
@@ -189,7 +220,27 @@ def require_regular(path: str, found: os.stat_result) -> None:
     """Raise UnsafeFileError unless an entry is a regular file."""
     if not stat.S_ISREG(found.st_mode):
         what = kind(found.st_mode)
-        raise UnsafeFileError(errno.EINVAL, f"{path} is a {what}, not a file; it cannot be used.")
+        raise UnsafeFileError(
+            errno.EINVAL, f"{shown(path)} is a {what}, not a file; it cannot be used here."
+        )
+
+
+def shown(name: str) -> str:
+    """Make a name safe to print: control characters and broken UTF-8 as bash would quote them."""
+    if name.isprintable():
+        return name
+    plain = (char if char.isprintable() and char not in "\\'" else _escaped(char) for char in name)
+    return f"$'{''.join(plain)}'"
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return "\\" + char
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(
+        char, "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+    )
 
 
 def size_text(size: int) -> str:
@@ -202,12 +253,12 @@ def size_text(size: int) -> str:
 
 def _too_large(path: str, size: int, limit: int) -> UnsafeFileError:
     has = f"has {size_text(size)}" if size > limit else "keeps growing"
-    text = f"{path} {has}; at most {size_text(limit)} can be read here."
+    text = f"{shown(path)} {has}; at most {size_text(limit)} can be read here."
     return UnsafeFileError(errno.EFBIG, text)
 
 
 def _hidden(path: str) -> UnsafeFileError:
-    text = f"{path} belongs to OpenManus itself and is out of reach."
+    text = f"{shown(path)} belongs to OpenManus itself and is out of reach."
     return UnsafeFileError(errno.EACCES, text)
 
 
@@ -215,13 +266,14 @@ def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[
     if "\0" in path:
         raise UnsafeFileError(errno.EINVAL, f"The path {path!r} holds a NUL byte.")
     parts = _parts(root, path, path) if path.startswith("/") else _split(path)
-    if parts and ".." not in parts and not hidden:
+    if parts and ".." not in parts:
         # Quick, and only right where nothing on the way is a link: else we walk by hand.
         folder = _open_link_free(root, "/".join(parts[:-1]) or ".")
-        if folder is not None:
-            if not follow or _link_target(folder, parts[-1]) is None:
-                return Place(folder, parts[-1], "/".join(parts))
+        if folder is not None and follow and _link_target(folder, parts[-1]) is not None:
             os.close(folder)
+        elif folder is not None:
+            _require_shown(folder, len(parts) - 1, path, hidden)
+            return Place(folder, parts[-1], "/".join(parts))
     return _walked(root, path, parts, create, follow, hidden)
 
 
@@ -239,7 +291,7 @@ def _walked(
     try:
         while waiting:
             name = waiting.popleft()
-            target = ".." if name == ".." else None
+            target = _way_up(folder, name, waiting)
             if target is None:
                 if waiting and (below := _open_below(folder, name, path, create, hidden)):
                     os.close(folder)
@@ -261,6 +313,20 @@ def _walked(
     except BaseException:
         os.close(folder)
         raise
+
+
+def _way_up(folder: int, name: str, waiting: deque[str]) -> str | None:
+    """Return `..`, or what is left of a path that goes back from a missing folder; else None."""
+    if name == "..":
+        return ".."
+    if ".." in waiting:
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            left = os.path.normpath("/".join((name, *waiting)))
+            waiting.clear()
+            return left
+    return None
 
 
 def _turn(root: Path, path: str, names: list[str], waiting: deque[str], target: str) -> bool:
@@ -293,9 +359,24 @@ def _parts(root: Path, text: str, path: str) -> list[str]:
             return _split(known[len(os.fspath(root)) :])
     raise UnsafeFileError(
         errno.EXDEV,
-        f"{path} is outside of {root}. Only files below that folder can be reached; use a path "
-        "relative to it.",
+        f"{shown(path)} is outside of {root}. Only files below that folder can be reached; use a "
+        "path relative to it.",
     )
+
+
+def _require_shown(folder: int, depth: int, path: str, hidden: Container[Identity]) -> None:
+    """Close a folder and raise UnsafeFileError if it, or one of so many above it, is hidden."""
+    above = os.dup(folder)
+    try:
+        for _ in range(depth):
+            found = os.fstat(above)
+            if (found.st_dev, found.st_ino) in hidden:
+                os.close(folder)
+                raise _hidden(path)
+            below, above = above, os.open("..", OPEN_FOLDER, dir_fd=above)
+            os.close(below)
+    finally:
+        os.close(above)
 
 
 def _open_below(

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.safety.open_beneath import open_beneath
 from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
 from openmanus_graph.state.context import RuleDecision
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import FILE, Traits
 
-MAX_SCRIPT_CHARS = 64_000
+MAX_SCRIPT_BYTES = 64_000
 """Of a script's text that is looked at."""
 _WILD = frozenset("*?[")
 
@@ -155,12 +156,10 @@ def _files_of(found: ShellText, workspace: Path) -> Iterator[ShellText]:
             yield ShellText(found=[one_line(f"{name} {arguments}")])
     for path in found.scripts:
         with suppress(OSError, ValueError):
-            file = Path(os.path.realpath(workspace / path))
-            if file.is_relative_to(os.path.realpath(workspace)) and file.is_file():
-                with file.open(encoding="utf-8", errors="replace") as script:
-                    text = script.read(MAX_SCRIPT_CHARS)
-                if not text.startswith("#!") or "sh" in text.partition("\n")[0]:
-                    yield read_shell_text(text)
+            with open_beneath(Path(os.path.realpath(workspace)), path) as script:
+                text = script.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+            if not text.startswith("#!") or "sh" in text.partition("\n")[0]:
+                yield read_shell_text(text)
 
 
 def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path) -> bool:

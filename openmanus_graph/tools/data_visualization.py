@@ -11,14 +11,28 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from langgraph.prebuilt import ToolRuntime
+from pydantic import ValidationError
 
-from openmanus_graph.backends.charts.entries import ChartEntry, InsightEntry, Language, read_entries
+from openmanus_graph.backends.charts.entries import (
+    ChartData,
+    ChartEntry,
+    InsightEntry,
+    Language,
+    read_entries,
+)
 from openmanus_graph.backends.charts.own_pages import note_own_page
-from openmanus_graph.backends.charts.report import chart_page
+from openmanus_graph.backends.charts.report import MAX_PICTURE_BYTES, chart_page, report_page
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
-from openmanus_graph.runtime.workspace import Workspace, as_tool_error, put_file
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    as_tool_error,
+    find,
+    opened_file,
+    put_file,
+    read_file,
+)
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tools.python_execute import run_code
@@ -31,6 +45,9 @@ CHART_TIMEOUT_S = 240.0
 _JSON_FILE = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 _CHART_DATA_SUFFIX = ".chart.json"
 """Of a file beside each chart with its specification, data and insights, to add insights later."""
+
+MAX_TEXT_BYTES = 50 * 1024**2
+"""Of a list of charts, of a chart's data and of a report."""
 
 Json = dict[str, Any]
 
@@ -68,14 +85,13 @@ def _check_entries(
     names = _JSON_FILE.findall(output)
     if not names:
         raise ToolError(f"The code ran, but printed no path of a .json file. It printed: {output}")
-    path = workspace.resolve(names[-1])
-    if not path.is_file():
+    if find(workspace, names[-1]) is None:
         raise ToolError(f"The code printed {names[-1]}, but there is no such file.")
-    entries = read_entries(path, kind)
+    entries = _entries(workspace, names[-1], kind)
     named = [
         entry.csvFilePath if isinstance(entry, ChartEntry) else entry.chartPath for entry in entries
     ]
-    missing = [name for name in named if not workspace.resolve(name).is_file()]
+    missing = [name for name in named if not ((found := find(workspace, name)) and found.is_file)]
     if missing:
         raise ToolError(f"{names[-1]} names files that do not exist: {', '.join(missing)}.")
     return f"[{names[-1]} is ready: {len(entries)} entries. Next: data_visualization.]"
@@ -112,7 +128,7 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
     done: list[str] = []
     pictures: list[str] = []
     failed = 0
-    entries: list[ChartEntry] = read_entries(_existing(workspace, listed), ChartEntry)
+    entries: list[ChartEntry] = _entries(workspace, listed, ChartEntry)
     with ThreadPoolExecutor(AT_ONCE) as pool:  # each draws in a process of its own
         drawing = [pool.submit(_draw, workspace, entry, language) for entry in entries]
     for entry, chart in zip(entries, drawing, strict=True):
@@ -129,7 +145,7 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
 def _draw(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
     path = _existing(workspace, entry.csvFilePath)
     request = {"entry": entry.model_dump(), "name": path.name, "language": language}
-    with path.open("rb") as file:
+    with opened_file(workspace, entry.csvFilePath) as file:
         drawn: Json = _in_child("draw:draw_table", file, request)
     return drawn
 
@@ -141,7 +157,7 @@ def _save_chart(
     folder = workspace.root / FOLDER
     name = re.sub(r"[^\w-]+", "_", entry.chartTitle).strip("_")[:80] or "chart"
     tries = [name, *(f"{name}_new{number or ''}" for number in range(1000))]
-    base = next(folder / each for each in tries if not (folder / f"{each}.png").exists())
+    base = next(folder / each for each in tries if not find(workspace, f"{FOLDER}/{each}.png"))
     names = _write_chart(base, drawn, workspace, entry.chartTitle if html else None, language)
     data = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
     data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
@@ -169,43 +185,52 @@ def _chart_library() -> str:
 def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
     done: list[str] = []
     pictures: list[str] = []
-    for entry in read_entries(_existing(workspace, listed), InsightEntry):
-        picture = _existing(workspace, entry.chartPath)
-        base = picture.with_suffix("")
-        data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
-        if not data_path.exists():
-            raise ToolError(f"{entry.chartPath} is no chart that this tool drew.")
-        data: Json = json.loads(data_path.read_text("utf-8"))
-        texts: dict[int, str] = {found["id"]: found["text"] for found in data["insights"]}
+    for entry in _entries(workspace, listed, InsightEntry):
+        base = _existing(workspace, entry.chartPath).with_suffix("")
+        data = _chart_data(workspace, base, entry.chartPath)
+        texts = {found.id: found.text for found in data.insights}
         if unknown := [number for number in entry.insights_id if number not in texts]:
             known = ", ".join(map(str, texts)) or "none"
             raise ToolError(f"{entry.chartPath} has no insight {unknown}. It has: {known}.")
         chosen = [texts[number] for number in entry.insights_id]
         with tempfile.TemporaryFile() as file:
-            file.write(json.dumps(data["spec"]).encode())
+            file.write(json.dumps(data.spec).encode())
             drawn: Json = _in_child("draw:redraw", file, {"lines": chosen})
-        page = html or base.with_suffix(".html").exists()
-        names = _write_chart(base, drawn, workspace, data["title"] if page else None, language)
+        page = html or find(workspace, workspace.relative(base.with_suffix(".html"))) is not None
+        names = _write_chart(base, drawn, workspace, data.title if page else None, language)
         notes = base.with_suffix(".md")
-        text = "\n".join([f"# {data['title']}", "", *(f"- {line}" for line in chosen), ""])
+        text = "\n".join([f"# {data.title}", "", *(f"- {line}" for line in chosen), ""])
         _write_file(workspace, notes, text)
         names.append(workspace.relative(notes))
-        done.append("\n".join([f"{data['title']}: {', '.join(names)}", *chosen]))
+        done.append("\n".join([f"{data.title}: {', '.join(names)}", *chosen]))
         pictures.append(names[0])
     return Observation("\n\n".join(done), images=tuple(pictures))
 
 
-def _write_report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
-    from openmanus_graph.backends.charts.report import report_page
+def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
+    """Return what was kept of a chart. ToolError: nothing, or it was changed by something else."""
+    name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
+    if find(workspace, name) is None:
+        raise ToolError(f"{picture} is no chart that this tool drew.")
+    try:
+        return ChartData.model_validate_json(read_file(workspace, name, MAX_TEXT_BYTES))
+    except ValidationError as error:
+        raise ToolError(f"{name} is not as this tool wrote it. Draw the chart again.") from error
 
+
+def _write_report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
     source = _existing(workspace, listed)
     beside = workspace.relative(source.parent)
 
-    def find(address: str) -> Path:
-        below = workspace.resolve(f"{beside}/{address}")
-        return below if below.exists() else workspace.resolve(address)
+    def picture(address: str) -> bytes:
+        below = f"{beside}/{address}"
+        name = below if find(workspace, below) else address
+        if find(workspace, name) is None:
+            raise ToolError(f"The report shows {address}, which does not exist.")
+        return read_file(workspace, name, MAX_PICTURE_BYTES)
 
-    page = report_page(source.read_text("utf-8", errors="replace"), find, language)
+    text = read_file(workspace, listed, MAX_TEXT_BYTES).decode("utf-8", "replace")
+    page = report_page(text, picture, language)
     target = source.with_suffix(".html")
     _write_file(workspace, target, page)
     return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
@@ -235,8 +260,16 @@ def _write_file(workspace: Workspace, path: Path, content: str | bytes) -> None:
         put_file(workspace, path, data)
 
 
+def _entries(
+    workspace: Workspace, name: str, kind: type[ChartEntry] | type[InsightEntry]
+) -> list[Any]:
+    path = _existing(workspace, name)
+    return read_entries(read_file(workspace, name, MAX_TEXT_BYTES), path.name, kind)
+
+
 def _existing(workspace: Workspace, name: str) -> Path:
-    path = workspace.resolve(name)
-    if not path.is_file():
+    """Return where a file is, by which others beside it are named."""
+    found = find(workspace, name)
+    if found is None or not found.is_file:
         raise ToolError(f"There is no file {name} in the workspace.")
-    return path
+    return workspace.root / found.path

@@ -30,6 +30,7 @@ from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
+from openmanus_graph.runtime.workspace import find
 from openmanus_graph.safety.provenance import origin_of, passed_on
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Observation
@@ -160,7 +161,7 @@ async def _executor(session: Session, helpers: Helpers, agent: str) -> Executor:
 
 def _check_files(session: Session, files: Sequence[str]) -> None:
     """Raise ToolError for a file that is not there."""
-    missing = [path for path in files if not session.workspace.resolve(path).exists()]
+    missing = [path for path in files if find(session.workspace, path) is None]
     if missing:
         raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
 

@@ -18,13 +18,13 @@ from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,
     printable,
-    size_text,
     whole_characters,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.runtime.workspace import opened_file, shown
+from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.safety.open_beneath import shown, size_text
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import MaybeText, file_resource, manus_tool
 

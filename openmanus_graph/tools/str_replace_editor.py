@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import threading
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,16 +19,11 @@ from openmanus_graph.backends.files.file_edits import (
 )
 from openmanus_graph.backends.files.file_kinds import image_type, read_image
 from openmanus_graph.backends.files.folder_listing import list_folder
-from openmanus_graph.backends.files.text_file import (
-    Encoding,
-    checked_range,
-    numbered,
-    size_text,
-    split_lines,
-)
+from openmanus_graph.backends.files.text_file import Encoding, checked_range, numbered, split_lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_file, shown
+from openmanus_graph.runtime.workspace import Workspace, as_tool_error, find, opened_file
+from openmanus_graph.safety.open_beneath import shown, size_text
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import (
     INTEGER,
@@ -136,12 +130,12 @@ def _valid_unicode(text: str) -> str:
 def _view(
     workspace: Workspace, path: str, view_range: list[int] | None, max_chars: int
 ) -> Observation:
-    real = workspace.resolve_to_read(path)
-    with as_tool_error("view", path):
-        if stat.S_ISDIR(real.lstat().st_mode):
-            if view_range is not None:
-                raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
-            return Observation(list_folder(workspace, real))
+    found = find(workspace, path, outputs=True)
+    if found is not None and found.is_folder:
+        if view_range is not None:
+            raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
+        with as_tool_error("view", path):
+            return Observation(list_folder(workspace, workspace.root / found.path))
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         is_image = bool(image_type(file.read(32)))
@@ -155,7 +149,7 @@ def _view(
         file.seek(0)
         data = file.read(size)
     if image_type(data):
-        return _view_image(data, path, workspace.relative(real))
+        return _view_image(data, path, found.path if found else path)
     if not data:
         return Observation(f"{shown(path)} is empty.")
     encoding, content = decode_text(data, path)

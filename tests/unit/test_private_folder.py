@@ -15,9 +15,9 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER, changed_files, files_in, take_baseline
+from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER, changed_files, take_baseline
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, incoming_file, opened_file, put_file
+from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file, put_file
 from openmanus_graph.state.context import Context, SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -84,7 +84,7 @@ async def test_a_long_output_can_be_read_at_its_path_by_every_tool_and_changed_b
     assert await run(bash, session, command=f"grep -c 7 {path}") == "6878"
     assert await run(python_execute, session, code=f"len(open({path!r}).read())") == "108894"
     with pytest.raises(ToolError, match="outside the workspace"):
-        session.workspace.resolve(path)
+        find(session.workspace, path)
     if session.settings.sandbox.mode != "none":
         for command in (f"rm {path}", f"echo >> {path}", f"touch {path}.more"):
             assert "[exit code 1]" in await run(bash, session, command=command)
@@ -106,7 +106,7 @@ async def test_nothing_else_of_the_private_folder_can_be_read(session: Session) 
     up = f"{session.workspace.outputs}/../browser/cookies"
     for path in (str(secret), up):
         with pytest.raises(ToolError, match="outside the workspace"):
-            session.workspace.resolve_to_read(path)
+            read(session.workspace, path)
     if session.settings.sandbox.mode != "none":
         assert "[exit code 1]" in await run(bash, session, command=f"cat {secret}")
 
@@ -158,17 +158,31 @@ async def test_a_forked_thread_reads_what_its_conversation_names(
             assert await run(bash, s, command=f"cat {kept}") == "long output"
 
 
-def test_what_earlier_versions_kept_in_the_workspace_can_still_be_read(tmp_path: Path) -> None:
-    home = tmp_path / "w" / ".openmanus"
-    workspace = replace(workspace_of(tmp_path, "t"), protected=(home,))
-    put_file(workspace, home / "files" / "long.txt", b"long output")
-    assert read(workspace, ".openmanus/files/long.txt") == b"long output"
-    assert list(files_in(workspace)) == []
-    for path in (".openmanus/threads.db", ".openmanus/files/long.txt", ".openmanus/files/new.txt"):
-        with pytest.raises(ToolError, match="out of reach"):
-            workspace.resolve(path)
+def test_what_is_protected_is_out_of_reach_wherever_it_is_moved(tmp_path: Path) -> None:
+    home, key = tmp_path / "w" / "deep" / ".openmanus", tmp_path / "w" / "deep" / ".env"
+    workspace = replace(workspace_of(tmp_path, "t"), protected=(home, key))
+    put_file(workspace, home / "threads.db", b"secret")
+    put_file(workspace, key, b"secret")
+    (tmp_path / "w" / "link").symlink_to("deep/.openmanus")
+    (tmp_path / "w" / "other-name").hardlink_to(key)
+    inside = ("threads.db", "new.txt", "new/folder.txt")
+    paths = ["deep/.env", "other-name", "deep/.openmanus", "link"]
+    paths += [f"{top}/{name}" for top in ("deep/.openmanus", "link") for name in inside]
+    for path in paths:
+        _is_out_of_reach(workspace, path)
+    (tmp_path / "w" / "deep").rename(tmp_path / "w" / "moved")
+    home.mkdir(parents=True)  # in the place that it is looked for
+    _is_out_of_reach(workspace, "moved/.openmanus")
+    _is_out_of_reach(workspace, "moved/.openmanus/threads.db")
+    _is_out_of_reach(workspace, "moved/.openmanus/new.txt")
+
+
+def _is_out_of_reach(workspace: Workspace, path: str) -> None:
+    incoming = incoming_file(workspace, path, replace=True)
     with pytest.raises(ToolError, match="out of reach"):
-        read(workspace, ".openmanus/threads.db")
+        read(workspace, path)
+    with pytest.raises(ToolError, match="out of reach"), incoming:
+        pass
 
 
 def test_a_file_from_another_disk_is_put_in_place_whole(

@@ -141,7 +141,7 @@ def test_without_a_sandbox_a_workspace_that_cannot_be_copied_is_refused(
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(ToolError, match="could not be copied .No space left"):
         look(workspace, "true", "none")
 

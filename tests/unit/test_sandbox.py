@@ -31,7 +31,7 @@ from openmanus_graph.backends.sandbox.limits import make_group, rlimits
 from openmanus_graph.backends.sandbox.scratch import make_scratch, remove_folder
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
@@ -146,40 +146,17 @@ async def test_changed_settings_give_a_new_sandbox(session: Session) -> None:
 
 
 async def test_protected_places_are_masked_and_take_nothing(tmp_path: Path) -> None:
-    """Old outputs, too: a thread of an earlier version reads them with the tools for files."""
     with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
         (tmp_path / "openmanus.toml").write_text("api_key = 1")
         home = tmp_path / ".openmanus"
-        (home / "files").mkdir(parents=True)
+        home.mkdir()
         (home / "threads.db").write_text("other threads")
-        (home / "files" / "output.txt").write_text("old output")
         protected = (home, tmp_path / "openmanus.toml")
         opened.workspace = replace(opened.workspace, protected=protected)
         assert "api_key" not in await shell(opened, "cat openmanus.toml")
         assert await shell(opened, "ls -A .openmanus") == "(no output)"
         for refused in ("mkdir .openmanus/files", "echo mine > .openmanus/threads.db"):
             assert "Read-only" in await shell(opened, refused)
-        with opened_file(opened.workspace, ".openmanus/files/output.txt") as file:
-            assert file.read() == b"old output"
-
-
-@pytest.mark.parametrize("target", ["{outside}", "../../outside"])
-async def test_a_link_in_the_place_of_old_outputs_opens_nothing_outside(
-    tmp_path: Path, target: str
-) -> None:
-    outside, root = tmp_path / "outside", tmp_path / "w"
-    outside.mkdir()
-    (outside / "key").write_text("a secret of the machine")
-    with contextlib.closing(tool_session(root, sandbox=BWRAP)) as opened:
-        opened.workspace = replace(opened.workspace, protected=(root / ".openmanus",))
-        place = target.format(outside=outside)
-        made = f"mkdir .openmanus && ln -s {place} .openmanus/files && readlink .openmanus/files"
-        assert await shell(opened, made) == place
-        opened.drop("bash")
-        assert "secret" not in await shell(opened, "cat .openmanus/files/key")
-        assert "No such file" in await shell(opened, "ls .openmanus/files")
-        with pytest.raises(ToolError, match="outside the workspace"):
-            opened.workspace.resolve_to_read(".openmanus/files/key")
 
 
 async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Session) -> None:

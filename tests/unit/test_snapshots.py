@@ -20,7 +20,7 @@ from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.scan import Extent
 from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime import workspace as thread_workspace
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
@@ -548,10 +548,10 @@ def test_what_cannot_be_read_is_named_and_left_alone(
     assert (folder.root / "own/f").read_text() == "one"
 
     def unreadable(descriptor: int, name: str, path: str) -> Any:
-        raise ToolError(f"{path} cannot be read")
+        raise PermissionError(13, f"{path} cannot be read")
 
     with monkeypatch.context() as patched:
-        patched.setattr(take, "opened_entry", unreadable)
+        patched.setattr(take, "open_entry", unreadable)
         folder.put("own/f", "three")
         folder.take()
     assert folder.index.left_out["own/f"] == scan.UNREADABLE

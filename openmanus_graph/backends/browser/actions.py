@@ -13,13 +13,15 @@ from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.downloads import file_name, keep_file
 from openmanus_graph.backends.browser.navigation import go_to, move_in_history
 from openmanus_graph.backends.browser.page import ActionReport
-from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.safety.open_beneath import size_text
 
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
+MAX_UPLOAD_BYTES = 500 << 20
+"""Of a file that is given to a page, and copied for that."""
 
 ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[ActionReport | str]]
 """Returns what was done; a sentence alone if that names nothing of a page."""
@@ -106,7 +108,8 @@ def _copy_files(browser: BrowserSession, names: list[str]) -> list[Path]:
     for name in names:
         base = os.path.basename(name)  # noqa: PTH119  # a name from the model, not a local path
         copy = browser.scratch() / base
-        with opened_file(browser.session.workspace, name) as source, copy.open("wb") as target:
+        opened = opened_file(browser.session.workspace, name, limit=MAX_UPLOAD_BYTES)
+        with opened as source, copy.open("wb") as target:
             shutil.copyfileobj(source, target)
         copies.append(copy)
     return copies

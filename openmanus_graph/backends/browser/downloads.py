@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.runtime.workspace import Workspace, opened_place
+from openmanus_graph.safety.open_beneath import size_text
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -159,12 +159,11 @@ def keep_file(workspace: Workspace, source: Path, name: str) -> str:
     Returns:
         The path, relative to the workspace.
     """
-    folder = workspace.resolve(FOLDER)
-    with opened_folder(workspace, folder, create=True) as descriptor:
-        unused, target = _new_file(descriptor, name)
+    with opened_place(workspace, f"{FOLDER}/{name}", "save", create=True) as place:
+        unused, target = _new_file(place.folder, name)
         with source.open("rb") as content, os.fdopen(target, "wb") as saved:
             shutil.copyfileobj(content, saved)
-    return f"{workspace.relative(folder)}/{unused}"
+    return str(PurePath(place.path).with_name(unused))
 
 
 def _new_file(folder: int, name: str) -> tuple[str, int]:

@@ -20,9 +20,9 @@ from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
 from openmanus_graph.backends.browser.page.text import page_place
 from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
 from openmanus_graph.backends.browser.tab import Tab
-from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.open_beneath import size_text
 
 SETTLE_S = 8.0
 LARGE_BYTES = 20 << 20

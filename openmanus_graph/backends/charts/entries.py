@@ -1,7 +1,6 @@
 """The request for a chart: one entry of the JSON list that `data_visualization` reads."""
 
 import json
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -41,21 +40,40 @@ class InsightEntry(BaseModel):
     insights_id: list[int]
 
 
-def read_entries(path: Path, kind: type[BaseModel]) -> list[Any]:
-    """Read the list. Blocks. ToolError says what is wrong, and in which entry."""
+class Insight(BaseModel):
+    """What a chart's figures say."""
+
+    id: int
+    text: str
+
+
+class ChartData(BaseModel):
+    """What is kept beside a drawn chart."""
+
+    spec: dict[str, Any]
+    insights: list[Insight]
+    title: str
+
+
+def read_entries(data: bytes, name: str, kind: type[BaseModel]) -> list[Any]:
+    """Read the list. ToolError says what is wrong, and in which entry.
+
+    Args:
+        data: Content of its file.
+        name: Of the file.
+        kind: Of the entries.
+    """
     try:
-        given: Any = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ToolError(f"{path.name} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ToolError(f"{path.name} is no JSON: {error}. Write a list of entries.") from error
+        given: Any = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"{name} is no JSON: {error}. Write a list of entries.") from error
     items = cast("list[Any]", given) if isinstance(given, list) else [given]
     if not items:
-        raise ToolError(f"{path.name} is an empty list. Write one entry per chart.")
+        raise ToolError(f"{name} is an empty list. Write one entry per chart.")
     try:
         return TypeAdapter(list[kind]).validate_python(items)  # type: ignore[valid-type]  # known at run time
     except ValidationError as error:
         problems = "; ".join(validation_problems(error)[:5])
         raise ToolError(
-            f"{path.name}: {problems}. An entry has: {', '.join(kind.model_fields)}."
+            f"{name}: {problems}. An entry has: {', '.join(kind.model_fields)}."
         ) from error

@@ -7,7 +7,6 @@ import json
 import mimetypes
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
@@ -91,12 +90,12 @@ def _digest(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
-def report_page(markdown: str, find: Callable[[str], Path], language: str) -> str:
+def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:
     """Make a page of a report. Blocks; reads the pictures.
 
     Args:
         markdown: The report. HTML in it is shown as text.
-        find: Turns a picture's address into a path, or raises ToolError.
+        read: Returns the content of the picture at an address, or raises ToolError.
         language: `zh` or `en`.
 
     Raises:
@@ -105,25 +104,20 @@ def report_page(markdown: str, find: Callable[[str], Path], language: str) -> st
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    shown = _PICTURE.sub(lambda match: f'<img src="{_embedded_picture(match[1], find)}"', body)
+    shown = _PICTURE.sub(lambda match: f'<img src="{_embedded_picture(match[1], read)}"', body)
     heading = re.search(r"^#+\s+(.+)$", markdown, re.MULTILINE)
     title = html.escape(heading[1].strip() if heading else "Report")
     return _REPORT_PAGE.format(language=language, title=title, body=shown)
 
 
-def _embedded_picture(address: str, find: Callable[[str], Path]) -> str:
+def _embedded_picture(address: str, read: Callable[[str], bytes]) -> str:
     address = html.unescape(address)
     if address.startswith("data:image/"):
         return html.escape(address)
     if "://" in address:
         raise ToolError(f"The report shows {address}: it can show only files of the workspace.")
     address = unquote(address)  # as Markdown writes the address of a file with a Chinese name
-    path = find(address)
-    kind = mimetypes.guess_type(path.name)[0] or ""
+    kind = mimetypes.guess_type(address)[0] or ""
     if not kind.startswith("image/"):
         raise ToolError(f"{address} is no picture. Show charts by their PNG.")
-    if not path.is_file():
-        raise ToolError(f"The report shows {address}, which does not exist.")
-    if path.stat().st_size > MAX_PICTURE_BYTES:
-        raise ToolError(f"{address} is too large for a report.")
-    return data_url(path.read_bytes(), kind)
+    return data_url(read(address), kind)

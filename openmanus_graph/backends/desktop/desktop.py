@@ -4,7 +4,6 @@ All of it runs in the thread's sandbox, as what `bash` starts does. It is a hand
 """
 
 import contextlib
-import os
 import re
 import secrets
 import shlex
@@ -204,13 +203,9 @@ class Desktop:
 
     def _start(self) -> ScreenFile:
         """Start the X server and the window manager, and return the screen."""
-        self._folder.mkdir()
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
+        with self._sandbox.layout.files.opened(self._folder) as folder:
             self._start_server()
             screen = ScreenFile(folder)
-        finally:
-            os.close(folder)
         self._sandbox.layout.files.write(self._folder / "manager", _MANAGER.encode())
         self._run(f"jwm -f {self._inside}/manager >{self._inside}/manager.log 2>&1 &")
         self._wait_for("xdotool get_num_desktops", "the window manager", screen)

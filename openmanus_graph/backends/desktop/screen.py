@@ -2,12 +2,12 @@
 
 import io
 import os
-import stat
 import struct
 from typing import TYPE_CHECKING
 
 from openmanus_graph.backends.desktop.requirements import HEIGHT, WIDTH
 from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.safety.open_beneath import open_entry
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,11 +38,7 @@ class ScreenFile:
         Raises:
             OSError: There is none, or it is no file.
         """
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self._file = os.open(FILE, flags, dir_fd=folder)
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            self.close()
-            raise OSError(f"{FILE} is no file")
+        self._file = open_entry(folder, FILE, FILE)
 
     def look(self) -> "Image":
         """Return what the screen shows. ToolError: a program of the sandbox has spoilt the file."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openmanus_graph.runtime.atomic_files import replace_file
-from openmanus_graph.runtime.workspace import Workspace, names_in, opened_entry, opened_folder
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
+from openmanus_graph.safety.open_beneath import open_to_read
 
 MAX_EDITS = 100
 """Kept for one path."""
@@ -47,13 +48,12 @@ class EditHistory:
     def _root(self) -> Path:
         return self.workspace.private / "edit_history"
 
-    def _folder(self, real: Path) -> Path:
-        name = os.fsencode(self.workspace.relative(real))
-        return self._root / hashlib.sha256(name).hexdigest()[:24]
+    def _folder(self, path: str) -> Path:
+        return self._root / hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
 
-    def add(self, real: Path, before: bytes | None, after: bytes) -> PastEdit:
+    def add(self, path: str, before: bytes | None, after: bytes) -> PastEdit:
         """Store a file's content before an edit."""
-        place = self._folder(real)
+        place = self._folder(path)
         with opened_folder(self.workspace, place, create=True) as folder:
             names = _entries(folder)
             number = int(names[-1].split(".")[0]) + 1 if names else 1
@@ -65,16 +65,16 @@ class EditHistory:
         self._limit_size(spare=name)
         return PastEdit(place / name, before, digest(after))
 
-    def last(self, real: Path) -> PastEdit | None:
+    def last(self, path: str) -> PastEdit | None:
         """Return the newest edit of a file."""
-        place = self._folder(real)
+        place = self._folder(path)
         try:
             with opened_folder(self.workspace, place) as folder:
                 names = _entries(folder)
                 if not names:
                     return None
-                with opened_entry(folder, names[-1], names[-1]) as file:
-                    before = file.read(MAX_BYTES)
+                with open_to_read(folder, names[-1], names[-1], limit=MAX_BYTES) as file:
+                    before = file.read()
         except FileNotFoundError:
             return None
         _, after, kind = names[-1].split(".")

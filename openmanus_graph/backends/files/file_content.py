@@ -20,8 +20,9 @@ from openmanus_graph.backends.files.file_kinds import (
     image_type,
     read_image,
 )
-from openmanus_graph.backends.files.text_file import detect_encoding, size_text, whole_characters
+from openmanus_graph.backends.files.text_file import detect_encoding, whole_characters
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.open_beneath import size_text
 
 _SAMPLE_BYTES = 256 * 1024
 _MOST_BYTES = 50 * 1024 * 1024

@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,
     printable,
-    size_text,
     snippet,
     split_lines,
     with_newlines,
@@ -23,13 +21,12 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.atomic_files import replace_file, rewrite_file, status
 from openmanus_graph.runtime.workspace import (
     Workspace,
-    as_tool_error,
-    opened_entry,
+    find,
     opened_folder,
-    require_file,
+    opened_place,
     require_writable,
-    shown,
 )
+from openmanus_graph.safety.open_beneath import Place, open_to_read, shown, size_text
 
 MAX_TEXT_BYTES = 20 * 1024 * 1024
 _MAX_POSITIONS = 20
@@ -55,65 +52,61 @@ def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool =
         text: What it holds then.
         overwrite: Whether it may take the place of a file; undoing it brings that one back.
     """
-    real = workspace.resolve(path)
+    found = find(workspace, path)
     data = _encode_text(Encoding("utf-8"), text, "file_text")
     require_text_size(len(data), path)
-    with as_tool_error("create", path):
-        if path.endswith("/") and not real.exists():
-            raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
-        if real.exists() and not overwrite:
-            raise ToolError(
-                f"{shown(path)} exists already; it was not changed. To replace it, call create "
-                "again with overwrite=true; to change parts of it, use str_replace or insert."
-            )
-        with opened_folder(workspace, real.parent, create=True) as folder:
-            before = _read_file(folder, real.name, path)
-            require_writable(folder, real.name, path)
-            _write_with_history(EditHistory(workspace), real, folder, before=before, after=data)
+    if path.endswith("/") and found is None:
+        raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
+    if found is not None and not overwrite:
+        raise ToolError(
+            f"{shown(path)} exists already; it was not changed. To replace it, call create "
+            "again with overwrite=true; to change parts of it, use str_replace or insert."
+        )
+    with opened_place(workspace, path, "create", create=True) as place:
+        before = _read_file(place, path)
+        require_writable(place.folder, place.name, path)
+        _write_with_history(EditHistory(workspace), place, before=before, after=data)
     done = "Created" if before is None else "Replaced"
-    return f"{done} {shown(workspace.relative(real))} ({len(split_lines(text))} lines)."
+    return f"{done} {shown(place.path)} ({len(split_lines(text))} lines)."
 
 
 def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
     """Change a file's text; `change` gets it with the line ends it has."""
-    real = workspace.resolve(path)
-    with as_tool_error("edit", path), opened_folder(workspace, real.parent) as folder:
-        before = _read_file(folder, real.name, path)
+    with opened_place(workspace, path, "edit") as place:
+        before = _read_file(place, path)
         if before is None:
             raise ToolError(f"{shown(path)} does not exist. Use create for a new file.")
-        require_writable(folder, real.name, path)
+        require_writable(place.folder, place.name, path)
         encoding, text = decode_text(before, path)
         edit = change(text)
         after = _encode_text(encoding, edit.content, "new_str")
         require_text_size(len(after), path)
-        _write_with_history(EditHistory(workspace), real, folder, before=before, after=after)
+        _write_with_history(EditHistory(workspace), place, before=before, after=after)
     lines = split_lines(edit.content)
-    name = shown(workspace.relative(real))
-    return f"Edited {name}. Around the change:\n{snippet(lines, edit.first, edit.last)}"
+    return (
+        f"Edited {shown(place.path)}. Around the change:\n{snippet(lines, edit.first, edit.last)}"
+    )
 
 
 def undo_edit(workspace: Workspace, path: str) -> str:
     """Take back the last edit, unless something else changed the file after it."""
-    real = workspace.resolve(path)
     history = EditHistory(workspace)
-    name = shown(workspace.relative(real))
-    with as_tool_error("undo the edit of", path):
-        edit = history.last(real)
+    with opened_place(workspace, path, "undo the edit of") as place:
+        name = shown(place.path)
+        edit = history.last(place.path)
         if edit is None:
             raise ToolError(f"There is no edit history for {name}: nothing to undo.")
-        with opened_folder(workspace, real.parent) as folder:
-            now = _read_file(folder, real.name, path)
-            if digest(now) == digest(edit.before):  # a crash came between history and file
-                history.drop(edit)
-                return f"{name} already is as it was before the last edit."
-            if digest(now) != edit.after:
-                raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
-            require_writable(folder, real.name, path)
-            if edit.before is None:
-                os.unlink(real.name, dir_fd=folder)
-            else:
-                entry = status(folder, real.name)
-                _write_file(workspace, folder, real.name, edit.before, entry)
+        now = _read_file(place, path)
+        if digest(now) == digest(edit.before):  # a crash came between history and file
+            history.drop(edit)
+            return f"{name} already is as it was before the last edit."
+        if digest(now) != edit.after:
+            raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
+        require_writable(place.folder, place.name, path)
+        if edit.before is None:
+            os.unlink(place.name, dir_fd=place.folder)
+        else:
+            _write_file(workspace, place, edit.before, status(place.folder, place.name))
         history.drop(edit)
     if edit.before is None:
         return f"Undone: {name}, which that edit had created, is removed again."
@@ -279,17 +272,13 @@ def require_text_size(size: int, path: str) -> None:
         )
 
 
-def _read_file(folder: int, name: str, path: str) -> bytes | None:
+def _read_file(place: Place, path: str) -> bytes | None:
     """Read an existing file; None if there is none."""
-    entry = status(folder, name)
-    if entry is None:
+    if status(place.folder, place.name) is None:
         return None
-    require_file(path, entry.st_mode)
-    require_text_size(entry.st_size, path)
-    with opened_entry(folder, name, path) as file:
-        data = file.read(MAX_TEXT_BYTES + 1)
-    require_text_size(len(data), path)
-    return data
+    with open_to_read(place.folder, place.name, path) as file:
+        require_text_size(os.fstat(file.fileno()).st_size, path)
+        return file.read()
 
 
 def _encode_text(encoding: Encoding, text: str, parameter: str) -> bytes:
@@ -307,36 +296,29 @@ def _encode_text(encoding: Encoding, text: str, parameter: str) -> bytes:
 
 
 def _write_with_history(
-    history: EditHistory, real: Path, folder: int, *, before: bytes | None, after: bytes
+    history: EditHistory, place: Place, *, before: bytes | None, after: bytes
 ) -> None:
     """Write history first: an edit that can be undone without having happened does no harm."""
-    like = status(folder, real.name) if before is not None else None
-    past = history.add(real, before, after)
+    like = status(place.folder, place.name) if before is not None else None
+    past = history.add(place.path, before, after)
     try:
-        _write_file(history.workspace, folder, real.name, after, like)
+        _write_file(history.workspace, place, after, like)
     except OSError:
         history.drop(past)
         raise
 
 
 def _write_file(
-    workspace: Workspace, folder: int, name: str, content: bytes, like: os.stat_result | None
+    workspace: Workspace, place: Place, content: bytes, like: os.stat_result | None
 ) -> None:
     """Replace a file; what a crash leaves of that lies among our own files.
 
     A file with other names is changed in place, as they would not get a new one's content. The
     history holds what it was. Protected files are not reached in this way: their name is left.
     """
-    if like is not None and like.st_nlink > 1 and not _is_protected(workspace, like):
-        rewrite_file(folder, name, content, like)
+    hidden = workspace.hidden()
+    if like and like.st_nlink > 1 and (like.st_dev, like.st_ino) not in hidden:
+        rewrite_file(place.folder, place.name, content, like)
         return
     with opened_folder(workspace, workspace.incoming, create=True) as scratch:
-        replace_file(folder, name, content, like, scratch)
-
-
-def _is_protected(workspace: Workspace, entry: os.stat_result) -> bool:
-    for place in workspace.protected:
-        with suppress(OSError):
-            if os.path.samestat(place.stat(), entry):
-                return True
-    return False
+        replace_file(place.folder, place.name, content, like, scratch)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.backends.files.text_file import size_text
-from openmanus_graph.runtime.workspace import Workspace, kind, names_in, opened_folder, shown
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
+from openmanus_graph.safety.open_beneath import kind, shown, size_text
 
 MAX_ENTRIES = 300
 _MAX_BELOW = 50

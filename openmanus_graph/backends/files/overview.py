@@ -13,15 +13,11 @@ from typing import Any, BinaryIO, cast
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
-from openmanus_graph.backends.files.text_file import (
-    detect_encoding,
-    printable,
-    size_text,
-    whole_characters,
-)
+from openmanus_graph.backends.files.text_file import detect_encoding, printable, whole_characters
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import files_in
-from openmanus_graph.runtime.workspace import Workspace, opened_file, shown
+from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.safety.open_beneath import shown, size_text
 
 MAX_FILES = 60
 MAX_CHARS = 4000

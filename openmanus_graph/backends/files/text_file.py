@@ -178,14 +178,6 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def size_text(size: int) -> str:
-    """Say a number of bytes as people do."""
-    if size < 1024:
-        return f"{size} bytes"
-    power = min((size.bit_length() - 1) // 10, 4)
-    return f"{size / 1024**power:.1f} {('', 'KB', 'MB', 'GB', 'TB')[power]}"
-
-
 def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
     """Read a `view_range`, 1-based, -1 for the last line; ToolError if it names no lines."""
     if view_range is None:

@@ -5,15 +5,17 @@ the host in a file's place, or in its folder's. Nothing here follows a link.
 """
 
 import os
-import stat
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name
+from openmanus_graph.runtime.atomic_files import OPEN_NEW, part_name
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.open_beneath import open_entry, open_to_read
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MOST_BYTES = 64 << 20
+"""Of a file that is read; the largest name pictures with their content."""
+_APPEND = os.O_WRONLY | os.O_APPEND
 _READ_AND_APPEND = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -23,10 +25,14 @@ class ControlFiles:
     def __init__(self, scratch: Path) -> None:
         self._folder = Workspace(scratch, scratch)
 
+    def opened(self, folder: Path) -> AbstractContextManager[int]:
+        """Open a folder, which is created if need be, and give its descriptor."""
+        return opened_folder(self._folder, folder, create=True)
+
     def write(self, path: Path, data: bytes, mode: int = 0o666) -> None:
         """Put a file, in the place of whatever there was."""
         temporary = part_name()
-        with opened_folder(self._folder, path.parent) as folder:
+        with self.opened(path.parent) as folder:
             try:
                 with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=folder), "wb") as file:
                     file.write(data)
@@ -36,14 +42,13 @@ class ControlFiles:
                     os.unlink(temporary, dir_fd=folder)
 
     def read(self, path: Path) -> bytes:
-        """Return a file's content; nothing if it is not there, or no plain file."""
+        """Return a file's content; nothing if it is not there, too large, or no plain file."""
         with (
             suppress(OSError),
             opened_folder(self._folder, path.parent) as folder,
-            os.fdopen(os.open(path.name, OPEN_TO_READ, dir_fd=folder), "rb") as file,
+            open_to_read(folder, path.name, path.name, limit=MOST_BYTES) as file,
         ):
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read()
+            return file.read()
         return b""
 
     def remove(self, path: Path) -> None:
@@ -54,12 +59,12 @@ class ControlFiles:
     def append(self, path: Path, data: bytes) -> None:
         """Add to a file that `create` has made."""
         with opened_folder(self._folder, path.parent) as folder:
-            descriptor = os.open(path.name, _APPEND, dir_fd=folder)
+            descriptor = open_entry(folder, path.name, path.name, flags=_APPEND)
         with os.fdopen(descriptor, "ab") as file:
             file.write(data)
 
     def create(self, path: Path) -> BinaryIO:
         """Create a file that is read here, and that programs append to."""
-        with opened_folder(self._folder, path.parent) as folder:
+        with self.opened(path.parent) as folder:
             descriptor = os.open(path.name, _READ_AND_APPEND, 0o666, dir_fd=folder)
         return os.fdopen(descriptor, "rb+")

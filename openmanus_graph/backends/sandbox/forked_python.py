@@ -26,7 +26,7 @@ from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_en
 from openmanus_graph.backends.sandbox.limits import rlimits
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
@@ -134,7 +134,9 @@ def can_fork(sandbox: ProgramStarter) -> bool:
     if sandbox.backend.name != bwrap.Bwrap.name:
         return False
     try:
-        installed = [path.name for path in site_packages(sandbox.workspace.python).iterdir()]
+        workspace = sandbox.workspace
+        with opened_folder(workspace, site_packages(workspace.python)) as folder:
+            installed = names_in(folder)
     except OSError:  # programs may have removed it
         return False
     return installed == [PARENT_PACKAGES]

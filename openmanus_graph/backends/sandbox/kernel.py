@@ -17,6 +17,7 @@ from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.output import newest_line, shorten_file
+from openmanus_graph.runtime.workspace import find
 
 if TYPE_CHECKING:
     import zmq
@@ -62,7 +63,7 @@ class Kernel:
         """Set from another thread to interrupt the running cell."""
         self._memory: Any = None
         """The variables in the kernel's memory by the last reply; untrusted, from the sandbox."""
-        self._run = sandbox.layout.run
+        self._run, self._files = sandbox.layout.run, sandbox.layout.files
         self.pool.submit(self._start).result()
 
     @property
@@ -75,7 +76,7 @@ class Kernel:
     ) -> CellResult:
         """Run a cell and return at most `max_chars` characters. Blocks; call it on `pool`."""
         code = code.encode("utf-8", "replace").decode()
-        (self._run / "pictures").unlink(missing_ok=True)
+        self._files.remove(self._run / "pictures")
         with self._sandbox.call(self._tree):
             cell: dict[str, Any] = {"code": code, "silent": False, "store_history": False}
             # After an error the kernel would refuse, unrun, what it gets in the same moment.
@@ -113,12 +114,11 @@ class Kernel:
         connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
         connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
         connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
-        for stale in self._run.glob("k-*"):
-            stale.unlink()
-        files = sandbox.layout.files
-        files.write(self._run / "kernel.json", json.dumps(connection).encode())
+        for port in range(1, 6):  # sockets of a kernel that has ended
+            self._files.remove(self._run / f"k-{port}")
+        self._files.write(self._run / "kernel.json", json.dumps(connection).encode())
         program = self._run / "kernel_program.py"
-        files.write(program, _PROGRAM.read_bytes())
+        self._files.write(program, _PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
         with contextlib.ExitStack() as undo:
@@ -158,8 +158,8 @@ class Kernel:
     def _open_spool(self) -> BinaryIO:
         """Create the file for the kernel's output, which every program appends to."""
         path = self._run / "python.out"
-        path.unlink(missing_ok=True)
-        return self._sandbox.layout.files.create(path)
+        self._files.remove(path)
+        return self._files.create(path)
 
     def _spool_size(self) -> int:
         return os.fstat(self._spool.fileno()).st_size
@@ -243,14 +243,14 @@ class Kernel:
     def _pictures(self) -> tuple[str, ...]:
         """Return the files of the pictures that the cell has shown; the list is untrusted."""
         workspace, found = self._sandbox.workspace, dict[str, None]()
-        listed = self._sandbox.layout.files.read(self._run / "pictures")
+        listed = self._files.read(self._run / "pictures")
         for name in listed.decode("utf-8", "replace").splitlines():
             with contextlib.suppress(ToolError, OSError, ValueError):
                 if name.startswith(_PNG_URL):
                     picture = base64.b64decode(name.removeprefix(_PNG_URL))
                     found[workspace.relative(workspace.keep(picture, ".png"))] = None
-                elif (real := workspace.resolve(name)).is_file():
-                    found[workspace.relative(real)] = None
+                elif (named := find(workspace, name)) and named.is_file:
+                    found[named.path] = None
         return tuple(found)
 
 

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openmanus_graph.backends.sandbox.remote_program import (
-    contents,
-    entries,
     put_entry,
     remove_entry,
+    signature,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
+from openmanus_graph.safety.open_beneath import open_to_read
 
+_CHUNK = 1 << 18
 Signature = list[Any]
 """As `remote_program.signature` gives it."""
 
@@ -82,7 +83,7 @@ class Mirror:
             piece
             for name in changed
             if now[name][0] == "f"
-            for piece in contents(self.here.root / name, now[name][2])
+            for piece in self._content(name, now[name][2])
         )
         answer = other.ask(request, pieces, size)
         for name in gone:
@@ -114,14 +115,40 @@ class Mirror:
         self._same.clear()
 
     def _entries(self) -> dict[str, Signature]:
-        try:
-            found = dict(entries(self.here.root))
-        except OSError as error:
-            raise ToolError(
-                f"Nothing was run: the folder {error.filename} cannot be read, which would be sent "
-                f"to the other machine: {error.strerror}."
-            ) from error
-        return {name: mark for name, mark in found.items() if not self._is_left_out(name)}
+        found, waiting = dict[str, Signature](), [self.here.root]
+        while waiting:
+            place = waiting.pop()
+            try:
+                with opened_folder(self.here, place) as folder:
+                    marks = {name: signature(name, folder) for name in sorted(names_in(folder))}
+            except OSError as error:  # what is in it must not count as removed
+                if isinstance(error, FileNotFoundError) and place != self.here.root:
+                    continue
+                raise ToolError(
+                    f"Nothing was run: the folder {place} cannot be read, which would be sent "
+                    f"to the other machine: {error.strerror}."
+                ) from error
+            for name, mark in marks.items():
+                path = self.here.relative(place / name)
+                if mark is not None and not self._is_left_out(path):
+                    found[path] = mark
+                    waiting += [place / name] if mark[0] == "d" else []
+        return found
+
+    def _content(self, name: str, size: int) -> Iterator[bytes]:
+        """Read exactly so many bytes of a file; zeros stand for what it has lost meanwhile."""
+        with (
+            contextlib.suppress(OSError),
+            self._folder_of(name) as folder,
+            open_to_read(folder, Path(name).name, name) as file,
+        ):
+            while size and (piece := file.read(min(size, _CHUNK))):
+                size -= len(piece)
+                yield piece
+        while size:
+            piece = bytes(min(size, _CHUNK))
+            size -= len(piece)
+            yield piece
 
     def _take(self, other: OtherSide, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})

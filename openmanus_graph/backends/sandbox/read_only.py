@@ -16,7 +16,8 @@ from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import shorten_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 
 MOST_COPIED_BYTES = 500 << 20
@@ -115,32 +116,24 @@ def _copy(workspace: Workspace, target: Path) -> None:
     """Copy all but protected and special files. ToolError if that is too much, or fails."""
     left = MOST_COPIED_BYTES
 
-    def left_out(folder: str, names: list[str]) -> set[str]:
+    def left_out(path: str, found: os.stat_result) -> bool:
         nonlocal left
-        dropped: set[str] = set()
-        for name in names:
-            path = Path(folder, name)
-            found = path.lstat()
-            if workspace.hides(path) or not _is_copied(found.st_mode):
-                dropped.add(name)
-            elif stat.S_ISREG(found.st_mode):
-                left -= found.st_size
+        if workspace.hides(workspace.root / path):
+            return True
+        left -= found.st_size if stat.S_ISREG(found.st_mode) else 0
         if left < 0:
             raise ToolError(
                 f"It was not run: there is no sandbox, and the workspace has more than "
                 f"{MOST_COPIED_BYTES >> 20} MB, too much for the copy that it would run on. "
                 "`file: NAME` or a question can be checked instead."
             )
-        return dropped
+        return False
 
     try:
-        shutil.copytree(workspace.root, target, symlinks=True, ignore=left_out)
+        with opened_folder(workspace, workspace.root) as folder:
+            copy_entry(folder, ".", target, left_out)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)[:300]
         raise ToolError(
             f"It was not run: there is no sandbox, and the workspace could not be copied ({why})."
         ) from error
-
-
-def _is_copied(mode: int) -> bool:
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

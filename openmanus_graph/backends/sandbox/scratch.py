@@ -16,10 +16,13 @@ from typing import IO
 from filelock import FileLock
 
 from openmanus_graph.backends.sandbox.environment import pip_configuration
+from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
+from openmanus_graph.safety.open_beneath import located, read_beneath
 
 _SCRATCH_PREFIX = "openmanus-"
 PARENT_PACKAGES = "_parent.pth"
 """The file of a thread's environment that adds our own packages."""
+_MARKER = "pyvenv.cfg"
 _MAX_TMP_CHARS = 40
 """Characters of the temporary folder's path: a socket's path ends at 107."""
 _PIP_SCRIPT = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
@@ -100,31 +103,58 @@ def make_python(folder: Path) -> Path:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
-        base, packages = base_python(), site_packages(folder)
-        python = folder / "bin" / "python"
-        lines = [f"home = {base.parent}", "include-system-site-packages = false"]
+        lines = [f"home = {base_python().parent}", "include-system-site-packages = false"]
         configuration = "\n".join([*lines, f"version = {sys.version.split()[0]}", ""])
         parents = "".join(
             f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
         )
-        marker, path = folder / "pyvenv.cfg", packages / PARENT_PACKAGES
-        if marker.exists() and marker.read_text() != configuration:
+        files = {
+            "bin/pip": _PIP_SCRIPT,
+            "bin/pip3": _PIP_SCRIPT,
+            f"{site_packages(Path())}/{PARENT_PACKAGES}": parents,
+            _MARKER: configuration,
+        }
+        has = {name: _content(folder, name) for name in files}
+        if has[_MARKER] not in (None, configuration):
             shutil.rmtree(folder)  # made for another Python, whose packages would not load
-        if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
-            return python
-        packages.mkdir(parents=True, exist_ok=True)
-        python.parent.mkdir(exist_ok=True)
-        for name in ("python", "python3", packages.parent.name):
-            link = python.with_name(name)
-            link.unlink(missing_ok=True)
-            link.symlink_to(base if name == "python" else "python")
-        for name in ("pip", "pip3"):
-            script = python.with_name(name)
-            script.write_text(_PIP_SCRIPT)
-            script.chmod(0o755)
-        path.write_text(parents)
-        marker.write_text(configuration)
-        return python
+        elif has == files and _has_link(folder):
+            return folder / "bin" / "python"
+        try:
+            _write_python(folder, files)
+        except (NotADirectoryError, IsADirectoryError):  # a program has put it in the way
+            shutil.rmtree(folder)
+            _write_python(folder, files)
+        return folder / "bin" / "python"
+
+
+def _content(folder: Path, name: str) -> str | None:
+    try:
+        data = read_beneath(folder.parent, f"{folder.name}/{name}", 1 << 20, follow=False)
+    except OSError:
+        return None
+    return data.decode("utf-8", "replace")
+
+
+def _has_link(folder: Path) -> bool:
+    with (
+        contextlib.suppress(OSError),
+        located(folder.parent, folder / "bin" / "python", follow=False) as place,
+    ):
+        return os.readlink(place.name, dir_fd=place.folder) == str(base_python())
+    return False
+
+
+def _write_python(folder: Path, files: Mapping[str, str]) -> None:
+    """Write an environment's files, by descriptors: programs can change the folder meanwhile."""
+    place = Workspace(folder.parent, folder.parent)
+    with opened_folder(place, folder / "bin", create=True) as binaries:
+        for name in ("python", "python3", site_packages(folder).parent.name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=binaries)
+            os.symlink(base_python() if name == "python" else "python", name, dir_fd=binaries)
+    for name, text in files.items():
+        mode = 0o777 if name.startswith("bin/") else 0o666
+        put_file(place, folder / name, text.encode(), mode=mode)
 
 
 def site_packages(folder: Path) -> Path:

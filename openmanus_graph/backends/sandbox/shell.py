@@ -86,7 +86,8 @@ class Shell:
         self.stop = threading.Event()
         """Set from another thread to interrupt the running command."""
         self._run, self._files = sandbox.layout.run / name, sandbox.layout.files
-        self._run.mkdir(exist_ok=True)
+        with self._files.opened(self._run):
+            pass
         self._number = 0
         self._terminal_output = b""
         self._closed = False

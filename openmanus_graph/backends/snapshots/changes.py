@@ -11,7 +11,7 @@ from openmanus_graph.backends.snapshots.objects import (
     TreeEntry,
 )
 from openmanus_graph.backends.snapshots.scan import join
-from openmanus_graph.runtime.workspace import shown
+from openmanus_graph.safety.open_beneath import shown
 
 MAX_TEXT_BYTES = 1 << 20
 """A larger file is compared by size and digest only: its lines would take minutes."""

@@ -1,16 +1,17 @@
 """Writes a snapshot to a new folder, for a thread that begins in another thread's past."""
 
+import os
 import shutil
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.scan import Extent, scan
 from openmanus_graph.backends.snapshots.take import Index
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.settings import StorageSettings
 
 
@@ -39,7 +40,7 @@ def copy_snapshot(
         done = restore_snapshot(store, snapshot, target, extent, Index(root), root)
         done.left_alone = []
         if source.root.is_dir():
-            _copy_left_alone(source.root, root, _left_alone(source, extent, done), done)
+            _copy_left_alone(source, root, _left_alone(source, extent, done), done)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
@@ -50,34 +51,22 @@ def _left_alone(source: Workspace, extent: Extent, done: Restored) -> list[str]:
     return list(dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing]))
 
 
-def _copy_left_alone(source: Path, root: Path, paths: Iterable[str], done: Restored) -> None:
+def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: Restored) -> None:
     for path in paths:
-        place, copy = source / path, root / path
+        copy = root / path
         try:
-            mode = place.lstat().st_mode
-            if not copy.parent.is_dir() or not is_copyable(mode):
-                continue
-            if stat.S_ISDIR(mode):
-                shutil.copytree(place, copy, symlinks=True, ignore=uncopyable)
-            else:
-                shutil.copy2(place, copy, follow_symlinks=False)
-        except (OSError, shutil.Error):
+            with opened_folder(source, (source.root / path).parent) as folder:
+                if not copy.parent.is_dir() or not is_copyable(folder, copy.name):
+                    continue
+                copy_entry(folder, copy.name, copy)
+        except OSError:
             done.missing.setdefault(path, "it cannot be copied")
             continue
         done.missing.pop(path, None)
         done.left_alone.append(path)
 
 
-def uncopyable(folder: str, names: list[str]) -> list[str]:
-    """Return the entries of a folder that cannot be copied: sockets, pipes and devices."""
-    found: list[str] = []
-    for name in names:
-        with suppress(OSError):  # gone since it was listed
-            if not is_copyable((Path(folder) / name).lstat().st_mode):
-                found.append(name)
-    return found
-
-
-def is_copyable(mode: int) -> bool:
-    """Say whether a kind of entry is a file, a folder or a link."""
+def is_copyable(folder: int, name: str) -> bool:
+    """Say whether an entry is a file, a folder or a link."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -28,8 +28,10 @@ from openmanus_graph.backends.snapshots.scan import (
 )
 from openmanus_graph.backends.snapshots.take import Index, pieces_in
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name, status
+from openmanus_graph.runtime.atomic_files import OPEN_NEW, part_name, status
+from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.open_beneath import open_entry
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
@@ -256,7 +258,7 @@ class _Restoring:
             return os.readlink(name, dir_fd=folder)
         if self._newest.stamps.get(path) == stamp_of(found) and path in self._newest.contents:
             return self._newest.contents[path]
-        with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
+        with os.fdopen(open_entry(folder, name, path), "rb") as file:
             pieces = [digest_of(data) for data in pieces_in(file, found.st_size)]
         return pieces[0] if found.st_size <= PIECE else digest_of(list_of(pieces))
 
@@ -273,11 +275,11 @@ class _Restoring:
         target.parent.mkdir(parents=True, exist_ok=True)
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
-            shutil.move(self._workspace.root / path, target)
-        elif stat.S_ISLNK(found.st_mode):
-            target.symlink_to(os.readlink(name, dir_fd=folder))
+            _move_folder(folder, name, target)
+        elif stat.S_ISREG(found.st_mode) and _link(folder, name, found, target):
+            pass
         else:
-            _link_or_copy(folder, name, found, target)
+            copy_entry(folder, name, target)
         self.done.put_aside.append(path)
 
     @contextmanager
@@ -311,14 +313,22 @@ def _set_mode(folder: int, name: str, mode: int) -> None:
         os.chmod(name, mode, dir_fd=folder)
 
 
-def _link_or_copy(folder: int, name: str, found: os.stat_result, target: Path) -> None:
-    """Keep a file at another path, whose content nothing in the workspace changes later."""
-    if found.st_nlink == 1:  # else it can be written under its other name
-        with suppress(OSError):  # another disk, or no hard links
-            os.link(name, target, src_dir_fd=folder)
-            return
-    with (
-        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as source,
-        target.open("xb") as copy,
-    ):
-        shutil.copyfileobj(source, copy)
+def _move_folder(folder: int, name: str, target: Path) -> None:
+    try:
+        os.rename(name, target, src_dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy_entry(folder, name, target)
+        shutil.rmtree(name, dir_fd=folder)
+
+
+def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
+    """Keep a file at another path as well, if nothing in the workspace changes it there later."""
+    if found.st_nlink != 1:  # it can be written under its other name
+        return False
+    try:
+        os.link(name, target, src_dir_fd=folder, follow_symlinks=False)
+    except OSError:  # another disk, or no hard links
+        return False
+    return True

@@ -34,14 +34,14 @@ from openmanus_graph.backends.snapshots.scan import (
     stamp_of,
     too_large,
 )
-from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import (
     Workspace,
-    opened_entry,
     opened_folder,
     put_file,
 )
+from openmanus_graph.safety.open_beneath import open_entry, read_beneath
 
+_INDEX_BYTES = 512 << 20
 INDEX = "snapshot_index.json"
 """In the private folder: what the newest snapshot holds, so that the next reads only changes."""
 CLOCK_TICK_NS = 50_000_000
@@ -71,7 +71,9 @@ class Index:
 def read_index(workspace: Workspace, name: str = INDEX) -> Index:
     """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        saved = cast("dict[str, Any]", json.loads((workspace.private / name).read_bytes()))
+        saved = cast(
+            "dict[str, Any]", json.loads(read_beneath(workspace.private, name, _INDEX_BYTES))
+        )
         if saved["root"] == os.fspath(workspace.root):
             entries = cast("dict[str, list[Any]]", saved["entries"])
             stamps = {path: _stamp(entry[0]) for path, entry in entries.items()}
@@ -206,11 +208,11 @@ class _Taking:
             if stat.S_ISLNK(self._found.stamps[path][0]):
                 self.contents[path] = os.readlink(name, dir_fd=folder)
             else:
-                with opened_entry(folder, name, path) as file:
+                with os.fdopen(open_entry(folder, name, path), "rb") as file:
                     self._read_file(file, path)
         except FileNotFoundError:
             self.stamps[path] = None  # gone since the scan
-        except (OSError, ToolError):  # unreadable, or another kind of entry since the scan
+        except OSError:  # unreadable, or another kind of entry since the scan
             self.left_out[path] = UNREADABLE
 
     def _read_file(self, file: BinaryIO, path: str) -> None:

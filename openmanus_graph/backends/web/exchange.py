@@ -10,9 +10,9 @@ from email.message import Message
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
-from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.addresses import WebAddress
 
 if TYPE_CHECKING:

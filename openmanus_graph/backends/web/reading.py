@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
-from openmanus_graph.backends.files.text_file import detect_encoding, printable, size_text
+from openmanus_graph.backends.files.text_file import detect_encoding, printable
 from openmanus_graph.backends.web.client import Page, fetch
 from openmanus_graph.backends.web.exchange import is_text
 from openmanus_graph.backends.web.guard import Guard
@@ -19,7 +19,8 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.tool_traits import Observation
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -168,7 +169,7 @@ def _file_name(page: Page) -> str:
 
 def _document(page: Page, kind: str, workspace: Workspace, max_chars: int) -> Reading:
     kept = workspace.keep(page.body, _SUFFIXES[kind])
-    with kept.open("rb") as file:
+    with opened_file(workspace, str(kept)) as file:
         text = read_document(file, kind, None, Lines(), max_chars)
     place = workspace.relative(kept)
     note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"

@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from openmanus_graph.backends.charts.own_pages import inherit_own_pages
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.backends.snapshots.copy_out import copy_snapshot, uncopyable
+from openmanus_graph.backends.snapshots.copy_out import copy_snapshot
 from openmanus_graph.backends.snapshots.thread_snapshots import (
     ThreadSnapshots,
     describe_gap,
@@ -39,7 +38,8 @@ from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -277,8 +277,9 @@ def _keep_files(known: Thread, new: str) -> ForkedFiles:
         return ForkedFiles(files, "kept")
     target = files.with_name(safe_name(new))
     try:
-        shutil.copytree(files, target, symlinks=True, ignore=uncopyable)
-    except (OSError, shutil.Error) as error:
+        with opened_folder(Workspace(files, files), files) as folder:
+            copy_entry(folder, ".", target)
+    except OSError as error:
         raise ConfigError(
             f"The files in {files} cannot be copied to {target}: {error}. Make room, or choose "
             "another --thread."

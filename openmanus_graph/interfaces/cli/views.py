@@ -17,7 +17,7 @@ from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.streams import write_out
 from openmanus_graph.planning.plan_view import is_plan_request
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.workspace import shown as quoted_name
+from openmanus_graph.safety.open_beneath import shown as quoted_name
 
 OUTPUT_LINES = 6
 SHOWN_FILES = 20

@@ -22,7 +22,7 @@ from openmanus_graph.interfaces.notebook.page import (
 from openmanus_graph.interfaces.service.step_events import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, read_file
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact
 
@@ -155,8 +155,8 @@ def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence
         if artifact["size"] > MAX_PICTURE_BYTES:
             continue
         try:
-            data = workspace.resolve(artifact["path"]).read_bytes()
-        except (ToolError, OSError):
+            data = read_file(workspace, artifact["path"], MAX_PICTURE_BYTES)
+        except ToolError:
             continue  # it went away since
         found.append(picture_html(artifact["path"], artifact["media_type"], data))
     return found

@@ -22,7 +22,7 @@ from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import require_thread
 from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
 from openmanus_graph.runtime.artifacts import files_in
-from openmanus_graph.runtime.workspace import Workspace, incoming_file, opened_file
+from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30
@@ -78,7 +78,8 @@ async def upload_file(
         exists = isinstance(error.__cause__, FileExistsError)
         advice = " Add ?replace=1 to replace it." if exists else ""
         raise Refused(409 if exists else 400, f"{error}{advice}") from error
-    name = workspace.relative(workspace.resolve(path))
+    found = await asyncio.to_thread(find, workspace, path)
+    name = found.path if found else path
     return file_json(thread, name, size, int(datetime.datetime.now().timestamp() * 1e9))
 
 

@@ -219,14 +219,14 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
     """Write a file under its own name, or a similar free one, and return that name."""
-    from openmanus_graph.runtime.workspace import put_file
+    from openmanus_graph.runtime.workspace import put_file, same_or_free
 
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
     name = "".join(char for char in name if char.isprintable())[-120:]
     stem, dot, suffix = name.partition(".")
-    target, number = workspace.resolve(name), 1
-    while target.exists() and target.read_bytes() != upload.data:
+    number = 1
+    while (target := same_or_free(workspace, name, upload.data)) is None:
         number += 1
-        target = workspace.resolve(f"{stem}-{number}{dot}{suffix}")
-    put_file(workspace, target, upload.data)
-    return workspace.relative(target)
+        name = f"{stem}-{number}{dot}{suffix}"
+    put_file(workspace, workspace.root / target, upload.data)
+    return target

@@ -1,0 +1,164 @@
+"""One function opens the files of workspaces: what opens files by their paths has a reason here."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent.parent / "openmanus_graph"
+ROOMS = (
+    "backends/browser", "backends/charts", "backends/desktop", "backends/files", "backends/mcp",
+    "backends/sandbox", "backends/snapshots", "backends/web", "conversation", "demo", "graphs",
+    "middleware", "model_calls", "nodes", "planning", "runtime", "safety", "skills", "tool_calls",
+    "tools",
+)  # fmt: skip
+"""Those that touch workspaces."""
+INSIDE = "it runs in the sandbox, or on another machine, with what that may reach"
+PRIVATE = "our own private folders, which no program of a sandbox can change"
+OURS = "files of this package, and of developers"
+SYSTEM = "programs, settings and files of the system"
+TEMPORARY = "temporary files of our own, outside of the workspace"
+ALLOWED = {
+    "backends/browser/actions.py:_copy_files": TEMPORARY,
+    "backends/browser/actions.py:_save_pdf": TEMPORARY,
+    "backends/browser/connection.py": "the person's browser profile",
+    "backends/browser/downloads.py": TEMPORARY,
+    "backends/browser/kept_state.py": PRIVATE,
+    "backends/browser/launch.py": SYSTEM,
+    "backends/browser/page/frames.py:script": OURS,
+    "backends/mcp/login_store.py": "logins in the person's configuration folder",
+    "backends/sandbox/bwrap.py": SYSTEM,
+    "backends/sandbox/docker.py": SYSTEM,
+    "backends/sandbox/environment.py": SYSTEM,
+    "backends/sandbox/fork_server.py": INSIDE,
+    "backends/sandbox/forked_python.py:__init__": SYSTEM,
+    "backends/sandbox/forked_python.py:_sealed_copy": SYSTEM,
+    "backends/sandbox/kernel.py:_start": OURS,
+    "backends/sandbox/kernel_program.py": INSIDE,
+    "backends/sandbox/launch.py": INSIDE,
+    "backends/sandbox/limits.py": SYSTEM,
+    "backends/sandbox/nono.py": SYSTEM,
+    "backends/sandbox/process_tree.py": "it only adds up the sizes of files",
+    "backends/sandbox/read_only.py:_bring": "into a folder where nothing runs yet",
+    "backends/sandbox/read_only.py:run_read_only": "a folder where nothing runs yet",
+    "backends/sandbox/remote_program.py": INSIDE,
+    "backends/sandbox/scratch.py:_packaged_fonts": SYSTEM,
+    "backends/sandbox/scratch.py:_remove_abandoned": TEMPORARY,
+    "backends/sandbox/scratch.py:fill_scratch": "a folder where nothing runs yet",
+    "backends/sandbox/scratch.py:make_chart_settings": "a folder where nothing runs yet",
+    "backends/sandbox/scratch.py:make_python": "the folder itself, which no program can replace",
+    "backends/sandbox/scratch.py:make_scratch": "a folder where nothing runs yet",
+    "backends/sandbox/scratch.py:package_folders": SYSTEM,
+    "backends/sandbox/scratch.py:python_prefixes": SYSTEM,
+    "backends/sandbox/scratch.py:remove_folder": "a folder where nothing runs any more",
+    "backends/sandbox/shell.py:close": "`rmtree` follows no link, and works by descriptors",
+    "backends/sandbox/ssh.py": "it only reads the sizes of files",
+    "backends/sandbox/ssh_link.py": OURS,
+    "backends/snapshots/copy_out.py:copy_snapshot": "a folder where nothing runs yet",
+    "backends/snapshots/copy_out.py:_copy_left_alone": "a folder where nothing runs yet",
+    "backends/snapshots/objects.py": PRIVATE,
+    "backends/snapshots/restore.py:_put_aside": PRIVATE,
+    "backends/snapshots/shared_files.py:_are_here": "the workspace's folder itself",
+    "backends/snapshots/shared_files.py:_here": "the workspace's folder itself",
+    "backends/snapshots/shared_files.py:home_id": PRIVATE,
+    "backends/snapshots/thread_snapshots.py:is_empty": "the workspace's folder itself",
+    "demo/evals/judges.py": INSIDE,
+    "runtime/output.py:_copy": PRIVATE,
+    "runtime/skills.py:copy_skills": PRIVATE,
+    "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",
+    "runtime/tree_copy.py:_copy_status": "the new copy, where nobody else writes",
+    "runtime/workspace.py:hidden": "what is protected, to know it again",
+    "runtime/workspace.py:inherit_outputs": PRIVATE,
+    "runtime/workspace.py:opened_folder": PRIVATE,
+    "runtime/workspace.py:prepare": "the workspace's folder itself, and private ones",
+    "safety/open_beneath.py:_openat2": SYSTEM,
+    "safety/open_beneath.py:_open_link_free": "the root, by which all else is opened",
+    "safety/open_beneath.py:_parts": "only a text, whose parts are walked like any others",
+    "safety/open_beneath.py:_walked": "the root, by which all else is opened",
+    "safety/open_beneath.py:identity": "what is protected, to know it again",
+    "safety/policy.py": "only names, which rules are compared with",
+    "skills/slide-deck/scripts/render_slides.py": INSIDE,
+}
+"""Module, or module and function, with the reason: what it opens by its path."""
+METHODS = {
+    "chmod", "exists", "glob", "hardlink_to", "is_dir", "is_file", "is_symlink", "iterdir", "lstat",
+    "mkdir", "open", "read_bytes", "read_text", "readlink", "rename", "resolve", "rglob", "rmdir",
+    "samefile", "stat", "symlink_to", "touch", "unlink", "walk", "write_bytes", "write_text",
+}  # fmt: skip
+"""Of paths, and of libraries that open them."""
+OF_OS = METHODS | {
+    "access", "chown", "fwalk", "link", "listdir", "makedirs", "remove", "removedirs", "replace",
+    "scandir", "statvfs", "symlink", "truncate", "utime",
+}  # fmt: skip
+OF_PATHS = {
+    "exists", "getmtime", "getsize", "isdir", "isfile", "islink", "lexists", "realpath", "samefile",
+}  # fmt: skip
+OTHERS = {
+    "connect": "sqlite3", "ZipFile": "zipfile", "is_zipfile": "zipfile", "copy": "shutil",
+    "copy2": "shutil", "copyfile": "shutil", "copytree": "shutil", "move": "shutil",
+    "rmtree": "shutil", "make_archive": "shutil", "unpack_archive": "shutil",
+}  # fmt: skip
+BY_DESCRIPTOR = {"dir_fd", "src_dir_fd", "dst_dir_fd"}
+OPENED = {"folder", "descriptor", "below", "binaries", "place.folder", "file", "text"}
+"""What opened folders and files are called."""
+NO_PATHS = {
+    "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
+
+}  # fmt: skip
+"""What has methods of these names and is no path."""
+
+
+def by_path(node: ast.AST, function: str = "") -> Iterator[tuple[str, int]]:
+    """Yield function and line of each call that names a file by its path."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        function = node.name
+    if isinstance(node, ast.Call) and _opens_by_path(node):
+        yield function, node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from by_path(child, function)
+
+
+def _opens_by_path(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner, name = ast.unparse(call.func.value), call.func.attr
+    first = ast.unparse(call.args[0]) if call.args else ""
+    is_opened = first in OPENED or bool(BY_DESCRIPTOR & {word.arg for word in call.keywords})
+    if owner == "os":
+        return name in OF_OS and not is_opened
+    if owner == "os.path":
+        return name in OF_PATHS
+    if owner in ("pd", "pandas"):
+        return name.startswith("read_") and not is_opened
+    if OTHERS.get(name) == owner:
+        return not is_opened
+    is_buffer = first.startswith(("io.BytesIO(", "BytesIO("))
+    return name in METHODS and owner not in NO_PATHS and not is_opened and not is_buffer
+
+
+def test_files_of_workspaces_are_opened_by_one_function_only() -> None:
+    found, used = list[str](), set[str]()
+    for path in (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))):
+        module = path.relative_to(PACKAGE).as_posix()
+        for function, line in by_path(ast.parse(path.read_text("utf-8"))):
+            keys = {module, f"{module}:{function}"} & ALLOWED.keys()
+            used |= keys
+            if not keys:
+                found.append(f"{module}:{line} in {function}")
+    assert found == [], "use safety/open_beneath.py or runtime/workspace.py, or give a reason"
+    assert used == ALLOWED.keys(), "remove the reasons that are not needed any more"
+
+
+def test_calls_by_path_are_found() -> None:
+    """The rule is no good if it lets the usual spellings pass."""
+    calls = """
+open(p); p.open("rb"); p.read_text("utf-8"); (root / name).write_bytes(b""); os.listdir(root)
+Path(p).exists(); os.path.isfile(p); os.stat(p); shutil.copyfile(a, b); Image.open(p)
+pd.read_csv(p); zipfile.ZipFile(p); sqlite3.connect(p); os.rename(a, b); workspace.root.resolve()
+"""
+    assert len(list(by_path(ast.parse(calls)))) == 15
+    opened = """
+os.stat(n, dir_fd=folder); os.listdir(folder); Image.open(io.BytesIO(data)); pd.read_csv(file)
+"""
+    assert list(by_path(ast.parse(opened))) == []
