@@ -6,6 +6,7 @@ from pathlib import Path
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 
 AGENTS_FILE = "AGENTS.md"
 MAX_INSTRUCTIONS_CHARS = 20_000
@@ -30,8 +31,12 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
     parts: list[str] = []
     warnings: list[str] = []
     left = MAX_INSTRUCTIONS_CHARS
-    for path in _files(folder):
-        text = _read(path).strip()
+    for path, root in _places(folder):
+        try:
+            text = _read(path, root).strip()
+        except UnsafeFileError as error:
+            warnings.append(f"{path} is not read: {error}")
+            continue
         if not text:
             continue
         if len(text) > left:
@@ -45,25 +50,26 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
     return "\n\n".join(parts), tuple(warnings)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files that there are, from the general to the special one."""
-    own = config_home() / AGENTS_FILE
-    if own.is_file():
-        yield own
+def _places(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield where files may be, from the general to the special one, and what each must lie in."""
+    yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
         folder = project  # agents write there: nobody's instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
-        path = project.joinpath(*below[:depth], AGENTS_FILE)
-        # A symlink in a cloned folder must not send files from outside it to the model.
-        if path.is_file() and path.resolve().is_relative_to(project):
-            yield path
+        # A link in a cloned folder must not send files from outside it to the model.
+        yield project.joinpath(*below[:depth], AGENTS_FILE), project
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, root: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_INSTRUCTIONS_CHARS + 1)
+        with open_beneath(root, path) as file:
+            # One byte may be a character, and four are the most.
+            return file.read(4 * MAX_INSTRUCTIONS_CHARS + 4).decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except UnsafeFileError:
+        raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
