@@ -3,7 +3,6 @@
 `read_outcome` is pure; `WrittenFiles` reads the workspace.
 """
 
-import os
 import re
 import stat
 from collections import defaultdict
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_to_messages
@@ -23,7 +22,6 @@ from openmanus_graph.runtime.workspace import (
     HOME_FOLDER,
     Workspace,
     opened_folder,
-    opened_place,
 )
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.planning import Outcome
@@ -205,19 +203,14 @@ class WrittenFiles:
 
     def _watch(self, arguments: Sequence[Any]) -> None:
         names = dict.fromkeys(name for text in strings_in(arguments) for name in names_in(text))
-        paths = filter(None, map(self._path, islice(names, _MAX_FILE_NAMES)))
+        paths = filter(None, map(self._path_of, islice(names, _MAX_FILE_NAMES)))
         new = [path for path in paths if HOME_FOLDER not in PurePath(path).parts]
         self._stamps = self._sizes_and_times(new) | self._stamps
 
-    def _path(self, name: str) -> str | None:
-        """Return where a name leads, in a folder that is not there yet too; None if nowhere."""
-        try:
-            with opened_place(self._workspace, name, "read") as place:
-                return place.path
-        except ToolError as error:
-            named = Path(os.path.normpath(self._workspace.root / name))
-            missing = isinstance(error.__cause__, FileNotFoundError)
-            return self._workspace.relative(named) if missing else None
+    def _path_of(self, name: str) -> str | None:
+        with suppress(ToolError):
+            return self._workspace.relative(self._workspace.resolve(name))
+        return None
 
     def _sizes_and_times(self, paths: Iterable[str]) -> dict[str, _SizeAndTime | None]:
         """Return what tells whether files changed, None for what is no file."""

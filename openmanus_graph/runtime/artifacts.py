@@ -142,7 +142,7 @@ def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
         folder = waiting.pop()
         try:
             with (
-                opened_folder(workspace, workspace.root / folder) as descriptor,
+                opened_folder(workspace, f"{workspace.root}/{folder}") as descriptor,
                 os.scandir(descriptor) as listed,
             ):
                 found = list(_stamped(listed, folder, protected, waiting))

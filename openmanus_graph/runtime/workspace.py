@@ -130,6 +130,21 @@ class Workspace:
                     return os.fspath(named.relative_to(outputs))
         return None
 
+    def resolve(self, path: str) -> Path:
+        """Return where a path leads, without links. Its files are opened by the functions below.
+
+        Raises:
+            ToolError: That is outside of the workspace, or out of reach.
+        """
+        try:
+            with opened_place(self, path, "read") as place:
+                return self.root / place.path
+        except ToolError as error:
+            real = Path(os.path.normpath(self.root / path))
+            if not isinstance(error.__cause__, FileNotFoundError) or self.hides(real):
+                raise
+        return real  # of a folder that is not there yet
+
     def former_outputs(self) -> list[Path]:
         """Return the folders whose files are in `outputs`, because the thread was forked."""
         try:
@@ -335,7 +350,9 @@ def same_or_free(workspace: Workspace, path: str, data: bytes) -> str | None:
 
 
 @contextmanager
-def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> Generator[int]:
+def opened_folder(
+    workspace: Workspace, real: Path | str, *, create: bool = False
+) -> Generator[int]:
     """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails.
 
     Args:
@@ -343,11 +360,11 @@ def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> 
         real: The folder to open, beneath one of them; no link on the way is followed.
         create: Whether to create it.
     """
-    base = workspace.root if real.is_relative_to(workspace.root) else workspace.private
-    if create and base == workspace.private:
+    is_ours = not f"{real}/".startswith(f"{workspace.root}/")
+    base = workspace.private if is_ours else workspace.root
+    if create and is_ours:
         base.mkdir(parents=True, exist_ok=True)
-    entry = real.relative_to(base) / "entry"
-    with located(base, entry, create=create, follow=False) as place:
+    with located(base, f"{real}/entry", create=create, follow=False) as place:
         yield place.folder
 
 

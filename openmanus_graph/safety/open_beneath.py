@@ -272,7 +272,8 @@ def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[
         if folder is not None and follow and _link_target(folder, parts[-1]) is not None:
             os.close(folder)
         elif folder is not None:
-            _require_shown(folder, len(parts) - 1, path, hidden)
+            if hidden:
+                _require_shown(folder, len(parts) - 1, path, hidden)
             return Place(folder, parts[-1], "/".join(parts))
     return _walked(root, path, parts, create, follow, hidden)
 
@@ -355,7 +356,8 @@ def _parts(root: Path, text: str, path: str) -> list[str]:
     What they lead to is not taken from here: the parts are walked like any others.
     """
     inside = os.path.join(root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
-    for known in (text, os.path.realpath(text)):
+    for way in (os.fspath, os.path.realpath):
+        known = way(text)
         if ".." not in known.split("/") and f"{known}/".startswith(inside):
             return _split(known[len(os.fspath(root)) :])
     raise UnsafeFileError(
@@ -438,13 +440,12 @@ def _openat2() -> Callable[[int, bytes], int | None] | None:
         call = ctypes.CDLL(None).syscall
     except (OSError, AttributeError):
         return None
-    call.restype = ctypes.c_long
     how = (ctypes.c_uint64 * 3)(OPEN_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
+    call.restype, pointer, size = ctypes.c_long, ctypes.addressof(how), ctypes.sizeof(how)
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
 
-    def open_folder(base: int, path: bytes) -> int | None:
-        number = ctypes.c_long(_OPENAT2)
-        opened = call(number, ctypes.c_int(base), ctypes.c_char_p(path), ctypes.byref(how), size)
+    def open_folder(base: int, path: bytes, how: object = how) -> int | None:
+        opened: int = call(_OPENAT2, base, path, pointer, size)
         return opened if opened >= 0 else None
 
     root = os.open("/", OPEN_FOLDER)

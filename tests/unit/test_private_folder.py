@@ -12,6 +12,12 @@ from typing import Any
 import pytest
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
+from openmanus_graph.backends.sandbox.scratch import (
+    PARENT_PACKAGES,
+    base_python,
+    make_python,
+    site_packages,
+)
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.failures import prepare_home
@@ -273,3 +279,38 @@ def test_the_home_is_no_part_of_the_workspace_that_is_the_folder_itself(
     Workspace.of(settings).prepare()
     assert list(project.iterdir()) == []
     assert settings.private.is_dir()
+
+
+@pytest.mark.parametrize(
+    "trap", ["bin", "bin/pip", "bin/python", "lib", "lib/python", "pyvenv.cfg", "packages"]
+)
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
+def test_a_trap_in_the_threads_python_changes_nothing_outside(
+    tmp_path: Path, trap: str, kind: str
+) -> None:
+    folder, outside = tmp_path / "private" / "python", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "pip").write_text("the host's")
+    packages = site_packages(folder)
+    names = {"packages": packages / PARENT_PACKAGES, "lib/python": packages.parent}
+    place = names.get(trap, folder / trap)
+    make_python(folder)
+    (folder / "pyvenv.cfg").unlink()
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    match kind:
+        case "link":
+            place.symlink_to(outside if "." not in trap and trap != "bin/pip" else outside / "pip")
+        case "dangling":
+            place.symlink_to(outside / "new")
+        case "pipe":
+            os.mkfifo(place)
+        case _:
+            place.mkdir()
+    python = make_python(folder)
+    assert (outside / "pip").read_text() == "the host's"
+    assert [one.name for one in outside.iterdir()] == ["pip"]
+    assert (folder / "bin" / "pip").read_text().startswith("#!/bin/sh")
+    assert os.access(folder / "bin" / "pip", os.X_OK)
+    assert python.readlink() == base_python()

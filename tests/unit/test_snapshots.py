@@ -530,8 +530,8 @@ def test_what_cannot_be_read_is_named_and_left_alone(
     folder.put("own/f", "one")
     opened_folder = thread_workspace.opened_folder
 
-    def refused(workspace: Workspace, real: Path, **more: Any) -> Any:
-        if real.name == "theirs":
+    def refused(workspace: Workspace, real: Path | str, **more: Any) -> Any:
+        if Path(real).name == "theirs":
             raise PermissionError(13, "Permission denied")
         return opened_folder(workspace, real, **more)
 

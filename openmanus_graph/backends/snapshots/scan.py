@@ -106,7 +106,7 @@ def _scan_folder(
     workspace: Workspace, folder: str, ignore: Sequence[str], protected: Set[str], found: Scan
 ) -> list[str]:
     names: list[str] = []
-    with opened_folder(workspace, workspace.root / folder) as descriptor:
+    with opened_folder(workspace, f"{workspace.root}/{folder}") as descriptor:
         with os.scandir(descriptor) as entries:
             listed = sorted(entry.name for entry in entries)
         for name in listed:
