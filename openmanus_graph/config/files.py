@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from openmanus_graph.config.declared import Reading, declared, read
+from openmanus_graph.config.read_files import read_text
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import LlmKeys
 
 OLD_CONFIG = "config/config.toml"
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
+"""Which OpenManus's own file has."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +45,37 @@ class Layer:
         return LlmKeys(**given) if given else None
 
 
-def is_foreign(path: Path) -> bool:
-    """Say whether a `config/config.toml` is another program's: OpenManus's has an [llm] table."""
-    if not path.match(OLD_CONFIG):
-        return False
-    try:
-        return not _LLM_TABLE.search(path.read_text("utf-8", "replace"))
-    except OSError:
-        return False  # `read_layer` reports the error
+def is_foreign(folder: Path) -> bool:
+    """Say whether a folder's `config/config.toml` is another program's. ConfigError: unreadable."""
+    text = read_text(folder / OLD_CONFIG, folder)
+    return text is not None and not _LLM_TABLE.search(text)
 
 
-def read_layer(path: Path) -> Layer:
-    """Read a TOML file, or an `mcp.json`. ConfigError names the file and the line, or the key."""
-    reading = _read_mcp_file(path) if path.suffix == ".json" else _read_toml(path)
+def read_layer(path: Path, within: Path | None) -> Layer | None:
+    """Read a TOML file, or an `mcp.json`.
+
+    Args:
+        path: The file.
+        within: As for `read_text`.
+
+    Returns:
+        None if there is no such file, or if a `config/config.toml` is another program's.
+
+    Raises:
+        ConfigError: Names the file and the line, or the key.
+    """
+    text = read_text(path, within)
+    if text is None or (path.match(OLD_CONFIG) and not _LLM_TABLE.search(text)):
+        return None
+    reading = _read_mcp_file(path, text) if path.suffix == ".json" else _read_toml(path, text)
     if reading.problems:
         raise ConfigError(f"{path}: {'; '.join(reading.problems)}.")
     return Layer(reading.values, path, tuple(reading.unknown))
 
 
-def _read_toml(path: Path) -> Reading:
+def _read_toml(path: Path, text: str) -> Reading:
     try:
-        reading = read(tomllib.loads(_read_text(path)))
+        reading = read(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     if any(name.startswith("llm.vision.") for name in reading.values):
@@ -74,10 +86,10 @@ def _read_toml(path: Path) -> Reading:
     return reading
 
 
-def _read_mcp_file(path: Path) -> Reading:
+def _read_mcp_file(path: Path, text: str) -> Reading:
     """Read the form that most programs share, `mcpServers`, or `servers`."""
     try:
-        raw: Any = json.loads(_read_text(path).removeprefix("\ufeff"))
+        raw: Any = json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(raw, dict):
@@ -92,14 +104,3 @@ def _read_mcp_file(path: Path) -> Reading:
     reading.unknown += [key for key in table if key not in ("servers", "mcpServers")]
     reading.values["mcp.servers"] = servers
     return reading
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8."
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error

@@ -9,6 +9,7 @@ from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.trust import is_trusted_content, trust_content
 from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 
 AGENTS_FILE = "AGENTS.md"
 MAX_INSTRUCTIONS_CHARS = 20_000
@@ -34,8 +35,12 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
     parts: list[str] = []
     warnings: list[str] = []
     left = MAX_INSTRUCTIONS_CHARS
-    for path in _files(folder):
-        text = _read(path).strip()
+    for path, root in _places(folder):
+        try:
+            text = _read(path, root).strip()
+        except UnsafeFileError as error:
+            warnings.append(f"{path} is not read: {error}")
+            continue
         if not text:
             continue
         if len(text) > left:
@@ -55,24 +60,30 @@ def untrusted_instructions(folder: Path | None = None) -> list[Path]:
     Args:
         folder: As in `read_instructions`. None: all files below the working folder.
     """
-    own = config_home() / AGENTS_FILE
-    return [
-        path
-        for path in (_files_below(Path.cwd().resolve()) if folder is None else _files(folder))
-        if path != own and _read(path).strip() and not is_trusted_content(*_content(path))
-    ]
+    project = Path.cwd().resolve()
+    paths = _files_below(project) if folder is None else (path for path, _ in _places(folder))
+    own = config_home().absolute() / AGENTS_FILE
+    return [path for path in paths if path != own and not _is_trusted(project, path)]
 
 
 def trust_instructions(path: Path) -> None:
     """Store that the user trusts a file as it is. Blocks."""
-    trust_content(*_content(path))
-
-
-def _content(path: Path) -> tuple[Path, str, str]:
-    """Return the folder that brings a file, and the file's name in it and digest."""
     project = Path.cwd().resolve()
-    digest = hashlib.sha256(_read(path).encode("utf-8", "replace")).hexdigest()
-    return project, path.relative_to(project).as_posix(), digest
+    trust_content(project, path.relative_to(project).as_posix(), _digest(_read(path, project)))
+
+
+def _is_trusted(project: Path, path: Path) -> bool:
+    """Return True if there is nothing to trust, too."""
+    try:
+        text = _read(path, project)
+    except UnsafeFileError:  # no model reads it
+        return True
+    name = path.relative_to(project).as_posix()
+    return not text.strip() or is_trusted_content(project, name, _digest(text))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _files_below(project: Path) -> Iterator[Path]:
@@ -83,25 +94,26 @@ def _files_below(project: Path) -> Iterator[Path]:
             yield Path(root) / AGENTS_FILE
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files that there are, from the general to the special one."""
-    own = config_home() / AGENTS_FILE
-    if own.is_file():
-        yield own
+def _places(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield where files may be, from the general to the special one, and what each must lie in."""
+    yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
         folder = project  # agents write there: nobody's instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
-        path = project.joinpath(*below[:depth], AGENTS_FILE)
-        # A symlink in a cloned folder must not send files from outside it to the model.
-        if path.is_file() and path.resolve().is_relative_to(project):
-            yield path
+        # A link in a cloned folder must not send files from outside it to the model.
+        yield project.joinpath(*below[:depth], AGENTS_FILE), project
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, root: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_INSTRUCTIONS_CHARS + 1)
+        with open_beneath(root, path) as file:
+            # One byte may be a character, and four are the most.
+            return file.read(4 * MAX_INSTRUCTIONS_CHARS + 4).decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except UnsafeFileError:
+        raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error

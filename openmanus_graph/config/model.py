@@ -7,9 +7,8 @@ import os
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
@@ -17,6 +16,9 @@ from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, ModelRole
 from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
 
 ALSO_OF_MAIN = ("takes_media", "requests_per_minute", "tokens_per_minute")
 """Keys of `[llm]` that hold for the main model, whatever its provider is."""
@@ -99,7 +101,7 @@ class OtherModels:
         for layer in reversed(layers):
             self._profiles |= layer.values.get("llm.profiles", {})
 
-    def named(self, name: str | BaseChatModel, key: str) -> ModelSettings:
+    def named(self, name: "str | BaseChatModel", key: str) -> ModelSettings:
         """Return a model by `PROVIDER:NAME`, by the name of its profile, or as an instance.
 
         Args:

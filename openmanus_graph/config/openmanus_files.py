@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from openmanus_graph.config.declared import LEFT_OUT, moved_keys
-from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
+from openmanus_graph.config.files import OLD_CONFIG, Layer, read_layer
+from openmanus_graph.config.read_files import read_text
 from openmanus_graph.config.trust import is_trusted, risky_settings
 
 OLD_FILES = (OLD_CONFIG, "config/mcp.json")
@@ -34,8 +35,8 @@ def old_files(folder: Path) -> Iterator[OldFile]:
     """Read OpenManus's files of a folder, those that exist. ConfigError as `read_layer`."""
     for name in OLD_FILES:
         path = folder / name
-        if path.is_file() and not is_foreign(path):
-            yield _report(name, read_layer(path), _keys(path), folder)
+        if (layer := read_layer(path, folder)) is not None:
+            yield _report(name, layer, _keys(path, folder), folder)
 
 
 def _report(name: str, layer: Layer, keys: list[str], folder: Path) -> OldFile:
@@ -61,9 +62,9 @@ def _advice(key: str) -> str:
     return "not known here; remove it"
 
 
-def _keys(path: Path) -> list[str]:
+def _keys(path: Path, folder: Path) -> list[str]:
     """List a file's keys as `section.key`; ignored sections count as one key."""
-    text = path.read_text(encoding="utf-8").removeprefix("\ufeff")
+    text = (read_text(path, folder) or "").removeprefix("\ufeff")
     raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     found: list[str] = []
     for section, value in raw.items():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
-from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
+from openmanus_graph.config.files import OLD_CONFIG, Layer, read_layer
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.homes import HOME, home_warnings, openmanus_home
 from openmanus_graph.config.instructions import read_instructions, untrusted_instructions
@@ -213,24 +213,26 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
     """
-    if config is not None and not Path(config).is_file():
-        raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    own = [(path, False) for path in _files_of_working_folder()]
+    folder, own = _working_folder()
     places = [
-        *([(Path(config), True)] if config else own[:1]),
+        *([Path(config)] if config else own[:1]),
         *own[1:2],
-        (config_home() / "config.toml", True),
-        (config_home() / "mcp.json", True),
-        *(place for place in own[2:] if not is_foreign(place[0])),
+        config_home() / "config.toml",
+        config_home() / "mcp.json",
+        *own[2:],
     ]
     layers: list[Layer] = []
     warnings: list[str] = []
-    for path, trusted in places:
-        if not path.is_file():
+    for path in places:
+        trusted = path not in own or str(path) == config
+        layer = read_layer(path, None if trusted else folder)
+        if layer is None:
+            if path == Path(config or ""):
+                advice = "Check the path of --config."
+                raise ConfigError(f"There is no configuration file {config}. {advice}")
             continue
-        layer = read_layer(path)
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(Path.cwd(), layer):
+        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
@@ -240,13 +242,13 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     return layers, warnings
 
 
-def _files_of_working_folder() -> list[Path]:
-    """Return where its configuration files are; nowhere if the folder itself is gone."""
+def _working_folder() -> tuple[Path, list[Path]]:
+    """Return it, and where its configuration files are; nowhere if the folder itself is gone."""
     try:
         folder = Path.cwd()
     except FileNotFoundError:
-        return []
-    return [folder / name for name in WORKING_FOLDER_FILES]
+        return Path(), []
+    return folder, [folder / name for name in WORKING_FOLDER_FILES]
 
 
 def context_field(one: Declared) -> str | None:

@@ -1,14 +1,16 @@
 """`response_format`: the form that a caller wants a run's answer in."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from openmanus_graph.conversation.outcome import ResponseFormat
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.validation import schema_defect
+
+if TYPE_CHECKING:
+    from openmanus_graph.conversation.outcome import ResponseFormat
 
 _ACCEPTED = (
     'Give a JSON schema such as {"type": "object", "properties": {...}}, the form that OpenAI\'s '
@@ -19,7 +21,7 @@ _WRAPPING = {"type", "name", "description", "strict", "schema"}
 """What stands around a schema in that form, or in the one of OpenAI's newer API."""
 
 
-def read_response_format(given: Any) -> ResponseFormat | None:  # unchecked, as the caller gave it
+def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, as the caller gave it
     """Return the format's bare JSON schema or model. ConfigError says why it is neither."""
     if given is None:
         return None

@@ -15,8 +15,10 @@ from urllib.parse import quote, urlsplit
 
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.homes import home_place, is_own
+from openmanus_graph.config.read_files import read_text
 from openmanus_graph.config.resolve import KEY_FILES
 from openmanus_graph.config.stored_model import stored_keys
+from openmanus_graph.errors import ConfigError
 
 REMOVED = "[secret removed]"
 SERVER_TOKEN_FILE = "server-token"
@@ -57,7 +59,7 @@ def known_secrets(config: str | None = None) -> SecretValues:
         config: A configuration file that was named beside the usual ones.
     """
     folder = config_home()
-    files = [Path(name) for name in (*KEY_FILES, *([config] if config else ()))]
+    files = [Path(name).absolute() for name in (*KEY_FILES, *([config] if config else ()))]
     files += [folder / "config.toml", folder / "mcp.json"]
     files += sorted((folder / MCP_LOGINS).glob("*.json"))
     return SecretValues(_values(files))
@@ -136,6 +138,6 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        return read_text(file, None) or ""
+    except ConfigError:
         return ""

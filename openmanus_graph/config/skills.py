@@ -21,6 +21,7 @@ from openmanus_graph.config.entry_points import entry_points_of
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.homes import untrusted_home
 from openmanus_graph.config.trust import is_trusted_content
+from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 from openmanus_graph.state.skills import Skill
 
 log = logging.getLogger(__name__)
@@ -102,17 +103,26 @@ def trust_name(skill: Skill) -> str:
     return f"skill {skill.folder}"
 
 
-def read_skill(folder: Path) -> Skill:
-    """Read and validate a skill. Blocks. SkillError says all that is wrong with it."""
+def read_skill(folder: Path, within: Path | None = None) -> Skill:
+    """Read and validate a skill. Blocks. SkillError says all that is wrong with it.
+
+    Args:
+        folder: The skill's.
+        within: The folder that it must lie in, also if it is a link; None: it is the user's own.
+    """
     if not folder.exists():
         raise SkillError(f"there is no folder {folder}")
     if not folder.is_dir():
         raise SkillError(f"{folder} is no folder")
+    if within is not None and not folder.resolve().is_relative_to(within.resolve()):
+        raise SkillError("it is a link that leads out of this folder")
     try:
         file = skill_file(folder)
         if file is None:
             raise SkillError("it has no SKILL.md")
         digest, text = digest_of(folder), _read_text(file)
+    except UnsafeFileError as error:
+        raise SkillError(str(error).rstrip(".")) from error
     except OSError as error:
         raise SkillError(f"it cannot be read: {error.strerror}") from error
     fields = front_matter(text)
@@ -163,8 +173,10 @@ def digest_of(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        runs = bool(path.stat().st_mode & stat.S_IXUSR)
+        inside = path.relative_to(folder)
+        with open_beneath(folder.resolve(), inside, limit=MAX_SKILL_BYTES, follow=False) as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+            runs = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
         name = os.fsencode(path.relative_to(folder).as_posix())
         digest.update(name + f"\0{content}\0{runs}\n".encode())
     return digest.hexdigest()
@@ -176,17 +188,19 @@ def _files(folder: Path) -> Iterator[Path]:
     for number, path in enumerate(folder.rglob("*")):
         if not path.resolve().is_relative_to(real):
             raise SkillError(f"{path.relative_to(folder)} leads out of its folder")
-        if path.is_symlink():
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
             raise SkillError(f"{path.relative_to(folder)} is a link; put the file itself there")
-        if not path.is_file() and not path.is_dir():
+        is_file = stat.S_ISREG(found.st_mode)
+        if not is_file and not stat.S_ISDIR(found.st_mode):
             raise SkillError(f"{path.relative_to(folder)} is neither a file nor a folder")
-        total += path.stat().st_size if path.is_file() else 0
+        total += found.st_size if is_file else 0
         if total > MAX_SKILL_BYTES or number >= MAX_SKILL_FILES:
             raise SkillError(
                 f"it is larger than {MAX_SKILL_BYTES >> 20} MB, or has more than "
                 f"{MAX_SKILL_FILES} files"
             )
-        if path.is_file():
+        if is_file:
             yield path
 
 
@@ -233,7 +247,7 @@ def _may_be_skill(folder: Path) -> bool:
 
 def _look_at(folder: Path, place: str, *, of_project: bool, names: dict[str, str]) -> FoundSkill:
     try:
-        skill = read_skill(folder)
+        skill = read_skill(folder, Path.cwd() if of_project else None)
     except SkillError as error:
         return FoundSkill(folder, place, None, error.problems)
     problems: list[str] = []
@@ -251,14 +265,16 @@ def _is_trusted(skill: Skill) -> bool:
 
 
 def _read_text(file: Path) -> str:
-    size = file.stat().st_size
+    with open_beneath(file.parent.resolve(), file.name, follow=False) as opened:
+        data = opened.read(MAX_FILE_BYTES + 1)
+        size = os.fstat(opened.fileno()).st_size
     if size > MAX_FILE_BYTES:
         raise SkillError(
             f"{file.name} has {size // 1024} KB, more than {MAX_FILE_BYTES // 1024}: move what is "
             "not always needed to files that it names"
         )
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SkillError(f"{file.name} is no UTF-8 text") from error
 

@@ -355,9 +355,10 @@ def _parts(root: Path, text: str, path: str) -> list[str]:
 
     What they lead to is not taken from here: the parts are walked like any others.
     """
+    inside = os.path.join(root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
     for way in (os.fspath, os.path.realpath):
         known = way(text)
-        if ".." not in known.split("/") and f"{known}/".startswith(f"{root}/"):
+        if ".." not in known.split("/") and f"{known}/".startswith(inside):
             return _split(known[len(os.fspath(root)) :])
     raise UnsafeFileError(
         errno.EXDEV,

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
-from langchain_core.language_models import BaseChatModel
-from pydantic import BaseModel, ConfigDict, with_config
+from pydantic import BaseModel, ConfigDict, PlainValidator, with_config
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
@@ -20,7 +19,22 @@ ToolCalling = Literal["auto", "native", "text"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
 """What models are asked for beside the agent's own thinking."""
 
-ModelInstance = SkipJsonSchema[Annotated[BaseChatModel, "not shown in a form"]]
+
+def _model_instance(given: Any) -> Any:
+    """Return a chat model. ValueError for anything else."""
+    from langchain_core.language_models import BaseChatModel  # slow to load, and seldom needed
+
+    if isinstance(given, BaseChatModel):
+        return given
+    raise ValueError("Input should be an instance of BaseChatModel")
+
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    ModelInstance = BaseChatModel
+else:
+    ModelInstance = SkipJsonSchema[Annotated[Any, PlainValidator(_model_instance)]]
 PydanticModel = SkipJsonSchema[Annotated[type[BaseModel], "not shown in a form"]]
 
 

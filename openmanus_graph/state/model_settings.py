@@ -5,9 +5,8 @@ Declared as the other settings are: see `state.settings`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from langchain_core.language_models import BaseChatModel
 from pydantic import Field, PositiveInt, SecretStr
 
 from openmanus_graph.state.context import MEDIA_KINDS, MediaKind, ToolCalling
@@ -18,6 +17,9 @@ from openmanus_graph.state.setting_declaration import (
     rerouting_options,
 )
 
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
 _Positive = Field(gt=0)
 
 
@@ -25,7 +27,7 @@ _Positive = Field(gt=0)
 class ModelSettings:
     """One model and how to reach it."""
 
-    model: str | BaseChatModel
+    model: "str | BaseChatModel"
     """`PROVIDER:NAME` or an instance."""
     base_url: str | None = None
     api_key: SecretStr | None = None

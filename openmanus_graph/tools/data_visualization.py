@@ -20,6 +20,7 @@ from openmanus_graph.backends.charts.entries import (
     Language,
     read_entries,
 )
+from openmanus_graph.backends.charts.own_pages import note_own_page
 from openmanus_graph.backends.charts.report import MAX_PICTURE_BYTES, chart_page, report_page
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
@@ -244,7 +245,10 @@ def _write_chart(
     names = [workspace.relative(picture)]
     if title is not None:
         page = base.with_suffix(".html")
-        _write_file(workspace, page, chart_page(drawn["spec"], title, _chart_library(), language))
+        html = chart_page(drawn["spec"], title, _chart_library(), language).encode()
+        with as_tool_error("write", workspace.relative(page)):
+            note_own_page(workspace, html)
+        _write_file(workspace, page, html)
         names.append(workspace.relative(page))
     return names
 

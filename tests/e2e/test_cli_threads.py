@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,45 @@ def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAISe
     model.add(Reply("fresh"))
     assert cli.run("run", "again", "--thread", long).code == 0
     assert len(model.requests[-1].messages) == 2
+
+
+def test_of_many_threads_the_newest_are_listed_and_the_rest_is_told(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("done"))
+    assert cli.run("run", "the last", "--thread", "zz").code == 0
+    database = open_database(DatabaseUrl.in_folder(cli.home))
+    rows = [(f"20260101-{number:06d}-ab", "manus", f"task {number}") for number in range(10_000)]
+    database.run_many(
+        "INSERT INTO threads (id, agent, task, options, status, rowid)"
+        " VALUES (?, ?, ?, '{}', 'running', -10000 + ?)",
+        [(*row, number) for number, row in enumerate(rows)],
+    )
+    listed, as_json, longer = cli.run_all(
+        ["threads"], ["threads", "--json"], ["threads", "--limit", "120"]
+    )
+    for found, count in ((listed, 51), (as_json, 50), (longer, 121)):
+        assert (found.code, len(found.stdout.splitlines())) == (0, count)
+        assert "There are more. To see them:" in found.stderr
+    ids = [json.loads(line)["id"] for line in as_json.stdout.splitlines()]
+    assert ids == ["zz", *(row[0] for row in reversed(rows[-49:]))]
+    assert cli.run("threads", "--limit", "10001").stderr == ""
+    assert cli.run("threads", "--limit", "0").code == 2
+    assert "Write more of the id" in cli.run("show", "2026").stderr
+    assert cli.run("show", "20260101-000007").stdout.startswith("# Thread 20260101-000007-ab")
+
+
+def test_the_list_loads_neither_graphs_nor_models(cli: Cli) -> None:
+    program = (
+        "import sys; from openmanus_graph.interfaces.cli.thread_list import list_threads;"
+        "list_threads(); print([m for m in sys.modules"
+        " if m.startswith(('langgraph', 'langchain_core', 'httpx', 'openai'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=cli.cwd, env=cli.env, capture_output=True, check=True, timeout=BACKSTOP_S,
+    )  # fmt: skip
+    assert done.stdout.endswith(b"[]\n")
 
 
 def test_what_a_server_noted_of_a_thread_is_deleted_with_it(cli: Cli, model: OpenAIServer) -> None:

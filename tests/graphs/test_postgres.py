@@ -89,12 +89,14 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("INSERT INTO checkpoint_migrations VALUES (99)", "langgraph-checkpoint-postgres"),
     ],
 )
-def test_tables_of_a_later_version_are_refused(
+async def test_tables_of_a_later_version_are_refused(
     place: DatabaseUrl, statement: str, names: str
 ) -> None:
-    open_database(place).run(statement)
+    async with open_checkpointer(place):
+        open_database(place).run(statement)
     with pytest.raises(StorageError, match=f"later version of {names}.*pip install --upgrade"):
-        open_database(again(place, "&application_name=other"))
+        async with open_checkpointer(again(place, "&application_name=other")):
+            pass
 
 
 def test_processes_that_start_at_once_make_the_tables_once(place: DatabaseUrl) -> None:
@@ -185,11 +187,13 @@ def test_texts_with_nul_are_kept_without_it(place: DatabaseUrl) -> None:
     assert threads.all()[0].task == "a\ufffdb"
 
 
-def test_the_tables_lie_in_a_schema_of_our_own(postgres: Postgres) -> None:
+async def test_the_tables_lie_in_a_schema_of_our_own(postgres: Postgres) -> None:
     postgres.execute("CREATE DATABASE shared")
     postgres.execute("CREATE TABLE threads (theirs TEXT)", database="shared")
     url = DatabaseUrl.parse(postgres.url("shared"))
     assert begin(open_database(url), "a") == ["a"]
+    async with open_checkpointer(url):
+        pass
     found = open_database(url).run(
         "SELECT DISTINCT schemaname FROM pg_tables WHERE tablename = 'checkpoints'"
     )

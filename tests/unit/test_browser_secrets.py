@@ -11,7 +11,6 @@ from pydantic import SecretStr
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import all_layers, section
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.errors import ConfigError, ToolError
@@ -22,6 +21,7 @@ from openmanus_graph.state.setting_declaration import SiteSecret, parse_secret
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
+from tests.support.layers import layer_of
 
 WORD = "hunter2-secret"
 
@@ -224,7 +224,7 @@ def test_settings_of_the_reference(tmp_path: Path) -> None:
         password = "lovelace"
         """
     )
-    layer = read_layer(path)
+    layer = layer_of(path)
     context = Context(browser={"nonsense": 1}, config=str(path))
     layers, odd = all_layers(context)
     settings = section(BrowserSettings, layers)

@@ -12,7 +12,6 @@ import pytest
 from openmanus_graph import ConfigError, Context
 from openmanus_graph.config import resolve, resolve_settings
 from openmanus_graph.config.declared import declared, setting_of
-from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, command_fields
@@ -20,6 +19,7 @@ from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
 from openmanus_graph.state.settings import Settings
+from tests.support.layers import layer_of
 
 ONLY_FILES = {"prices", "mcp.servers"}
 """What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""
@@ -132,14 +132,14 @@ def test_openmanus_names_are_read_and_our_own_come_before_them() -> None:
     path = written(
         '[sandbox]\nnetwork_enabled = true\nmemory_limit = "2g"\ntimeout = 7\ntimeout_s = 8\n'
     )
-    assert read_layer(path).values == {
+    assert layer_of(path).values == {
         "sandbox.network": True, "sandbox.memory_mb": 2048, "sandbox.timeout_s": 8
     }  # fmt: skip
 
 
 def test_a_key_that_is_left_out_takes_its_companion_along() -> None:
     path = written('base_url = "http://a.test"\nmax_steps = 3\n[llm]\nmodel = "m"\napi_key = "k"\n')
-    layer = read_layer(path)
+    layer = layer_of(path)
     assert set(risky_settings(layer)) == {"base_url"}
     assert without_risks(layer).values == {"max_steps": 3, "llm.model": "m"}
 

@@ -120,7 +120,8 @@ def test_what_is_wanted_beside_a_negation_stays(text: str) -> None:
 
 NO = [
     "Never", "Do not", "Don't", "Don’t", "DO NOT", "Please never", "You must not", "You may not",
-    "You should never", "I do not want you to", "Under no circumstances", "Avoid to", "Please don't",
+    "You should never", "I do not want you to", "Under no circumstances", "Avoid to",
+    "Please don't",
 ]  # fmt: skip
 VERBS = ["write to", "send it to", "mail", "contact", "forward anything to", "share the file with",
          "email, message or call", "answer", "invite", "cc", "pay"]  # fmt: skip

@@ -9,11 +9,11 @@ import pytest
 from docs.configuration_page import configuration_page
 from openmanus_graph.backends.models.spec import PROVIDERS
 from openmanus_graph.config.declared import LEFT_OUT, declared, moved_keys
-from openmanus_graph.config.files import read_layer
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.mcp_server import MCPServerKeys
 from openmanus_graph.state.search_engines import ENGINES, KEY_VARIABLES
+from tests.support.layers import layer_of
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -63,7 +63,7 @@ def test_the_example_configurations_are_read_without_a_warning(tmp_path: Path) -
     assert len(found) >= 7
     for text in found:
         (tmp_path / "openmanus.toml").write_text(text, encoding="utf-8")
-        assert read_layer(tmp_path / "openmanus.toml").unknown == ()
+        assert layer_of(tmp_path / "openmanus.toml").unknown == ()
 
 
 def test_every_old_key_is_in_the_table_of_moving() -> None:

@@ -42,7 +42,9 @@ def test_a_link_that_leads_out_of_the_working_folder_is_not_followed() -> None:
     (here / "sub").mkdir()
     secret = write(here.parent / "secret.txt", "secret")
     (here / "sub/AGENTS.md").symlink_to(secret)
-    assert read_instructions(here / "sub") == ("", ())
+    text, warnings = read_instructions(here / "sub")
+    assert (text, len(warnings)) == ("", 1)
+    assert f"is outside of {here}" in warnings[0]
 
 
 @pytest.mark.parametrize("length", [MAX_INSTRUCTIONS_CHARS, 10_000_000])

@@ -25,6 +25,7 @@ ALLOWED = {
     "backends/browser/kept_state.py": PRIVATE,
     "backends/browser/launch.py": SYSTEM,
     "backends/browser/page/frames.py:script": OURS,
+    "backends/charts/own_pages.py": PRIVATE,
     "backends/mcp/login_store.py": "logins in the person's configuration folder",
     "backends/sandbox/bwrap.py": SYSTEM,
     "backends/sandbox/docker.py": SYSTEM,

@@ -8,12 +8,12 @@ import pytest
 from openmanus_graph import Context
 from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.config.trust import risky_settings, trust
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.doctor import examine
 from openmanus_graph.state.settings import SearchSettings
+from tests.support.layers import layer_of
 
 
 def written(text: str, name: str = "openmanus.toml") -> Path:
@@ -78,7 +78,7 @@ def test_an_old_file_that_names_bing_works_with_a_warning(text: str) -> None:
 
 
 def test_a_key_of_bing_is_named_as_useless_and_never_shown() -> None:
-    layer = read_layer(written('[search]\nbing_api_key = "secret-key"\n'))
+    layer = layer_of(written('[search]\nbing_api_key = "secret-key"\n'))
     assert layer.unknown == ("search.bing_api_key",)
 
 
@@ -155,7 +155,7 @@ def test_addresses_of_all_places_are_merged(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_wrong_value_is_named(text: str, said: str) -> None:
     path = written(f"[search]\n{text}\n")
     with pytest.raises(ConfigError, match=said) as caught:
-        section(SearchSettings, [read_layer(path)])
+        section(SearchSettings, [layer_of(path)])
     assert "123456789" not in str(caught.value)
 
 
@@ -181,7 +181,7 @@ def test_an_untrusted_folder_sends_no_searches_elsewhere() -> None:
     assert resolved().urls == {}
     assert resolved().engine == "tavily"
     assert "search.urls" in read_layers(None)[1][-1]
-    layer = read_layer(path)
+    layer = layer_of(path)
     assert set(risky_settings(layer)) == {"search.searxng_url", "search.urls"}
     trust(Path.cwd(), layer)
     assert resolved().urls == {"searxng": "http://thief.test", "tavily": "http://thief.test"}

@@ -78,7 +78,9 @@ def test_only_the_whole_token_counts() -> None:
 
 def test_a_ticket_holds_for_one_file_and_some_hours() -> None:
     ticket = write_ticket("thread", "a/b.png", now=0)
-    assert read_ticket(ticket, "a/b.png", now=1) == "thread"
+    assert read_ticket(ticket, "a/b.png", now=1) == ("thread", None)
+    allowed = write_ticket("thread", "a.html", "digest", now=0)
+    assert read_ticket(allowed, "a.html", now=1) == ("thread", "digest")
     assert read_ticket(ticket, "a/c.png", now=1) is None
     assert read_ticket(ticket, "a/b.png", now=VALID_S) is None
     for broken in ("", "x", ticket[1:], ticket[:-1], ticket.swapcase(), "ü", "===="):

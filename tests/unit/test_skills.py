@@ -149,7 +149,7 @@ def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_the_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "my-skill" / "SKILL.md").mkdir(parents=True)
-    assert "it cannot be read: Is a directory" in problems_of(tmp_path / "my-skill")
+    assert "SKILL.md is a folder, not a file" in problems_of(tmp_path / "my-skill")
     with pytest.raises(ConfigError, match="is no skill"):
         add_skill(str(tmp_path / "my-skill"))
 
@@ -175,14 +175,14 @@ def test_a_folder_of_many_files_is_not_searched_to_its_end(
     for number in range(20):
         (folder / str(number)).touch()
     looked_at: list[Path] = []
-    is_symlink = Path.is_symlink
+    lstat = Path.lstat
 
-    def seen(path: Path) -> bool:
+    def seen(path: Path) -> os.stat_result:
         looked_at.append(path)
-        return is_symlink(path)
+        return lstat(path)
 
     monkeypatch.setattr(skills, "MAX_SKILL_FILES", 5)
-    monkeypatch.setattr(Path, "is_symlink", seen)
+    monkeypatch.setattr(Path, "lstat", seen)
     assert "more than 5 files" in problems_of(folder)
     assert len(looked_at) == 6
 

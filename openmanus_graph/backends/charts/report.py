@@ -1,5 +1,7 @@
 """Self-contained HTML pages: of one interactive chart, and of a Markdown report with its charts."""
 
+import base64
+import hashlib
 import html
 import json
 import mimetypes
@@ -17,18 +19,24 @@ _CHART_PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data: blob:;
-  style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'">
+  style-src 'unsafe-inline'; script-src '{library_digest}' '{start_digest}'">
 <style>
 body {{ margin: 2rem; font-family: system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; }}
 </style>
 <script>{library}</script></head><body><div id="chart"></div>
 <script type="application/json" id="spec">{spec}</script>
-<script>
-const spec = JSON.parse(document.getElementById("spec").textContent);
-const actions = {{export: true, source: false, compiled: false, editor: false}};
-vegaEmbed("#chart", spec, {{renderer: "svg", actions}}).catch(console.error);
-</script></body></html>
+<script>{start}</script></body></html>
 """
+_START = """
+const spec = JSON.parse(document.getElementById("spec").textContent);
+const refuse = () => Promise.reject(new Error("A chart loads nothing."));
+const sanitize = (href) => (/^data:image\\//.test(href) ? Promise.resolve({ href }) : refuse());
+const loader = { load: refuse, http: refuse, file: refuse, sanitize };
+const actions = { export: true, source: false, compiled: false, editor: false };
+vegaEmbed("#chart", spec, { renderer: "svg", ast: true, loader, actions }).catch(console.error);
+"""
+"""Only this script and the library run, by their digests. Expressions of the specification, which
+may be anybody's, are interpreted (`ast`) and never compiled; its links lead nowhere."""
 _REPORT_PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -63,12 +71,23 @@ def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> 
         packed: What `vega_script` returned.
         language: `zh` or `en`.
     """
-    shown = json.dumps(spec, ensure_ascii=False)
+    plain = {key: value for key, value in spec.items() if key != "usermeta"}  # sets options
+    shown = json.dumps(plain, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         shown = shown.replace(sign, f"\\u{ord(sign):04x}")
     return _CHART_PAGE.format(
-        language=language, title=html.escape(title), library=packed, spec=shown
+        language=language,
+        title=html.escape(title),
+        library=packed,
+        spec=shown,
+        start=_START,
+        library_digest=_digest(packed),
+        start_digest=_digest(_START),
     )
+
+
+def _digest(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:

@@ -52,8 +52,9 @@ def usage_of(
 ) -> CallUsage:
     """Return what a call used: as reported, else estimated from the request and the reply."""
     cost = message.response_metadata.get("cost_usd")
-    is_cost = isinstance(cost, int | float) and 0 <= cost < 1e9
-    reported_cost = float(cost) if is_cost else None
+    reported_cost = None
+    if isinstance(cost, int | float) and 0 <= cost < 1e9:
+        reported_cost = float(cost)
     reported = message.usage_metadata
     if reported is None or not reported["input_tokens"]:
         return CallUsage(

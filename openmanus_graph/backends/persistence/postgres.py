@@ -31,6 +31,7 @@ from openmanus_graph.backends.persistence.postgres_tables import (
     SCHEMA,
     Connection,
     alone,
+    bring_checkpoints_up_to_date,
     bring_up_to_date,
 )
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
@@ -110,9 +111,16 @@ class PostgresDatabase:
         """The number of each lease that this process holds, even if it was lost, by thread."""
         self.leave_to_parent()
         _databases.add(self)
+        self._prepare(bring_up_to_date)
+
+    def prepare_checkpoints(self) -> None:
+        """Bring LangGraph's tables up to date. Blocks."""
+        self._prepare(bring_checkpoints_up_to_date)
+
+    def _prepare(self, bring: Callable[[Connection, str], None]) -> None:
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
             self._configure(connection)
-            bring_up_to_date(connection, str(url))
+            bring(connection, str(self._url))
 
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None

@@ -92,7 +92,9 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.asynccontextmanager
     async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
         """Open the checkpoints of a database. StorageError if it cannot be reached."""
-        saver = cls(cast("PostgresDatabase", await asyncio.to_thread(open_database, url)))
+        database = cast("PostgresDatabase", await asyncio.to_thread(open_database, url))
+        await asyncio.to_thread(database.prepare_checkpoints)
+        saver = cls(database)
         async with saver.storing_all():
             yield saver
 

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import Any
 
 import psycopg
-from langgraph.checkpoint.postgres import PostgresSaver
 
 from openmanus_graph.backends.persistence.rows import StorageError, UnavailableError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
@@ -14,8 +13,6 @@ from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgre
 SCHEMA = "openmanus"
 WAIT_S = 10.0
 """How long another process that makes tables is waited for."""
-_CHECKPOINTS = len(PostgresSaver.MIGRATIONS) - 1
-"""The version of LangGraph's tables that its code here reads and writes."""
 _LOCK = 0x6F70656E6D616E
 """Of the server, by which processes make tables one after another."""
 _LOCK_POLL_S = 0.05
@@ -31,15 +28,30 @@ def bring_up_to_date(connection: Connection, database: str) -> None:
         StorageError: The tables were made by a later version.
         UnavailableError: Another process makes them, for longer than is waited for.
     """
-    found = postgres_version(connection, database), _checkpoints_version(connection, database)
-    if found == (CURRENT, _CHECKPOINTS):
+    if postgres_version(connection, database) == CURRENT:
         return
     with alone(connection, database):
         missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
         if connection.execute(f"SELECT {missing}", (SCHEMA,)).fetchone() == (True,):
             connection.execute(f"CREATE SCHEMA {SCHEMA}")
         migrate_postgres(connection, database)
-        PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
+
+
+def bring_checkpoints_up_to_date(connection: Connection, database: str) -> None:
+    """Do the same with LangGraph's tables, for those who read checkpoints: it loads LangGraph."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    newest = len(PostgresSaver.MIGRATIONS) - 1
+    found = _checkpoints_version(connection)
+    if found is not None and found > newest:
+        raise StorageError(
+            f"The checkpoints in {database} were written by a later version of "
+            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
+            "langgraph-checkpoint-postgres"
+        )
+    if found != newest:
+        with alone(connection, database):
+            PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
 
 
 @contextlib.contextmanager
@@ -63,16 +75,10 @@ def alone(connection: Connection, database: str) -> Generator[None]:
             connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
 
 
-def _checkpoints_version(connection: Connection, database: str) -> int | None:
-    """Return the version of LangGraph's tables, if there are any. StorageError: it is a later."""
+def _checkpoints_version(connection: Connection) -> int | None:
+    """Return the version of LangGraph's tables, if there are any."""
     missing = "to_regclass('checkpoint_migrations') IS NULL"
     if connection.execute(f"SELECT {missing}").fetchone() == (True,):
         return None
     ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
-    if found is not None and found > _CHECKPOINTS:
-        raise StorageError(
-            f"The checkpoints in {database} were written by a later version of "
-            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
-            "langgraph-checkpoint-postgres"
-        )
     return int(found) if found is not None else None

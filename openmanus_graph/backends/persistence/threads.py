@@ -5,17 +5,13 @@ import json
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
-
-from langchain_core.messages import (
-    BaseMessage,
-    HumanMessage,
-    message_to_dict,
-    messages_from_dict,
-)
+from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.backends.persistence.database import Database
 from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage, HumanMessage
 
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
@@ -54,7 +50,7 @@ class Threads:
         agent: str,
         task: str,
         options: Mapping[str, Any],
-        message: HumanMessage | None,
+        message: "HumanMessage | None",
         *,
         title: str = "",
     ) -> None:
@@ -70,6 +66,8 @@ class Threads:
             title: Of a thread that has none yet; the task if it is empty.
         """
         if message is not None:
+            from langchain_core.messages import message_to_dict  # a list of threads needs none
+
             self._run(
                 "INSERT INTO user_messages (thread, message) VALUES (?, ?)"
                 " ON CONFLICT (thread) DO UPDATE SET message = excluded.message",
@@ -128,12 +126,14 @@ class Threads:
             found.update(row[0] for row in rows)
         return found
 
-    def newest_message(self, thread: str) -> BaseMessage | None:
+    def newest_message(self, thread: str) -> "BaseMessage | None":
         """Return the user message that the thread's newest run began with.
 
         Raises:
             DamagedRowError: It cannot be read.
         """
+        from langchain_core.messages import messages_from_dict
+
         rows = self._run("SELECT message FROM user_messages WHERE thread = ?", (thread,))
         try:
             return messages_from_dict([read_json(rows[0][0])])[0] if rows else None
@@ -168,6 +168,15 @@ class Threads:
             (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, limit),
         )
         return [(row[-1], _thread(row)) for row in rows]
+
+    def beginning_with(self, beginnings: Sequence[str]) -> list[str]:
+        """Return the ids that begin with one of these texts, newest first."""
+        lengths = sorted({len(beginning) for beginning in beginnings})
+        marks = ", ".join("?" * len(beginnings))
+        tests = " OR ".join(f"substr(id, 1, {length}) IN ({marks})" for length in lengths)
+        values = [*beginnings] * len(lengths)
+        found = f"SELECT id FROM threads WHERE {tests or 'FALSE'} ORDER BY rowid DESC"
+        return [_readable(row[0]) for row in self._run(found, values)]
 
     def delete(self, thread: str) -> None:
         """Forget a thread."""

@@ -93,10 +93,10 @@ def _configuration() -> Iterator[Finding]:
 def _old_configuration() -> Iterator[Finding]:
     """Report how each key of OpenManus's files in the working folder is used."""
     try:
-        files = list(old_files(Path.cwd()))
+        files, foreign = list(old_files(Path.cwd())), is_foreign(Path.cwd())
     except ConfigError:
         return  # reported by `_configuration`
-    if is_foreign(Path(OLD_CONFIG)):
+    if foreign:
         yield Finding(OLD_CONFIG, "ok", "another program's, left alone: it has no [llm] table")
     for file in files:
         yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")

@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from openmanus_graph.backends.charts.own_pages import inherit_own_pages
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
@@ -291,8 +292,10 @@ def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
     home, root = openmanus_home(), files.resolve()
     old_root = settings_of(known).workspace
     older = Workspace(old_root, private_folder(home, old_root, known.id))
+    newer = Workspace(root, private_folder(home, root, new))
     try:
-        Workspace(root, private_folder(home, root, new)).inherit_outputs(older)
+        newer.inherit_outputs(older)
+        inherit_own_pages(newer, older)
     except OSError as error:
         raise ConfigError(
             f"The long outputs in {older.outputs} cannot be copied: {error}. Make room."

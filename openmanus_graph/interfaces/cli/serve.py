@@ -43,8 +43,12 @@ def serve(
     port = _free_port(host, port)
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server
+    protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS
     from openmanus_graph.interfaces.server.config import server_config
     from openmanus_graph.interfaces.server.token import server_token, token_source
+    from openmanus_graph.interfaces.service.request_limits import PROTOCOL
+
+    protocols["auto"] = PROTOCOL  # `run_server` has no argument for it
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
     logging.getLogger("langgraph_api.timing.timer").setLevel(logging.ERROR)  # nor of a slow start

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.skills import (
+    MAX_FILE_BYTES,
     SHIPPED,
     FoundSkill,
     SkillError,
@@ -16,6 +17,7 @@ from openmanus_graph.config.skills import (
 )
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.skills import Skill
 
 
@@ -44,9 +46,15 @@ def show_skill(name: str) -> int:
     """Print a skill's instructions and its files."""
     folder = _folder_of(name)
     file = skill_file(folder)
-    if file is None or not file.is_file():
+    if file is None:
         raise ConfigError(f"{folder} has no file SKILL.md.")
-    sys.stdout.write(printable(file.read_text("utf-8", "replace").rstrip()) + "\n")
+    here = Path.cwd().resolve()
+    root = here if folder.absolute().is_relative_to(here) else folder.resolve()
+    try:  # what a cloned folder brings must lie in it
+        text = read_beneath(root, file.absolute() if root == here else file.name, MAX_FILE_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    sys.stdout.write(printable(text.decode("utf-8", "replace").rstrip()) + "\n")
     others = sorted(path for path in folder.rglob("*") if path.is_file() and path != file)
     for path in others:
         sys.stderr.write(printable(f"{path.relative_to(folder)}") + "\n")

@@ -16,7 +16,8 @@ from openmanus_graph.interfaces.cli.fork import list_points, new_fork
 from openmanus_graph.interfaces.cli.mcp_prompts import PROMPT_PREFIX, show_prompts, use_prompt
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.screen import Rendered
-from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
+from openmanus_graph.interfaces.cli.thread_list import list_threads
+from openmanus_graph.interfaces.cli.threads import read_thread
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
@@ -134,7 +135,7 @@ async def _resume(chat: ChatSession, argument: str) -> None:
     if known is not None and known.status in OPEN:
         await _go_on(chat, ResumeAnswer())
     elif not argument:
-        await asyncio.to_thread(list_threads, as_json=False)
+        await asyncio.to_thread(list_threads)
         say("Go on with one of them: /resume ID")
 
 

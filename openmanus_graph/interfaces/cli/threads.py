@@ -1,19 +1,14 @@
-"""`openmanus threads`, `show`, `export` and `tell`."""
+"""`openmanus show`, `export`, `tell` and `threads --delete`."""
 
 import asyncio
-import datetime
 import json
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, messages_to_dict
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.interjections import tell
@@ -25,71 +20,19 @@ from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
+from openmanus_graph.interfaces.service.forget import forget_thread
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
-from openmanus_graph.interfaces.service.threads import (
-    forget_thread,
-    known_thread,
-    open_threads,
+from openmanus_graph.interfaces.service.threads import known_thread, whole_thread
+from openmanus_graph.interfaces.service.transcript import (
+    Runs,
+    plan_in,
     questions_of,
-    short_ids,
-    whole_thread,
+    runs_of_steps,
+    transcript,
 )
-from openmanus_graph.interfaces.service.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable
-
-SHOWN_TITLE_CHARS = 60
-PIPE_WIDTH = 1000
-SHORT_ID_CHARS = 16
-"""Of an id on a terminal: for ids of ours the minute and the second of their start."""
-
-
-def list_threads(*, as_json: bool) -> int:
-    """List the threads, newest first."""
-    known = [
-        replace(thread, status="interrupted")  # its process has ended without an end of the run
-        if thread.status == "running" and not is_running(openmanus_home(), thread.id)
-        else thread
-        for thread in open_threads().all()
-    ]
-    if as_json:
-        for thread in known:
-            sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
-        return 0
-    on_terminal = sys.stdout.isatty()
-    ids = [thread.id for thread in known]
-    # An id that is cut cannot be typed into the next command, unless its beginning is unique.
-    shown_ids = list(map(printable, short_ids(ids, SHORT_ID_CHARS) if on_terminal else ids))
-    table = Table(box=None)
-    rows = [
-        (shown, printable(one.status), printable(one.agent), printable(updated))
-        for shown, one in zip(shown_ids, known, strict=True)
-        for updated in (_age(one.updated) if on_terminal else one.updated,)
-    ]
-    for index, name in enumerate(("thread", "status", "agent", "updated")):
-        widest = max(map(len, (name, *(row[index] for row in rows))))
-        table.add_column(name, no_wrap=True, min_width=widest)
-    table.add_column("title", no_wrap=True, overflow="ellipsis")
-    for row, thread in zip(rows, known, strict=True):
-        title = " ".join(printable(thread.title).split())[:SHOWN_TITLE_CHARS]
-        table.add_row(*row, Text(title))
-    width = None if on_terminal else PIPE_WIDTH
-    Console(highlight=False, markup=False, width=width).print(table)
-    return 0
-
-
-def _age(updated: str) -> str:
-    """Say how long ago a thread was worked on, shortly."""
-    try:
-        then = datetime.datetime.fromisoformat(updated).replace(tzinfo=datetime.UTC)
-    except ValueError:  # a damaged row
-        return updated
-    seconds = (datetime.datetime.now(tz=datetime.UTC) - then).total_seconds()
-    units = ((86400, "d"), (3600, "h"), (60, "min"))
-    return next(
-        (f"{int(seconds // size)} {unit}" for size, unit in units if seconds >= size), "now"
-    )
 
 
 def delete_thread(thread: str) -> int:

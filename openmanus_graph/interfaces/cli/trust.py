@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer, is_foreign, read_layer
+from openmanus_graph.config.files import Layer, read_layer
 from openmanus_graph.config.homes import describe_home, trust_home, untrusted_home
 from openmanus_graph.config.instructions import trust_instructions, untrusted_instructions
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
@@ -87,9 +87,9 @@ def _trust_skill(skill: Skill) -> None:
 def untrusted_layers() -> list[Layer]:
     """Return the files of the working folder whose risky settings are not trusted."""
     folder = Path.cwd()
-    paths = [folder / name for name in WORKING_FOLDER_FILES]
-    layers = [read_layer(path) for path in paths if path.is_file() and not is_foreign(path)]
-    return [layer for layer in layers if risky_settings(layer) and not is_trusted(folder, layer)]
+    layers = [read_layer(folder / name, folder) for name in WORKING_FOLDER_FILES]
+    found = [layer for layer in layers if layer is not None]
+    return [layer for layer in found if risky_settings(layer) and not is_trusted(folder, layer)]
 
 
 def describe(layer: Layer) -> str:

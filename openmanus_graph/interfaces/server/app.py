@@ -11,12 +11,13 @@ from langgraph_api.graph import get_assistant_id
 from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
 from openmanus_graph.interfaces.server.runs import stop_all_runs
 from openmanus_graph.interfaces.server.web_app import build_app, serving
+from openmanus_graph.interfaces.service.http import end_in_time
 
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     """Restore the server's list of threads; at the end stop all runs."""
-    async with serving() as store:
+    async with serving(end_in_time) as store:
         deferred = await restore_threads(store)
         adding_questions = asyncio.create_task(add_questions(deferred))
         try:

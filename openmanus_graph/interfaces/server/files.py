@@ -6,33 +6,34 @@ import itertools
 import mimetypes
 import os
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
+from openmanus_graph.backends.charts.own_pages import digest_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.html_files import MAX_SHOWN, STILL_POLICY, shown_html
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import require_thread
 from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
 from openmanus_graph.runtime.artifacts import files_in
-from openmanus_graph.runtime.workspace import find, incoming_file, opened_file
+from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30
 CHUNK = 1 << 18
-VIEWS = {"text/markdown": "markdown", "text/html": "html", "application/pdf": "pdf"}
-VIEWED = ("image", "audio", "video")
+HTML = "text/html"
+VIEWS = {"text/markdown": "markdown", HTML: "html", "application/pdf": "pdf"}
 TEXTS = ("application/json", "application/xml", "application/x-sh", "application/toml",
          "application/javascript", "application/x-yaml", "application/yaml")  # fmt: skip
-FRAME_POLICY = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
-    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
-)
-"""A file may be a malicious web page: its scripts run without an origin, cannot reach the network
-and cannot read the page around it. Interactive charts need scripts."""
+SHOWN = ("image", "audio", "video")
+"""Families that a browser may show by themselves. Others, and `SCRIPTABLE`, are saved as files."""
+SCRIPTABLE = ("image/svg+xml",)
 router = APIRouter()
 api = APIRouter(prefix="/app/api/threads/{thread}")
 
@@ -82,38 +83,91 @@ async def upload_file(
     return file_json(thread, name, size, int(datetime.datetime.now().timestamp() * 1e9))
 
 
-@router.get("/app/files/{ticket}/{path:path}")
+@api.post("/scripts/{path:path}")
+async def allow_scripts(thread: str, path: str) -> dict[str, str]:
+    """Return a link that shows an HTML file with its scripts, as long as it is as it is now.
+
+    The page asks for it when a person has read what scripts can do, and wants them to run.
+    """
+    await require_thread(thread)
+    file = await _opened(await store().workspace(thread), path)
+    content = await asyncio.to_thread(file.whole)
+    return {"url": _url(thread, path, digest_of(content))}
+
+
+@router.api_route("/app/files/{ticket}/{path:path}", methods=["GET", "HEAD"])
 async def send_file(
     ticket: str, path: str, request: Request, download: bool = Query(False)
-) -> StreamingResponse:
+) -> Response:
     """Send a file that a ticket was written for: into a frame or an image, else as a download."""
-    thread = read_ticket(ticket, path)
-    if thread is None:
+    found = read_ticket(ticket, path)
+    if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
-    opening = opened_file(await store().workspace(thread), path)
-    try:
-        file = await asyncio.to_thread(opening.__enter__)
-    except ToolError as error:
-        raise Refused(404, str(error)) from error
-    size = os.fstat(file.fileno()).st_size
-    alone = request.headers.get("sec-fetch-dest", "") in ("document", "")
+    workspace = await store().workspace(found.thread)
+    file = await _opened(workspace, path)
+    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    is_page = media_type == HTML and file.size <= MAX_SHOWN and not download
+    shown = is_page or (media_type.split("/")[0] in SHOWN and media_type not in SCRIPTABLE)
+    alone = request.headers.get("sec-fetch-dest") == "document"
     name = quote(path.rpartition("/")[2], safe="")
-    kind = "attachment" if download or (alone and "sec-fetch-dest" in request.headers) else "inline"
     headers = {
-        "Content-Length": str(size),
-        "Content-Disposition": f"{kind}; filename*=UTF-8''{name}",
-        "Content-Security-Policy": FRAME_POLICY,
+        "Content-Disposition": f"{'inline' if shown and not (download or alone) else 'attachment'}"
+        f"; filename*=UTF-8''{name}",
+        "Content-Security-Policy": STILL_POLICY,
         "X-Content-Type-Options": "nosniff",
+        "X-DNS-Prefetch-Control": "off",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cache-Control": f"private, max-age={VALID_S // 144}",
     }
-    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if media_type.startswith("text/"):
         media_type += "; charset=utf-8"
-    return StreamingResponse(
-        _stream_file(opening, file, size), media_type=media_type, headers=headers
-    )
+    if is_page:
+        content = await asyncio.to_thread(file.whole)
+        content, policy = await asyncio.to_thread(shown_html, workspace, content, found.scripts)
+        headers["Content-Security-Policy"] = policy
+        return Response(content, headers=headers, media_type=media_type)
+    headers["Content-Length"] = str(file.size)
+    return StreamingResponse(file.stream(), media_type=media_type, headers=headers)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file that is sent; it is closed when it was."""
+
+    opening: AbstractContextManager[BinaryIO]
+    file: BinaryIO
+    size: int
+
+    def whole(self) -> bytes:
+        """Read it, as far as it may be shown, and close it. Blocks."""
+        try:
+            return self.file.read(MAX_SHOWN)
+        finally:
+            self.close()
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Read it up to the announced size; a file truncated meanwhile ends the connection."""
+        size = self.size
+        try:
+            while size > 0 and (chunk := await asyncio.to_thread(self.file.read, min(CHUNK, size))):
+                size -= len(chunk)
+                yield chunk
+        finally:
+            await asyncio.shield(asyncio.to_thread(self.close))
+
+    def close(self) -> None:
+        self.opening.__exit__(None, None, None)
+
+
+async def _opened(workspace: Workspace, path: str) -> _Opened:
+    """Open a file. Refused if there is none."""
+    opening = opened_file(workspace, path)
+    try:
+        file = await asyncio.to_thread(opening.__enter__)
+    except ToolError as error:
+        raise Refused(404, str(error)) from error
+    return _Opened(opening, file, os.fstat(file.fileno()).st_size)
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
@@ -121,7 +175,7 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
-    url = f"/app/files/{write_ticket(thread, path)}/{quote(path)}"
+    url = _url(thread, path)
     modified = datetime.datetime.fromtimestamp(modified_ns / 1e9, tz=datetime.UTC)
     return {
         "path": path,
@@ -131,13 +185,18 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
         "view": view_of(media_type),
         "url": url,
         "download": f"{url}?download=1",
+        "scripts": f"/threads/{quote(thread, safe='')}/scripts/{quote(path)}",
     }
+
+
+def _url(thread: str, path: str, scripts: str | None = None) -> str:
+    return f"/app/files/{write_ticket(thread, path, scripts)}/{quote(path)}"
 
 
 def view_of(media_type: str) -> str:
     """Say how the page can show a file."""
     family = media_type.partition("/")[0]
-    if media_type in VIEWS or family in VIEWED:
+    if media_type in VIEWS or family in SHOWN:
         return VIEWS.get(media_type, family)
     return "text" if family == "text" or media_type in TEXTS else "none"
 
@@ -154,16 +213,6 @@ async def _write_body(request: Request, file: BinaryIO) -> int:
             buffered.clear()
     await asyncio.to_thread(file.write, bytes(buffered))
     return size
-
-
-async def _stream_file(opening: Any, file: BinaryIO, size: int) -> AsyncGenerator[bytes]:
-    """Read a file up to the announced size; a file truncated meanwhile ends the connection."""
-    try:
-        while size > 0 and (chunk := await asyncio.to_thread(file.read, min(CHUNK, size))):
-            size -= len(chunk)
-            yield chunk
-    finally:
-        await asyncio.shield(asyncio.to_thread(opening.__exit__, None, None, None))
 
 
 def _discard(incoming: Any, error: BaseException) -> None:

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -260,14 +260,19 @@ class Journal:
             await self._released.wait()
 
     @contextlib.contextmanager
-    def end_followers_on_signals(self) -> Generator[None]:
-        """End the followers on SIGINT and SIGTERM at once: the server waits for them."""
+    def end_followers_on_signals(self, on_signal: Callable[[], None]) -> Generator[None]:
+        """End the followers on SIGINT and SIGTERM at once: the server waits for them.
+
+        Args:
+            on_signal: Is called as well, in the main thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield  # signal handlers can be set in the main thread only
             return
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def end(number: int, frame: FrameType | None) -> None:
+            on_signal()
             self._loop.call_soon_threadsafe(self.end_followers)
             handler = before[signal.Signals(number)]
             if callable(handler):

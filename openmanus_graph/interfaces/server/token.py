@@ -9,6 +9,7 @@ import secrets
 import time
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from openmanus_graph.config.homes import make_folder, openmanus_home
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
@@ -88,15 +89,32 @@ def _checked(token: str, source: str) -> str:
     return token
 
 
-def write_ticket(thread: str, path: str, now: float | None = None) -> str:
-    """Return a ticket for one file of one thread."""
+class Ticket(NamedTuple):
+    """What a ticket is for."""
+
+    thread: str
+    scripts: str | None
+    """The digest of the file whose scripts a person allowed."""
+
+
+def write_ticket(
+    thread: str, path: str, scripts: str | None = None, *, now: float | None = None
+) -> str:
+    """Return a ticket for one file of one thread.
+
+    Args:
+        thread: Its id.
+        path: Of the file.
+        scripts: The digest of the file, if a person has allowed its scripts.
+        now: The time.
+    """
     until = int((time.time() if now is None else now) + VALID_S)
-    claim = json.dumps([thread, until]).encode()
+    claim = json.dumps([thread, until, scripts]).encode()
     return base64.urlsafe_b64encode(_signature(claim, path) + claim).decode().rstrip("=")
 
 
-def read_ticket(ticket: str, path: str, now: float | None = None) -> str | None:
-    """Return the thread that a ticket is for, None if it does not hold for this path or time."""
+def read_ticket(ticket: str, path: str, *, now: float | None = None) -> Ticket | None:
+    """Return what a ticket is for, None if it does not hold for this path or time."""
     try:
         raw = base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))
         signature, claim = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
@@ -104,8 +122,8 @@ def read_ticket(ticket: str, path: str, now: float | None = None) -> str | None:
         return None
     if not hmac.compare_digest(signature, _signature(claim, path)):
         return None
-    thread, until = json.loads(claim)
-    return str(thread) if until > (time.time() if now is None else now) else None
+    thread, until, scripts = json.loads(claim)
+    return Ticket(thread, scripts) if until > (time.time() if now is None else now) else None
 
 
 def _signature(claim: bytes, path: str) -> bytes:

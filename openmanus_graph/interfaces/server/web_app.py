@@ -70,15 +70,19 @@ def build_app(
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncGenerator[Store]:
-    """Open what the routes need; at the end close every kernel, shell and browser."""
+async def serving(on_signal: Callable[[], None] = lambda: None) -> AsyncGenerator[Store]:
+    """Open what the routes need; at the end close every kernel, shell and browser.
+
+    Args:
+        on_signal: Is called when a signal is to end the process.
+    """
     await asyncio.to_thread(server_token)
     store = await open_store()
     observe_runs(Recorder(store))
     await write_missing_ends(store)
     relax_garbage_collection()
     warming_up = asyncio.create_task(_warm_up())
-    with store.journal.end_followers_on_signals():
+    with store.journal.end_followers_on_signals(on_signal):
         try:
             yield store
         finally:

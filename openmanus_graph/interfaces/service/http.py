@@ -1,6 +1,5 @@
 """Serving an ASGI app: binding the address, choosing the token, shutting down on signals."""
 
-import asyncio
 import contextlib
 import os
 import re
@@ -8,6 +7,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from openmanus_graph.state.addresses import is_loopback
 
 SHUTDOWN_GRACE_S = 2
 """Seconds that open streams get to end at shutdown."""
+END_S = 30.0
+"""Seconds after a signal in which a server's process ends, whatever hangs in it."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -91,6 +93,8 @@ async def serve(app: App, listening: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; a second signal ends it without waiting."""
     import uvicorn
 
+    from openmanus_graph.interfaces.service.request_limits import PROTOCOL
+
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None]:
@@ -99,6 +103,7 @@ async def serve(app: App, listening: socket.socket) -> None:
 
     config = uvicorn.Config(
         app,
+        http=PROTOCOL,
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -111,13 +116,22 @@ async def serve(app: App, listening: socket.socket) -> None:
     def end(*_: Any) -> None:
         server.force_exit = server.should_exit
         server.should_exit = True
+        end_in_time()
 
-    loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, end)
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         await server.serve(sockets=[listening])
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_in_time(seconds: float = END_S) -> None:
+    """End the process in a while, if it has not ended by then.
+
+    A thread that reads from a disk which does not answer keeps Python from ending.
+    """
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

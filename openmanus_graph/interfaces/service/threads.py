@@ -1,37 +1,21 @@
-"""Access to the home folder's threads and their open questions."""
+"""The threads of the home folder's database, found by what people call them.
+
+What lists or finds threads loads nothing of graphs and models: it answers at once.
+"""
 
 import itertools
-import json
 import os
 import shlex
 from collections.abc import Sequence
 
-from langgraph.types import StateSnapshot
-
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import open_ledger
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
-from openmanus_graph.backends.sandbox.scratch import remove_folder
-from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
-from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
-from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import (
-    database_url,
-    private_folders,
-    storage_settings,
-)
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.runtime.output import printable
 
-QUESTION_CHARS = 160
 MIN_BEGINNING = 4
 """Characters of an id that may stand for it: a shorter one is a name of its own."""
 
@@ -69,7 +53,7 @@ def thread_id(given: str | None) -> str:
         return newest[0][1].id
     if threads.find(given) is not None or len(given) < MIN_BEGINNING:
         return given
-    fitting = [known.id for known in threads.all() if known.id.startswith(given)]
+    fitting = threads.beginning_with([given])
     if len(fitting) > 1:
         raise ConfigError(
             f"{len(fitting)} threads begin with {given!r}: {', '.join(fitting[:5])}"
@@ -94,7 +78,7 @@ def known_thread(thread: str) -> Thread:
     found = threads.find(thread)
     if found is not None:
         return found
-    newest = ", ".join(known.id for known in threads.all()[:5])
+    newest = ", ".join(known.id for _, known in threads.page(5, None, ""))
     raise ConfigError(
         f"There is no thread {thread!r} in {_place()}. "
         + (f"The newest are: {newest}." if newest else "There are none yet.")
@@ -118,35 +102,3 @@ def whole_thread(thread: str) -> Thread:
         f"options are not known. Its conversation may be whole (openmanus show {name}); go on by "
         f"saying them again: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
-
-
-def forget_thread(thread: str) -> None:
-    """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
-    home, url = openmanus_home(), database_url()
-    database = open_database(url)
-    open_ledger(url).forget_thread(thread)
-    open_interjections(url).forget_thread(thread)
-    JournalTable(database).forget_thread(thread)
-    if (workspace_url := storage_settings().workspace_url) is not None:
-        RemoteObjects(workspace_url, thread, url).forget()
-    PlacesTable(database).forget_thread(thread)
-    ModelCallRecords(database).forget_thread(thread)
-    if (home / SNAPSHOTS).exists():
-        snapshots = SnapshotStore(home)
-        snapshots.forget_threads([thread])
-        if not url.is_local:
-            forget_deleted(snapshots, url)
-    for folder in private_folders(home, thread):
-        remove_folder(folder)
-    Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
-
-
-def questions_of(state: StateSnapshot) -> str:
-    """Write the open questions, a line each: id, the step or helper that asks, and what it asks."""
-    lines: list[str] = []
-    for event in map(interrupt_event, state.interrupts):
-        asker = f"[{event['plan_step']}]" if event.get("plan_step") else ""
-        calls = [f"{call['tool']} {json.dumps(call['args'])}:" for call in event["calls"]]
-        text = printable(" ".join([asker, *calls, *event["question"].split()]).strip())
-        lines.append(f"\n  {event['id']}  {text[:QUESTION_CHARS]}")
-    return "".join(lines)

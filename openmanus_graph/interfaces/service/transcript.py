@@ -1,4 +1,4 @@
-"""Writes a thread as Markdown, with the conversations of its plan's steps."""
+"""Writes a thread as Markdown, with the conversations of its plan's steps, and its questions."""
 
 import json
 import re
@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.manus import Artifact
 from openmanus_graph.state.plan import Plan
 
 SHOWN_OUTPUT_CHARS = 2000
+QUESTION_CHARS = 160
 Runs = Mapping[str, list[list[AnyMessage]]]
 """By step: the conversation of each of its runs, oldest first."""
 
@@ -128,3 +132,14 @@ def _fenced(text: str, language: str = "") -> str:
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def questions_of(state: StateSnapshot) -> str:
+    """Write the open questions, a line each: id, the step or helper that asks, and what it asks."""
+    lines: list[str] = []
+    for event in map(interrupt_event, state.interrupts):
+        asker = f"[{event['plan_step']}]" if event.get("plan_step") else ""
+        calls = [f"{call['tool']} {json.dumps(call['args'])}:" for call in event["calls"]]
+        text = printable(" ".join([asker, *calls, *event["question"].split()]).strip())
+        lines.append(f"\n  {event['id']}  {text[:QUESTION_CHARS]}")
+    return "".join(lines)

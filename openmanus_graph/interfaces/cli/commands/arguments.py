@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+MOST_COMPLETED = 200
+
 
 def complete_thread(incomplete: str) -> list[str]:
     """Return the ids of threads that begin so, for the shell's completion."""
@@ -13,7 +15,7 @@ def complete_thread(incomplete: str) -> list[str]:
     url = database_url()
     if url.is_local and not url.file.exists():
         return []
-    return [known.id for known in open_threads().all() if known.id.startswith(incomplete)]
+    return open_threads().beginning_with([incomplete])[:MOST_COMPLETED]
 
 
 ThreadArgument = Annotated[

@@ -21,14 +21,18 @@ def threads(
     delete: Annotated[
         str | None, typer.Option(help="Delete this thread.", autocompletion=complete_thread)
     ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
 ) -> None:
-    """List the threads, newest first."""
-    from openmanus_graph.interfaces.cli.threads import delete_thread, list_threads
-    from openmanus_graph.interfaces.service.threads import thread_id
+    """List the newest threads."""
+    if delete:
+        from openmanus_graph.interfaces.cli.threads import delete_thread
+        from openmanus_graph.interfaces.service.threads import thread_id
 
-    code = delete_thread(thread_id(delete)) if delete else list_threads(as_json=as_json)
-    raise typer.Exit(code)
+        raise typer.Exit(delete_thread(thread_id(delete)))
+    from openmanus_graph.interfaces.cli.thread_list import list_threads
+
+    raise typer.Exit(list_threads(limit, as_json=as_json))
 
 
 @app.command()

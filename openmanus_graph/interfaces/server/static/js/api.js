@@ -81,6 +81,7 @@ export const steer = (id, text, files) => ask("POST", at(id, "/steer"), { text, 
 export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
 export const changes = (id, before, after) => ask("GET", at(id, `/changes?${new URLSearchParams({ before, after })}`));
 export const files = (id) => ask("GET", at(id, "/files"));
+export const allowScripts = async (file) => (await ask("POST", file.scripts, {})).url;
 export const browser = (id) => ask("GET", at(id, "/browser"));
 export const desktop = (id) => ask("GET", at(id, "/desktop"));
 export const rename = (id, title) => ask("PATCH", at(id), { title });

@@ -1,5 +1,6 @@
-/** One file, shown: pictures, Markdown, tables, text, charts in a frame that can do nothing else. */
+/** One file, shown: pictures, Markdown, tables, text, and HTML in a frame; scripts only of our own charts. */
 
+import * as api from "../api.js";
 import { button, fill, h, icon } from "../dom.js";
 import { bytes } from "../format.js";
 import { colour } from "../highlight.js";
@@ -33,9 +34,34 @@ export function createPreview() {
       if (!response.ok) throw new Error(t("The server answered with {status}.", { status: response.status }));
       fill(body, draw(await response.text()));
     } catch (error) {
-      fill(body, h("p.error", {}, `${t("This file cannot be shown. It may have been removed.")} ${error.message}`));
+      failed(error);
     }
   }
+
+  /** Show HTML: the server says by its policy whether it is a chart that it made, whose scripts run. */
+  async function showPage(file) {
+    try {
+      const { ok, status, headers } = await fetch(file.url, { method: "HEAD" });
+      if (!ok) throw new Error(t("The server answered with {status}.", { status }));
+      const ours = /^sandbox allow-scripts;/.test(headers.get("Content-Security-Policy"));
+      const allow = async () => {
+        try {
+          fill(body, frame(await api.allowScripts(file), file, true));
+        } catch (error) {
+          failed(error);
+        }
+      };
+      fill(body, !ours && h("div.scripts-off", {}, h("p", {}, t("This page is shown without its scripts. If they run, they can send what it holds to anybody on the internet.")),
+        button(t("Run its scripts"), allow, {})), frame(file.url, file, ours));
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  const frame = (src, file, scripts) =>
+    h("iframe", { sandbox: scripts ? "allow-scripts" : "", src, title: file.path, referrerPolicy: "no-referrer" });
+  const failed = (error) =>
+    fill(body, h("p.error", {}, `${t("This file cannot be shown. It may have been removed.")} ${error.message}`));
 
   function asText(text, file) {
     const left = text.length - SHOWN_TEXT;
@@ -53,7 +79,7 @@ export function createPreview() {
       if (!dialog.open) dialog.showModal();
       const views = {
         image: () => fill(body, h("img", { src: file.url, alt: file.path })),
-        html: () => fill(body, h("iframe", { sandbox: "allow-scripts", src: file.url, title: file.path, referrerPolicy: "no-referrer" })),
+        html: () => showPage(file),
         audio: () => fill(body, h("audio", { controls: true, src: file.url })),
         video: () => fill(body, h("video", { controls: true, src: file.url })),
         markdown: () => showText(file, (text) => markdown(text, files)),

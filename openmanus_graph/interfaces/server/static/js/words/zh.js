@@ -290,6 +290,8 @@ export const ZH = {
   "The file {path} is no longer there.": "文件 {path} 已不存在。",
   "Loading…": "正在加载…",
   "This file is too large to be shown here. Download it.": "文件太大，无法在此显示。请下载。",
+  "This page is shown without its scripts. If they run, they can send what it holds to anybody on the internet.": "此页面的脚本未运行。脚本一旦运行，就能把页面内容发送给互联网上的任何人。",
+  "Run its scripts": "运行其脚本",
   "This file cannot be shown. It may have been removed.": "无法显示此文件。它可能已被删除。",
   "This kind of file is not shown here. Download it.": "此类文件无法在此显示。请下载。",
   "There is no plan. The agents planner and planning make one.": "没有计划。智能体 planner 和 planning 会制定计划。",
