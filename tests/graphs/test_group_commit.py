@@ -22,6 +22,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database_thread import Write
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry, open_ledger
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.graphs import add, calls, run_graph
 from tests.support.group_writing import WRITERS, put_together
@@ -101,7 +102,7 @@ async def test_a_write_that_fails_costs_no_other_one(
 ) -> None:
     unstorable = object()
     async with open_checkpointer(each_database) as saver:
-        with pytest.raises(TypeError):
+        with pytest.raises(ConfigError):
             await put_together(saver, ("a", None), ("bad", unstorable), ("b", None))
     assert counted.groups == [1, 3, 1, 1, 1], "the group, and then each by itself"
     assert await threads_of(each_database) == {"first", "a", "b"}

@@ -30,9 +30,6 @@ class Refused(Acting):
         super().__init__()
         self.times = times
 
-    def __new__(cls, times: int) -> "Refused":
-        return super().__new__(cls)
-
     def act(self) -> None:
         """Fail as a full disk does."""
         self.times -= 1

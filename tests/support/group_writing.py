@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -23,14 +24,14 @@ from openmanus_graph.config.resolve import database_url
 WRITERS = 20
 
 
-class Acting(str):
-    """A text that does something when it is written, in the midst of its group."""
+class Acting(list[Any]):
+    """A list that does something when it is written, in the midst of its group."""
 
     @override
-    def __str__(self) -> str:
+    def __iter__(self) -> Iterator[Any]:
         """Is called by our serializer."""
         self.act()
-        return ""
+        return iter(())
 
     def act(self) -> None:
         """End the process as nothing else does."""
