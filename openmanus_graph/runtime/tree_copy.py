@@ -1,13 +1,15 @@
 """Copies files and folders by descriptors, whatever somebody does to their paths meanwhile."""
 
+import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from openmanus_graph.safety.open_beneath import OPEN_FOLDER, open_to_read
 
+_PIECE = 1 << 20
 LeftOut = Callable[[str, os.stat_result], bool]
 """Says by path from the copied entry and status what is not copied."""
 
@@ -37,7 +39,7 @@ def _copy(folder: int, name: str, target: Path, path: str, left_out: LeftOut) ->
         target.symlink_to(os.readlink(name, dir_fd=folder))
     elif stat.S_ISREG(found.st_mode):
         with open_to_read(folder, name, path or name) as source, target.open("xb") as copy:
-            shutil.copyfileobj(source, copy)
+            _copy_content(source, copy)
         _copy_status(found, target)
     elif stat.S_ISDIR(found.st_mode):
         target.mkdir()
@@ -51,6 +53,23 @@ def _copy(folder: int, name: str, target: Path, path: str, left_out: LeftOut) ->
         finally:
             os.close(below)
         _copy_status(found, target)
+
+
+def _copy_content(source: BinaryIO, copy: BinaryIO) -> None:
+    """Copy a file with its holes: a small program can make one of many terabytes."""
+    done, size = 0, os.fstat(source.fileno()).st_size
+    while done < size:
+        try:
+            done = source.seek(os.lseek(source.fileno(), done, os.SEEK_DATA))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is a hole at the end
+                break
+            raise
+        copy.seek(done)
+        done += copy.write(piece := source.read(_PIECE))
+        if not piece:
+            break
+    copy.truncate(size)
 
 
 def _copy_status(found: os.stat_result, target: Path) -> None:

@@ -263,8 +263,14 @@ def _hidden(path: str) -> UnsafeFileError:
 
 
 def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[Identity]) -> Place:
-    if "\0" in path:
-        raise UnsafeFileError(errno.EINVAL, f"The path {path!r} holds a NUL byte.")
+    try:
+        named = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        named = False
+    if not named:
+        raise UnsafeFileError(
+            errno.EINVAL, f"No file can have the name {path!r}. Give another one."
+        )
     parts = _parts(root, path, path) if path.startswith("/") else _split(path)
     if parts and ".." not in parts:
         # Quick, and only right where nothing on the way is a link: else we walk by hand.
@@ -294,7 +300,8 @@ def _walked(
             name = waiting.popleft()
             target = _way_up(folder, name, waiting)
             if target is None:
-                if waiting and (below := _open_below(folder, name, path, create, hidden)):
+                below = _open_below(folder, name, path, create, hidden) if waiting else None
+                if below is not None:
                     os.close(folder)
                     folder = below
                     names.append(name)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import threading
 from pathlib import Path
@@ -141,7 +140,7 @@ def test_without_a_sandbox_a_workspace_that_cannot_be_copied_is_refused(
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfileobj", full)
+    monkeypatch.setattr(os, "lseek", full)
     with pytest.raises(ToolError, match="could not be copied .No space left"):
         look(workspace, "true", "none")
 

@@ -67,7 +67,7 @@ def picture(width: int) -> bytes:
 
 
 def contents(text: str, number: int) -> dict[str, bytes]:
-    chart = {"spec": {}, "title": text, "insights": [{"id": number, "text": text}]}
+    chart: dict[str, Any] = {"spec": {}, "title": text, "insights": [{"id": number, "text": text}]}
     entries = [{"chartPath": f"{FOLDER}/{text}.png", "insights_id": [number]}]
     return {
         "a.txt": f"{text}\n{text}\n".encode(),

@@ -56,7 +56,7 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
         copy = root / path
         try:
             with opened_folder(source, (source.root / path).parent) as folder:
-                if not copy.parent.is_dir() or not is_copyable(folder, copy.name):
+                if not copy.parent.is_dir() or not _is_copyable(folder, copy.name):
                     continue
                 copy_entry(folder, copy.name, copy)
         except OSError:
@@ -66,7 +66,7 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
         done.left_alone.append(path)
 
 
-def is_copyable(folder: int, name: str) -> bool:
+def _is_copyable(folder: int, name: str) -> bool:
     """Say whether an entry is a file, a folder or a link."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
