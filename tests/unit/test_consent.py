@@ -118,8 +118,10 @@ def test_what_is_wanted_beside_a_negation_stays(text: str) -> None:
     assert is_verified(BOB, text.format(m=EVE, b=BOB))
 
 
-NO = ["Never", "Do not", "Don't", "Don’t", "DO NOT", "Please never", "You must not", "You may not",
-      "You should never", "I do not want you to", "Under no circumstances", "Avoid to", "Please don't"]  # fmt: skip
+NO = [
+    "Never", "Do not", "Don't", "Don’t", "DO NOT", "Please never", "You must not", "You may not",
+    "You should never", "I do not want you to", "Under no circumstances", "Avoid to",
+]  # fmt: skip
 VERBS = ["write to", "send it to", "mail", "contact", "forward anything to", "share the file with",
          "email, message or call", "answer", "invite", "cc", "pay"]  # fmt: skip
 AFTER = ["", " at all", ", ever", " about this", ", not even once", " again"]
