@@ -304,7 +304,7 @@ class _Judgement:
         return all(self._is_verified_part(part, is_site=is_site) for part in parts_of(value))
 
     def _is_verified_part(self, part: Part, *, is_site: bool) -> bool:
-        (first, *more) = part.tokens
+        first = part.tokens[0]
         if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
             if self._was_given(part.tokens) or self.labels.names_domain_of(first):
                 return True

@@ -73,7 +73,7 @@ _GROUPS = frozenset(
 )
 """Small words that a person may write to."""
 _NAMED = re.compile(r"^[\"'”’]?\s*(?:channel|group|room|team|role|chat|list)\b", re.IGNORECASE)
-_TO = (
+_WRITES = (
     "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
 )  # fmt: skip
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
@@ -137,19 +137,4 @@ def _is_called(word: str, before: str, after: str) -> bool:
     if _MARKED.search(before) or _NAMED.match(after):
         return True
     called = _CALLED.search(before)
-    return called is not None and (word in _GROUPS or not called[0].lower().startswith(_TO))
-
-
-_TO = (
-    "to",
-    "cc",
-    "tell",
-    "ask",
-    "notify",
-    "invite",
-    "mention",
-    "mail",
-    "email",
-    "message",
-    "inform",
-)
+    return called is not None and (word in _GROUPS or not called[0].lower().startswith(_WRITES))

@@ -245,7 +245,7 @@ class ValueLabels:
 
     def is_named(self, tokens: Tokens) -> bool:
         """Say whether the person said these tokens as the name of something."""
-        return self.is_said(tokens) and (len(tokens) > 1 or self.names.names(tokens[0]))
+        return self.is_said(tokens) and (len(tokens) != 1 or self.names.names(tokens[0]))
 
     def names_domain_of(self, token: str) -> bool:
         """Say whether the person named the domain of a URL."""

@@ -251,9 +251,10 @@ def hosts(value: str) -> set[str]:
     whole = text if text.lower().startswith("http") else f"https:{text}"
     found = set[str]()
     for one in {whole, unquote(whole), whole.replace("\\", "/")}:
-        for read in (lambda url: can_ada.parse(url).hostname, lambda url: urlsplit(url).hostname):
-            with contextlib.suppress(ValueError):
-                found.add(plain_host(read(one) or ""))
+        with contextlib.suppress(ValueError):
+            found.add(plain_host(can_ada.parse(one).hostname))
+        with contextlib.suppress(ValueError):
+            found.add(plain_host(urlsplit(one).hostname or ""))
     return found - {""}
 
 
