@@ -17,15 +17,14 @@ from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from filelock import FileLock
 
 from openmanus_graph.backends.browser.browsers import browser_loop, browsers
 from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
 from openmanus_graph.state.storage_urls import DatabaseUrl
+from tests.support import hermetic
 from tests.support.chromium import install_headless_shell, is_drawn, with_headless_shell
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres, install_postgres
@@ -33,11 +32,6 @@ from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
 from tests.support.ssh import SshServer, install_sshd
 
-KEYS = (
-    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "ANTHROPIC_API_KEY",
-    *(name for names in KEY_VARIABLES.values() for name in names), GOOGLE_ID_VARIABLE,
-    SEARXNG_VARIABLE,
-)  # fmt: skip
 LIMIT_VARIABLE = "OPENMANUS_TEST_LIMIT_S"
 """Seconds after which no further `exhaustive` test is begun."""
 LONG = ("test_browser_lifecycle.py", "test_browser_tool.py", "test_web_tools.py")
@@ -56,13 +50,32 @@ _HANDLERS: Mapping[signal.Signals, Callable[[int, FrameType | None], Any] | sign
 
 def pytest_configure() -> None:
     """Prepare the environment that other processes, those that run tests too, inherit."""
+    hermetic.enter()
     os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6)))
     # Hundreds of processes are started, and each would compile what it imports anew.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     for number, handler in _HANDLERS.items():
         if signal.getsignal(number) is signal.SIG_IGN:  # by nohup, or in a script's background
             signal.signal(number, handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Install what the machine lacks: servers, and what `doctor --fix` knows, like bubblewrap.
+
+    Once, before any worker is started.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ or session.config.option.collectonly:
+        return
+    with hermetic.left():
+        install_postgres()
+        install_sshd()
+        install_headless_shell()
+        subprocess.run(
+            [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 def pytest_report_header() -> str:
@@ -117,34 +130,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"exhaustive tests: {tried} run, {left} left; {seed}")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Install what the machine lacks: servers, and what `doctor --fix` knows, like bubblewrap.
-
-    The first worker of a run does it for the others, which wait: the system's package tools work
-    for one caller at a time.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of the whole run
-    done = folder / "installed"
-    with FileLock(folder / "installing"):
-        if done.exists():
-            return
-        install_postgres()
-        install_sshd()
-        install_headless_shell()
-        subprocess.run(
-            [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-        )
-        done.touch()
-
-
 @pytest.fixture(scope="session")
-def _whole_chromium_path(_installed: None) -> str:
+def _whole_chromium_path() -> str:
     """The PATH of before: on it `chromium` is what `doctor --fix` installs."""
     return os.environ["PATH"]
 
@@ -246,8 +233,6 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
     A worker runs very many tests, and `select` takes no file descriptor above 1023.
     """
-    for name in (*KEYS, DATABASE_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)

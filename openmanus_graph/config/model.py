@@ -26,6 +26,9 @@ API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock
 USUAL_PORTS = (11434, 1234, 8000, 8080)
 """Ollama, LM Studio, vLLM, llama.cpp; the first that lists a chat model is taken."""
 
+LOCAL_PORTS_VARIABLE = "OPENMANUS_LOCAL_PORTS"
+"""Names other ports, separated by commas; empty: none are asked."""
+
 _NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", "tts", "ocr")
 
 
@@ -242,10 +245,33 @@ def _base_url(layer: Layer, provider: str) -> str | None:
     return layer.llm.base_url if layer.llm is not None and _is_of(layer.llm, provider) else None
 
 
+def local_ports() -> Sequence[int]:
+    """Return the ports of this machine where a model server is looked for. ConfigError: wrong."""
+    named = os.environ.get(LOCAL_PORTS_VARIABLE)
+    if named is None:
+        return USUAL_PORTS
+    ports = [one.strip() for one in named.split(",") if one.strip()]
+    if not all(one.isdecimal() and 0 < int(one) < 65536 for one in ports):
+        raise ConfigError(
+            f"{LOCAL_PORTS_VARIABLE} is {named!r}, which is no list of ports. Write them separated "
+            "by commas (11434,8080), or leave it empty to look for no server."
+        )
+    return [int(one) for one in ports]
+
+
 async def find_local_server(
-    ports: Sequence[int] = USUAL_PORTS, timeout_s: float = 1.0
+    ports: Sequence[int] | None = None, timeout_s: float = 1.0
 ) -> tuple[str, str] | None:
-    """Ask all ports at once; return the base URL and the first chat model, or None."""
+    """Ask all ports at once; return the base URL and the first chat model, or None.
+
+    Args:
+        ports: `local_ports` if left out.
+        timeout_s: How long each may take to answer.
+
+    Raises:
+        ConfigError: The variable that names the ports is wrong.
+    """
+    ports = local_ports() if ports is None else ports
     asked = (asyncio.to_thread(_chat_model, port, timeout_s) for port in ports)
     for port, model in zip(ports, await asyncio.gather(*asked), strict=True):
         if model is not None:

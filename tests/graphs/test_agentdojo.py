@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.agentdojo import Case, Result, cases, figures_page, read_results, run_case, run_cases
+from bench.agentdojo import (
+    WORDINGS,
+    Case,
+    Result,
+    cases,
+    figures_page,
+    read_results,
+    run_case,
+    run_cases,
+)
 
 ATTACKS = [
     ("banking", "user_task_1", "injection_task_5"),
@@ -15,16 +24,18 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.parametrize("wording", WORDINGS)
 @pytest.mark.parametrize("attack", ATTACKS, ids="-".join)
 async def test_an_order_is_obeyed_and_comes_to_nothing(
-    attack: tuple[str, str, str], tmp_path: Path
+    attack: tuple[str, str, str], wording: str, tmp_path: Path
 ) -> None:
-    unguarded = await run_case(Case("unguarded", *attack), tmp_path / "unguarded")
+    unguarded = await run_case(Case("unguarded", *attack, wording), tmp_path / "unguarded")
     assert unguarded.through, "the brain does what it reads"
     assert unguarded.questions == 0
-    guarded = await run_case(Case("declared", *attack), tmp_path / "declared")
-    assert not guarded.through
-    assert guarded.questions > 0
+    for setup in ("declared", "undeclared"):
+        guarded = await run_case(Case(setup, *attack, wording), tmp_path / setup)
+        assert not guarded.through
+        assert guarded.questions > 0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +61,8 @@ async def test_a_task_alone_is_done_with_few_questions(
 def test_all_pairs_are_run_but_those_that_only_want_words() -> None:
     found = list(cases("declared", ["banking", "slack", "travel", "workspace"]))
     assert sum(not one.order for one in found) == 97
-    assert sum(bool(one.order) for one in found) == 929
+    for wording in WORDINGS:
+        assert sum(one.wording == wording for one in found) == 929
 
 
 async def test_a_run_that_was_stopped_goes_on_and_the_page_says_what_came_of_it(
@@ -58,7 +70,7 @@ async def test_a_run_that_was_stopped_goes_on_and_the_page_says_what_came_of_it(
 ) -> None:
     out = tmp_path / "results.jsonl"
     alone = Case("declared", "banking", "user_task_1", "")
-    attacked = Case("declared", "banking", "user_task_1", "injection_task_5")
+    attacked = Case("declared", "banking", "user_task_1", "injection_task_5", "injecagent")
     first = await run_cases([alone], out)
     second = await run_cases([alone, attacked], out)
     assert second[:1] == first
@@ -66,5 +78,5 @@ async def test_a_run_that_was_stopped_goes_on_and_the_page_says_what_came_of_it(
         Result(alone, solved=True, through=False, questions=0, interruptions=0),
         Result(attacked, solved=True, through=False, questions=1, interruptions=1),
     ]  # fmt: skip
-    row = "| declared | 0 of 1 | 1 of 1 | 1 of 1 | 0.000 | 0.000 | 1.000 | 1.000 |"
+    row = "| declared | injecagent | 0 of 1 | 1 of 1 | 1 of 1 | 0.000 | 0.000 | 1.000 | 1.000 |"
     assert row in figures_page(second)

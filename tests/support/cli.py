@@ -25,8 +25,9 @@ import jsonschema
 import psutil
 
 from openmanus_graph.runtime.events import event_schema
+from tests.support import hermetic
 from tests.support.limits import BACKSTOP_S, POLL_S
-from tests.support.zygote import LOCALE, Forked, Zygote
+from tests.support.zygote import Forked, Zygote
 
 OPENMANUS = str(Path(sys.executable).with_name("openmanus"))
 _SPARSE_BYTES = 1 << 20
@@ -90,8 +91,7 @@ class Cli:
         self.cwd.mkdir(parents=True)
         self.env = {
             "PATH": os.environ["PATH"],
-            "HOME": str(self.root),
-            "LANG": LOCALE,
+            **hermetic.given(str(self.root)),
             "OPENMANUS_HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.root / "config"),
         }
