@@ -69,14 +69,14 @@ async def upload_file(
     workspace = await store().workspace(thread)
     incoming = incoming_file(workspace, path, replace=replace)
     try:
-        await _for_uploads(workspace.prepare)
-        file = await _for_uploads(incoming.__enter__)
+        await for_uploads(workspace.prepare)
+        file = await for_uploads(incoming.__enter__)
         try:
             size = await _write_body(request, file)
         except BaseException as error:
-            await asyncio.shield(_for_uploads(_discard, incoming, error))
+            await asyncio.shield(for_uploads(_discard, incoming, error))
             raise
-        await _for_uploads(incoming.__exit__, None, None, None)
+        await for_uploads(incoming.__exit__, None, None, None)
     except ToolError as error:
         exists = isinstance(error.__cause__, FileExistsError)
         advice = " Add ?replace=1 to replace it." if exists else ""
@@ -212,13 +212,13 @@ async def _write_body(request: Request, file: BinaryIO) -> int:
             raise _too_large()
         buffered += chunk
         if len(buffered) >= CHUNK:
-            await _for_uploads(file.write, bytes(buffered))
+            await for_uploads(file.write, bytes(buffered))
             buffered.clear()
-    await _for_uploads(file.write, bytes(buffered))
+    await for_uploads(file.write, bytes(buffered))
     return size
 
 
-def _for_uploads(call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+def for_uploads(call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
     """Call what may block in threads of the uploads' own: other work never waits for a disk."""
     return asyncio.get_running_loop().run_in_executor(_UPLOADING, call, *args)
 

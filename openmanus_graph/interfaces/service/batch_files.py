@@ -235,7 +235,7 @@ class Results:
 def load_results(path: Path) -> list[BatchResult]:
     """Return the results in a file that no process need hold, damaged lines left out. Blocks."""
     found: list[BatchResult] = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    for line in read_input(path, MAX_TEXT_BYTES).splitlines() if path.exists() else ():
         with contextlib.suppress(ValidationError):
             found.append(BatchResult.model_validate_json(line))
     return found
