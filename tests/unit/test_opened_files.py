@@ -7,15 +7,17 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent.parent / "openmanus_graph"
 ROOMS = (
     "backends/browser", "backends/charts", "backends/desktop", "backends/files", "backends/mcp",
-    "backends/sandbox", "backends/snapshots", "backends/web", "conversation", "demo", "graphs",
-    "middleware", "model_calls", "nodes", "planning", "runtime", "safety", "skills", "tool_calls",
-    "tools",
+    "backends/sandbox", "backends/snapshots", "backends/web", "config", "conversation", "demo",
+    "graphs", "interfaces", "middleware", "model_calls", "nodes", "planning", "runtime", "safety",
+    "skills", "tool_calls", "tools",
 )  # fmt: skip
 """Those that touch workspaces."""
 INSIDE = "it runs in the sandbox, or on another machine, with what that may reach"
 PRIVATE = "our own private folders, which no program of a sandbox can change"
 OURS = "files of this package, and of developers"
 SYSTEM = "programs, settings and files of the system"
+NAMED = "what the user names on the command line, or typed, or a file beside it"
+USERS = "the user's own folder"
 TEMPORARY = "temporary files of our own, outside of the workspace"
 ALLOWED = {
     "backends/browser/actions.py:_copy_files": TEMPORARY,
@@ -62,7 +64,49 @@ ALLOWED = {
     "backends/snapshots/shared_files.py:_here": "the workspace's folder itself",
     "backends/snapshots/shared_files.py:home_id": PRIVATE,
     "backends/snapshots/thread_snapshots.py:is_empty": "the workspace's folder itself",
+    "config/home_files.py": USERS,
+    "config/instructions.py:_places": "the working folder itself",
+    "config/model.py:_chat_model": "an address of this machine",
+    "config/read_files.py:read_text": "the folder itself, beneath which is read",
+    "config/resolve.py": "the folders themselves",
+    "config/secret_values.py:known_secrets": USERS,
+    "config/skills.py:_files": "only names and kinds",
+    "config/skills.py:_folders_in": "only names",
+    "config/skills.py:_read_text": "the skill's folder, beneath which is read",
+    "config/skills.py:digest_of": "the skill's folder, beneath which is read",
+    "config/skills.py:read_skill": "the skill's folder itself",
+    "config/skills.py:skill_file": "only names",
+    "config/stored_model.py:store_model": USERS,
     "demo/evals/judges.py": INSIDE,
+    "interfaces/cli/batch.py:do_batch": NAMED,
+    "interfaces/cli/chat_session.py:_save_paste": TEMPORARY,
+    "interfaces/cli/commands/arguments.py:complete_thread": PRIVATE,
+    "interfaces/cli/doctor.py:_home": "the home folder itself",
+    "interfaces/cli/editor.py:store_string": USERS,
+    "interfaces/cli/evaluation.py": NAMED,
+    "interfaces/cli/export_page.py:export_page": NAMED,
+    "interfaces/cli/fork.py": "the workspace's folder itself",
+    "interfaces/cli/memory.py:list_notes": PRIVATE,
+    "interfaces/cli/mentions.py": "only where it is; it is opened again, beneath the workspace",
+    "interfaces/cli/person.py:_edited_text": TEMPORARY,
+    "interfaces/cli/serve.py:_print_when_ready": "the page, in a browser",
+    "interfaces/cli/skills.py": NAMED,
+    "interfaces/cli/slash_commands.py:_files": "the workspace's folder itself",
+    "interfaces/cli/streams.py": SYSTEM,
+    "interfaces/notebook/models.py:recorded_model": OURS,
+    "interfaces/server/player.py": OURS,
+    "interfaces/server/setup.py:bring_data": OURS,
+    "interfaces/server/token.py": PRIVATE,
+    "interfaces/service/batch_files.py": NAMED,
+    "interfaces/service/evals/check_program.py": INSIDE,
+    "interfaces/service/evals/evaluation.py": NAMED,
+    "interfaces/service/evals/grading.py": NAMED,
+    "interfaces/service/evals/suite.py:find_module": NAMED,
+    "interfaces/service/failures.py:prepare_home": PRIVATE,
+    "interfaces/service/forget.py:forget_thread": PRIVATE,
+    "interfaces/service/lock.py": PRIVATE,
+    "interfaces/service/stdio.py": SYSTEM,
+    "interfaces/service/threads.py:open_threads": PRIVATE,
     "runtime/output.py:_copy": PRIVATE,
     "runtime/skills.py:copy_skills": PRIVATE,
     "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",

@@ -83,11 +83,17 @@ def _pictures(text: str, workspace: Path, foreign: str) -> Iterator[str]:
 
 
 def _find(name: str, workspace: Path) -> Path | None:
-    """Return a file of the working folder or of the workspace, or by its whole path."""
+    """Return a file of the working folder or of the workspace, or by its whole path.
+
+    A short name may be a link that somebody else has put there: then it must lead to a file there.
+    """
     try:
         path = Path(name).expanduser()
-        places = (Path.cwd() / path, workspace / path)
-        return next((place.resolve() for place in places if place.is_file()), None)
+        if path.is_absolute():
+            return path.resolve() if path.is_file() else None
+        places = ((place / path, place.resolve()) for place in (Path.cwd(), workspace))
+        real = ((path.resolve(), place) for path, place in places if path.is_file())
+        return next((path for path, place in real if path.is_relative_to(place)), None)
     except (OSError, RuntimeError, ValueError):  # too long, no such user, or a NUL
         return None
 

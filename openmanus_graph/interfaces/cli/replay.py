@@ -27,6 +27,7 @@ from openmanus_graph.interfaces.service.replay_test import bundle_of, write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
 from openmanus_graph.interfaces.service.tool_functions import load_function
+from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy
@@ -179,8 +180,8 @@ def _named_prompt(given: str) -> tuple[str, str]:
     if name not in PROMPTS or not file:
         raise ConfigError(f"--prompt {given}: give NAME=FILE; a name is {' or '.join(PROMPTS)}.")
     try:
-        return name, Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return name, read_input(file, MAX_TEXT_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise ConfigError(f"The prompt in {file} cannot be read: {error}.") from error
 
 

@@ -5,10 +5,11 @@ import datetime
 import itertools
 import mimetypes
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -34,6 +35,8 @@ TEXTS = ("application/json", "application/xml", "application/x-sh", "application
 SHOWN = ("image", "audio", "video")
 """Families that a browser may show by themselves. Others, and `SCRIPTABLE`, are saved as files."""
 SCRIPTABLE = ("image/svg+xml",)
+_UPLOADING = ThreadPoolExecutor(8, thread_name_prefix="upload")
+T = TypeVar("T")
 router = APIRouter()
 api = APIRouter(prefix="/app/api/threads/{thread}")
 
@@ -64,16 +67,16 @@ async def upload_file(
     if announced.isdigit() and int(announced) > MAX_UPLOAD_BYTES:
         raise _too_large()
     workspace = await store().workspace(thread)
-    await asyncio.to_thread(workspace.prepare)
     incoming = incoming_file(workspace, path, replace=replace)
     try:
-        file = await asyncio.to_thread(incoming.__enter__)
+        await for_uploads(workspace.prepare)
+        file = await for_uploads(incoming.__enter__)
         try:
             size = await _write_body(request, file)
         except BaseException as error:
-            await asyncio.shield(asyncio.to_thread(_discard, incoming, error))
+            await asyncio.shield(for_uploads(_discard, incoming, error))
             raise
-        await asyncio.to_thread(incoming.__exit__, None, None, None)
+        await for_uploads(incoming.__exit__, None, None, None)
     except ToolError as error:
         exists = isinstance(error.__cause__, FileExistsError)
         advice = " Add ?replace=1 to replace it." if exists else ""
@@ -209,10 +212,15 @@ async def _write_body(request: Request, file: BinaryIO) -> int:
             raise _too_large()
         buffered += chunk
         if len(buffered) >= CHUNK:
-            await asyncio.to_thread(file.write, bytes(buffered))
+            await for_uploads(file.write, bytes(buffered))
             buffered.clear()
-    await asyncio.to_thread(file.write, bytes(buffered))
+    await for_uploads(file.write, bytes(buffered))
     return size
+
+
+def for_uploads(call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+    """Call what may block in threads of the uploads' own: other work never waits for a disk."""
+    return asyncio.get_running_loop().run_in_executor(_UPLOADING, call, *args)
 
 
 def _discard(incoming: Any, error: BaseException) -> None:

@@ -1,7 +1,6 @@
 """Routes for a person without a model: choose one and try it, or watch the demo."""
 
 import asyncio
-import shutil
 import uuid
 from typing import Any
 
@@ -17,6 +16,7 @@ from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
+from openmanus_graph.runtime.workspace import put_file
 from openmanus_graph.state.context import Context
 
 LATENCY_S = 0.8
@@ -62,7 +62,8 @@ async def start_demo() -> dict[str, str]:
     def bring_data() -> None:
         workspace.prepare()
         with recorded.demo_folder() as folder:
-            shutil.copy(folder / recorded.DATA, workspace.root)
+            data = (folder / recorded.DATA).read_bytes()
+        put_file(workspace, workspace.root / recorded.DATA, data)
 
     await asyncio.to_thread(bring_data)
     context = {"model": f"demo:{recorded.MODEL}", "model_options": {"latency_s": LATENCY_S}}

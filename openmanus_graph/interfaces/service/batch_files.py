@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.safety.open_beneath import UnsafeFileError, require_regular
 
 MARK_SUFFIX = ".batch"
 _RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -107,10 +109,7 @@ def read_lines(
     Raises:
         ConfigError: A line is wrong, which it names.
     """
-    try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    lines = read_input(path, MAX_TEXT_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     tasks: dict[str, tuple[BatchTask, LineT]] = {}
     line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -236,7 +235,7 @@ class Results:
 def load_results(path: Path) -> list[BatchResult]:
     """Return the results in a file that no process need hold, damaged lines left out. Blocks."""
     found: list[BatchResult] = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    for line in read_input(path, MAX_TEXT_BYTES).splitlines() if path.exists() else ():
         with contextlib.suppress(ValidationError):
             found.append(BatchResult.model_validate_json(line))
     return found
@@ -257,11 +256,16 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
     begins_anew = not path.exists()
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
     try:
+        try:
+            require_regular(str(path), os.fstat(descriptor))
+        except UnsafeFileError as error:
+            raise ConfigError(str(error)) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

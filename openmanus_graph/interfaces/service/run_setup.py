@@ -1,14 +1,14 @@
 """Sets up a run from the given options: its thread, context and input."""
 
 import datetime
-import filecmp
+import os
 import secrets
 import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from openmanus_graph.runtime.workspace import Workspace
     from openmanus_graph.state.context import Context
     from openmanus_graph.state.plan import Origin
+
+MAX_FILE_BYTES = 4 << 30
+"""Of a file that is brought into the workspace."""
+MAX_IMAGE_BYTES = 256 << 20
+"""Of a picture, sound or video."""
+CHUNK = 1 << 20
 
 
 def new_thread() -> str:
@@ -156,8 +162,8 @@ def prepare_input(
     settings = resolve_settings(context, thread)
     workspace = Workspace.of(settings)
     workspace.prepare()
-    names = [_copy_file(_existing_file(path), workspace) for path in given.file or ()]
-    images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
+    names = [_copy_file(path, workspace) for path in given.file or ()]
+    images = [_save_image(path, workspace) for path in given.image or ()]
     origin = origin or origin_of_parts(text, text, names=bool(names))
     return user_message(name_files(text, names), images, origin, compact=compact)
 
@@ -167,40 +173,42 @@ def name_files(text: str, names: Sequence[str]) -> str:
     return f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip() if names else text
 
 
-def _existing_file(path: str) -> Path:
-    found = Path(path).expanduser()
-    if not found.is_file():
-        raise ConfigError(f"There is no file {path}.")
-    return found
-
-
-def _copy_file(source: Path, workspace: "Workspace") -> str:
+def _copy_file(source: str, workspace: "Workspace") -> str:
     """Copy a file into the workspace, or find it there, and return its name."""
-    from openmanus_graph.runtime.workspace import incoming_file
+    from openmanus_graph.interfaces.service.user_files import opened_input
+    from openmanus_graph.runtime.workspace import find, incoming_file, opened_file
 
-    target = workspace.root / source.name
-    if target.exists() and target.samefile(source):
-        return source.name
-    if target.exists() and not filecmp.cmp(source, target, shallow=False):
-        raise ConfigError(
-            f"{target} exists already with other content. Rename {source} or that file."
-        )
-    try:
-        with (
-            source.open("rb") as file,
-            incoming_file(workspace, source.name, replace=True) as copy,
-        ):
-            shutil.copyfileobj(file, copy)
-    except ToolError as error:
-        raise ConfigError(f"{source} cannot be copied into the workspace: {error}") from error
-    return source.name
+    name = Path(source).name
+    with opened_input(source, MAX_FILE_BYTES, workspace) as file:
+        try:
+            if find(workspace, name) is not None:
+                with opened_file(workspace, name) as known:
+                    if not _are_equal(file, known):
+                        raise ConfigError(
+                            f"{workspace.root / name} exists already with other content. Rename "
+                            f"{source} or that file."
+                        )
+                return name
+            with incoming_file(workspace, name, replace=False) as copy:
+                shutil.copyfileobj(file, copy)
+        except ToolError as error:
+            raise ConfigError(f"{source} cannot be copied into the workspace: {error}") from error
+    return name
 
 
-def _save_image(source: Path, workspace: "Workspace") -> str:
+def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
+    if os.path.sameopenfile(one.fileno(), other.fileno()):
+        return True
+    pairs = iter(lambda: (one.read(CHUNK), other.read(CHUNK)), (b"", b""))
+    return all(first == second for first, second in pairs)
+
+
+def _save_image(source: str, workspace: "Workspace") -> str:
     """Copy a picture, sound or video to our own files of the thread, and return its path there."""
     from openmanus_graph.backends.files.file_kinds import media_suffix, read_image
+    from openmanus_graph.interfaces.service.user_files import read_input
 
-    data = source.read_bytes()
+    data = read_input(source, MAX_IMAGE_BYTES, workspace)
     image = read_image(data)
     suffix = f".{image.media_type.partition('/')[2]}" if image else media_suffix(data)
     if suffix is None:

@@ -18,6 +18,7 @@ from openmanus_graph.interfaces.service.evals.grading import (
     load_verdicts,
 )
 from openmanus_graph.interfaces.service.evals.suite import attempt_id
+from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 
 ABOUT, REPORT = "eval.json", "report.html"
 
@@ -162,7 +163,9 @@ def load_about(folder: Path) -> About | None:
     """Return what an evaluation does; None if there is none. ConfigError: it is damaged."""
     path = folder / ABOUT
     try:
-        return About.model_validate_json(path.read_bytes()) if path.exists() else None
+        return (
+            About.model_validate_json(read_input(path, MAX_TEXT_BYTES)) if path.exists() else None
+        )
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
 

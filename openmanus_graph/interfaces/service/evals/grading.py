@@ -18,6 +18,7 @@ from openmanus_graph.interfaces.service.resume import read_thread_state
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 
 RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
 """The files of an evaluation that lines are added to."""
@@ -121,7 +122,7 @@ def judge(findings: Sequence[CheckFinding]) -> tuple[Outcome, str]:
 def load_verdicts(path: Path) -> list[Verdict]:
     """Return the verdicts in a file, a line that a kill cut off left out. Blocks."""
     found: list[Verdict] = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    for line in read_input(path, MAX_TEXT_BYTES).splitlines() if path.exists() else ():
         try:
             found.append(Verdict.model_validate_json(line))
         except ValidationError:  # it is judged again
