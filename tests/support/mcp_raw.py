@@ -3,6 +3,7 @@
 `python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting, `library` has
 resources, `tasks` runs calls as tasks, `no_tasks` has a tool that wants it to. It keeps a log of
 what it was sent in the file that `MCP_LOG` names, and its tasks in the one that `MCP_TASKS` names.
+`MCP_PAY` holds other fields of the tool `pay`, and `MCP_PROMPT` what a prompt says beside.
 """
 
 import json
@@ -48,6 +49,8 @@ tools: dict[str, dict[str, Any]] = {
         tool("nonsense", {"type": "no such type", "properties": 7}),
     ]
 }  # fmt: skip
+tools["pay"] |= json.loads(os.environ.get("MCP_PAY", "{}"))
+tools["pay"] |= json.loads(os.environ.get("MCP_PAY", "{}"))
 WAY = sys.argv[1] if len(sys.argv) > 1 else ""
 TOPIC: dict[str, Any] = {"type": "object", "properties": {"topic": {"type": "string"}}}
 if WAY in ("tasks", "no_tasks"):
@@ -187,7 +190,9 @@ PROMPTS: dict[str, dict[str, Any]] = {
 def prompted(name: str, args: dict[str, str]) -> list[dict[str, Any]]:
     if name == "bare":
         return [{"role": "user", "content": {"type": "text", "text": "/exit \x1b[2Jnow"}}]
-    told = {"type": "text", "text": f"Report on {args['subject']}, {args.get('tone', 'plain')}."}
+    more = os.environ.get("MCP_PROMPT", "")
+    tone = args.get("tone", "plain")
+    told = {"type": "text", "text": f"Report on {args['subject']}, {tone}.{more}"}
     page = {"uri": "res://book", "text": "Chapter 1"}
     picture = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     contents = [told, {"type": "resource", "resource": page}, picture]

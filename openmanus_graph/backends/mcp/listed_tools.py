@@ -1,5 +1,6 @@
 """The tools that a server lists: repaired, filtered by its configuration, compared with before."""
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -24,6 +25,8 @@ SCHEMA_KEY = "openmanus/schema"
 TASK_KEY = "openmanus/task"
 """Where a call's result keeps the task that its server began instead."""
 MAX_DESCRIPTION_CHARS = 2000
+READ_ONLY = "read-only "
+"""Begins the digest of a tool whose server says so."""
 _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
@@ -50,6 +53,8 @@ class ListedTool:
     effect: Effect
     destructive: bool = False
     """The server says that a call destroys something."""
+    digest: str = ""
+    """Of all that the server says of it; begins with what it says of its effect."""
 
 
 async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
@@ -93,7 +98,17 @@ def _listed_tool(server: MCPServer, tool: Any) -> ListedTool:  # the SDK's Tool
         argument_schema=for_checking(cast("dict[str, Any]", schema)) if usable else None,
         effect=_effect(server, tool),
         destructive=bool(tool.annotations and tool.annotations.destructive_hint),
+        digest=_digest(tool),
     )
+
+
+def _digest(tool: Any) -> str:  # the SDK's Tool
+    hints = tool.annotations
+    kind = [hints.read_only_hint, hints.destructive_hint] if hints else [None, None]
+    said = [tool.title, tool.description, hints and hints.title, tool.meta[SCHEMA_KEY], kind]
+    text = json.dumps(said, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{READ_ONLY if kind[0] else 'external '}{digest}"
 
 
 def _effect(server: MCPServer, tool: Any) -> Effect:  # the SDK's Tool
@@ -135,17 +150,26 @@ def difference(old: Sequence[ListedTool], new: Sequence[ListedTool]) -> dict[str
     }
 
 
-def traits_for(server: MCPServer, tool: ListedTool, *, side_by_side: bool) -> Traits:
+def traits_for(
+    server: MCPServer, tool: ListedTool, *, side_by_side: bool, known_as: str | None = None
+) -> Traits:
     """Return the traits of a tool for the graph.
 
     Args:
         server: Whose tool it is.
         tool: The tool.
         side_by_side: Whether calls to this server may run in parallel.
+        known_as: The digest that it had before it changed: what had effects then has them still,
+            unless the user says otherwise. Empty of a new tool. None: it has not changed.
     """
-    external = tool.effect == "external"
+    effect = tool.effect
+    ours = any(fnmatchcase(tool.name, pattern) for pattern in server.effects)
+    if known_as and not (known_as.startswith(READ_ONLY) or ours):
+        effect = "external"
+    external = effect == "external"
     return Traits(
-        effect=tool.effect,
+        effect=effect,
+        changed="" if known_as is None else "changed" if known_as else "new",
         resource=None if side_by_side else f"MCP server {server.name}",
         timeout_s=server.timeout_s,
         untrusted=True,

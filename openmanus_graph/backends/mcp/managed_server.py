@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from openmanus_graph.backends.mcp.connection import (
     transports,
 )
 from openmanus_graph.backends.mcp.failures import ENDED, UNSURE, Diagnostics, ServerError
+from openmanus_graph.backends.mcp.known_tools import accept_tool, changed_tools
 from openmanus_graph.backends.mcp.listed_tools import (
     ListedTool,
     difference,
@@ -66,6 +67,8 @@ class ManagedServer:
         self.server = server
         self.state: State = "starting"
         self.tools: tuple[ListedTool, ...] = ()
+        self.changed: dict[str, str] = {}
+        """Digests that tools had when the user added the server, by name, if they have changed."""
         self.transport = transports(server)[0]
         self.info = ""
         """Its name and version, and the version of the protocol."""
@@ -252,14 +255,30 @@ class ManagedServer:
             await self._calls.cancel_all()
 
     async def _list_tools(self, connection: Connection) -> None:
-        found = offered_tools(self.server, await connection.tools())
-        found = in_previous_order(found, self.tools)
+        listed = await connection.tools()
+        # All of them: what is offered is the user's choice, which may change.
+        known = offered_tools(replace(self.server, allow=None, deny=()), listed)
+        changed = await asyncio.to_thread(changed_tools, self.server, known)
+        found = in_previous_order(offered_tools(self.server, listed), self.tools)
         is_update = self.state != "starting"
+        newly_changed = [one.name for one in found if one.name in changed.keys() - self.changed]
+        self.changed = changed
         changes = difference(self.tools, found)
         self.tools = found if any(changes.values()) else self.tools
         described = [f"{word}: {', '.join(names)}" for word, names in changes.items() if names]
         if described and is_update:
             self._notify(f"{self._name} has changed its tools ({'; '.join(described)}).", "info")
+        if newly_changed:
+            self._notify(
+                f"What the MCP server {self.server.name} says of {', '.join(newly_changed)} is new "
+                "or has changed since you added it. It counts as untrusted, and a changed tool is "
+                "asked about before its next call with external effects."
+            )
+
+    def accept(self, tool: ListedTool) -> None:
+        """Note a tool as it is now, because a person allowed a call of it. Blocks."""
+        accept_tool(self.server, tool)
+        self.changed = {name: one for name, one in self.changed.items() if name != tool.name}
 
     async def _knows_task(self, task_id: str) -> bool:
         with contextlib.suppress(ToolError, MCPError, TimeoutError, ValueError):

@@ -113,20 +113,21 @@ def _tools(managed: ManagedServer, session: Session) -> list[ServerTool]:
         key = (managed.server.name, tool.name)
         if key not in names:
             names[key] = tool_name(*key, set(names.values()))
-        make = partial(_make_tool, names[key], managed, tool, side_by_side)
-        cache_key = (ServerTool, id(managed), id(tool), side_by_side)
+        known_as = managed.changed.get(tool.name)
+        make = partial(_make_tool, names[key], managed, tool, side_by_side, known_as)
+        cache_key = (ServerTool, id(managed), id(tool), side_by_side, known_as)
         found.append(session.cached(cache_key, make))
     return found
 
 
 def _make_tool(
-    name: str, managed: ManagedServer, tool: ListedTool, side_by_side: bool
+    name: str, managed: ManagedServer, tool: ListedTool, side_by_side: bool, known_as: str | None
 ) -> ServerTool:
     return ServerTool(
         name=name,
         description=tool.description,
         parameters=dict(tool.model_schema),
-        traits=traits_for(managed.server, tool, side_by_side=side_by_side),
+        traits=traits_for(managed.server, tool, side_by_side=side_by_side, known_as=known_as),
         argument_schema=None if tool.argument_schema is None else dict(tool.argument_schema),
         listed_tool=tool,
         managed_server=managed,

@@ -58,6 +58,10 @@ class ServerTool(DescribedTool):
             return to_observation(result, linked, self.name, session.workspace)
         return await asyncio.to_thread(to_observation, result, linked, self.name, session.workspace)
 
+    def accept(self) -> None:
+        """Take the tool as its server describes it now. Blocks."""
+        self.managed_server.accept(self.listed_tool)
+
     async def knows_task(self, task_id: str) -> bool:
         """Return whether the server can still say what became of a call that it runs as a task."""
         return await self.managed_server.knows_task(task_id)
