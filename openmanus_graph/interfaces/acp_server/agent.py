@@ -226,7 +226,7 @@ async def _run(run: RemoteRun, message: Message) -> Final:
         cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
         return failed_event("The run was cancelled before it began.", {}) | cancelled
     if question and not message.files:
-        return await run.answer(message.text, question)
+        return await run.answer(message.as_answer(), question)
     return await run.say(message)
 
 

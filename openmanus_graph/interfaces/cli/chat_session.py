@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 from openmanus_graph.backends.models.build import context_window, model_name, prepare_model
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.mentions import read_mentions
+from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions
 from openmanus_graph.interfaces.cli.person import TerminalPerson
 from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
 from openmanus_graph.interfaces.service.runner import Run, View, run_graph
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 
@@ -104,7 +106,8 @@ class ChatSession:
     ) -> None:
         """Do a turn with a message as it was typed, or as it was drafted by somebody else.
 
-        What was drafted, and long pastes, are not the user's words: they verify nothing.
+        What was drafted, long pastes and names of files are not the user's words: they verify
+        nothing.
         """
         workspace = self.settings.workspace
         text, named = await asyncio.to_thread(read_mentions, typed, workspace, draft)
@@ -120,10 +123,10 @@ class ChatSession:
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
             taken = (self.thread, self.agent, self.options)
-            drafted = {line.strip() for line in draft.splitlines()}
-            own = [line for line in typed.splitlines() if line.strip() not in drafted]
-            words = "\n".join(own) if draft or pastes else None
-            await self.do(new_run(text, given, taken, words=words, compact=self.compact))
+            words = await asyncio.to_thread(without_mentions, own_words(typed, draft), workspace)
+            own = Origin(words=words, urls=[], tainted=bool(draft or pastes), names=True)
+            origin = own if own["tainted"] or words != typed else None
+            await self.do(new_run(text, given, taken, origin=origin, compact=self.compact))
             self.compact = False
 
     async def do(self, run: Run) -> None:
@@ -136,6 +139,17 @@ class ChatSession:
         self.left = self.code in SIGNALLED
         model = await prepare_model(self.settings.main)
         self._window = context_window(model, self.settings.main)
+
+
+def own_words(typed: str, draft: str) -> str:
+    """Return what the user wrote into a draft: what is left of it is not his word."""
+    if not draft.strip():
+        return typed
+    drafted, words = draft.split(), typed.split()
+    changes = SequenceMatcher(None, drafted, words).get_opcodes()
+    return "\n".join(
+        " ".join(words[start:end]) for kind, *_, start, end in changes if kind != "equal"
+    )
 
 
 def _save_paste(folder: Path, text: str) -> Path:

@@ -60,6 +60,17 @@ def read_mentions(text: str, workspace: Path, foreign: str = "") -> tuple[str, I
     return text, InputOptions(file=list(files) or None, image=list(images) or None)
 
 
+def without_mentions(text: str, workspace: Path) -> str:
+    """Return a message without the names of files that it mentions. Blocks."""
+
+    def left(match: re.Match[str]) -> str:
+        name = match["quoted"] or match["plain"]
+        found = _find(name, workspace) or _find(name.rstrip(SENTENCE_ENDS), workspace)
+        return match[0] if found is None else ""
+
+    return _MENTION.sub(left, text)
+
+
 def _pictures(text: str, workspace: Path, foreign: str) -> Iterator[str]:
     """Yield the pictures that a message names by their path, `@` or not."""
     for match in _PATH.finditer(text):

@@ -10,19 +10,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.state.plan import Origin
 
+_OWN = "openmanus"
+"""Begins the keys in which we note things in messages."""
 _UNTRUSTED = Origin(words="", urls=[], tainted=True)
 _STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
 """Paths of LangGraph's API by which clients write a thread's state."""
@@ -68,27 +64,20 @@ def checked_messages(given: Any) -> list[dict[str, Any]]:
 
 def _checked(message: BaseMessage, *, is_newest: bool) -> dict[str, Any]:
     noted: Mapping[str, Any] = message.additional_kwargs
-    extra: dict[str, Any] = {ORIGIN_KEY: _UNTRUSTED}
-    if is_newest:
-        extra = {COMPACT_KEY: True} if noted.get(COMPACT_KEY) else {}
-        if (origin := noted.get(ORIGIN_KEY)) is not None:
-            extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    extra = {key: one for key, one in noted.items() if not key.startswith(_OWN) and key != "images"}
+    if not is_newest:
+        extra[ORIGIN_KEY] = _UNTRUSTED
+    elif (origin := noted.get(ORIGIN_KEY)) is not None:
+        extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    if is_newest and noted.get(COMPACT_KEY):
+        extra[COMPACT_KEY] = True
     images: Any = noted.get("images")
     if isinstance(message, HumanMessage) and isinstance(images, list):
         extra["images"] = [str(path) for path in cast("list[Any]", images)]
-    kept: dict[str, Any] = {
-        "type": message.type,
-        "id": message.id or str(uuid.uuid4()),
-        "content": message.content,
-        "additional_kwargs": extra,
-    }
-    if message.name:
-        kept["name"] = message.name
-    if isinstance(message, AIMessage):
-        kept |= {"tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls}
-    if isinstance(message, ToolMessage):
-        kept |= {"tool_call_id": message.tool_call_id, "status": message.status}
-    return kept
+    # An artifact is where tools note what a person said, and which page they showed.
+    fields = message.model_dump(mode="json", exclude={"artifact"})
+    kept = {name: one for name, one in fields.items() if one or name == "content"}
+    return {**kept, "id": message.id or str(uuid.uuid4()), "additional_kwargs": extra}
 
 
 def _narrowed(given: Any, text: str) -> Origin:
@@ -140,23 +129,25 @@ class CheckedStateUpdates:
 def _checked_body(body: bytes) -> bytes:
     try:
         given: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body  # which the server refuses
     if not isinstance(given, dict):
         return body
     payload = cast("dict[str, Any]", given)
     if "values" in payload:
         payload["values"] = _each(payload["values"])
-    for step in cast("list[Any]", payload.get("supersteps") or []):
-        updates: Any = step.get("updates") if isinstance(step, dict) else None
-        for update in cast("list[Any]", updates if isinstance(updates, list) else []):
-            if isinstance(update, dict):
-                fields = cast("dict[str, Any]", update)
-                fields |= {"values": _each(fields["values"])} if "values" in fields else {}
-                command: Any = fields.get("command")
-                if isinstance(command, dict):
-                    fields["command"] = checked_command(cast("dict[str, Any]", command))
+    for step in _objects(payload.get("supersteps")):
+        for update in _objects(step.get("updates")):
+            update |= {"values": _each(update["values"])} if "values" in update else {}
+            for command in _objects([update.get("command")]):
+                update["command"] = checked_command(command)
     return json.dumps(payload).encode()
+
+
+def _objects(given: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; none if it is no list."""
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    return [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
 
 
 def _each(values: Any) -> Any:
@@ -175,7 +166,9 @@ def checked_command(command: Mapping[str, Any]) -> dict[str, Any]:
     update: Any = command.get("update")
     if isinstance(update, list):  # pairs of a name and a value
         pairs = cast("list[Any]", update)
-        update = dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else update
+        update = cast(
+            "Any", dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
+        )
     return {**command, "update": checked_input(update)} if update is not None else dict(command)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.runtime.workspace import Workspace
     from openmanus_graph.state.context import Context
+    from openmanus_graph.state.plan import Origin
 
 
 def new_thread() -> str:
@@ -69,7 +70,7 @@ def new_run(
     given: InputOptions,
     taken: tuple[str, str, RunOptions],
     *,
-    words: str | None = None,
+    origin: "Origin | None" = None,
     compact: bool = False,
 ) -> "Run":
     """Return the run of a task on the thread, agent and options that `take_thread` returned.
@@ -78,7 +79,7 @@ def new_run(
         text: The task.
         given: Its files and pictures.
         taken: What `take_thread` returned.
-        words: What of the text the user typed; None: all of it.
+        origin: What of the text the user typed, if that is not all of it.
         compact: Make notes of the thread's conversation first.
     """
     from openmanus_graph.interfaces.service.runner import Run
@@ -92,7 +93,7 @@ def new_run(
         context=context,
         options=options.stored(),
         make_input=lambda: prepare_input(
-            text, given, context, thread, words=words, compact=compact
+            text, given, context, thread, origin=origin, compact=compact
         ),
         graph_arguments=graph_arguments(agent, options),
     )
@@ -143,7 +144,7 @@ def prepare_input(
     context: "Context",
     thread: str,
     *,
-    words: str | None = None,
+    origin: "Origin | None" = None,
     compact: bool = False,
 ) -> dict[str, Any]:
     """Copy the given files into the workspace and make the run's input."""
@@ -157,7 +158,7 @@ def prepare_input(
     workspace.prepare()
     names = [_copy_file(_existing_file(path), workspace) for path in given.file or ()]
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
-    origin = origin_of_parts(text if words is None else words, text, names=bool(names))
+    origin = origin or origin_of_parts(text, text, names=bool(names))
     return user_message(name_files(text, names), images, origin, compact=compact)
 
 
