@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.instructions import read_instructions
+from openmanus_graph.config.instructions import read_instructions, untrusted_instructions
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.merge import merge_layers
 from openmanus_graph.config.model import OtherModels, first, main_model
@@ -116,6 +116,7 @@ def resolve_settings(
         mcp_servers=servers,
         response_format=response_format,
         instructions=instructions,
+        untrusted_instructions=bool(untrusted_instructions(root)),
         skills=skills,
         warnings=(
             *warnings,

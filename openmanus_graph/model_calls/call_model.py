@@ -118,6 +118,8 @@ class ModelCall:
     step: int
     """Number of the agent's step, for the events."""
     traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
+    untrusted_prompt: bool = False
+    """Whether the request holds untrusted text from the start."""
     """Of the tools: compaction keeps what their results had verified."""
     role: ModelRole | None = None
     """What it is for, where that may have a model of its own."""

@@ -179,5 +179,7 @@ async def compact(
     notes = await writer.write(parts, notes_limits)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
-    labels = await asyncio.to_thread(labels_of, call.history, call.traits)
+    labels = await asyncio.to_thread(
+        labels_of, call.history, call.traits, tainted=call.untrusted_prompt
+    )
     return parts.with_notes(notes, labels.kept())

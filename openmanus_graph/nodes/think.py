@@ -306,6 +306,7 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
         state["messages"],
         state.get("approved_values", []),
         network=session is not None and session.settings.sandbox.network,
+        tainted=toolset is not None and toolset.untrusted_prompt,
     )
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
     return [

@@ -93,6 +93,7 @@ async def build_call(
         progress=step.progress,
         step=step.progress.steps + 1,
         traits=tools.toolset.traits,
+        untrusted_prompt=tools.toolset.untrusted_prompt,
         counts_as_step=True,
         live_state=live_state(step.session, step.state),
         sleep=sleep_unless_stopped,

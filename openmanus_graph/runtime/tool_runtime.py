@@ -147,6 +147,9 @@ class JsonSchemaTool(BaseTool, defer_build=True):
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Run the call. ToolError says what the model should try instead."""
 
+    def accept(self) -> None:
+        """Take the tool as it is now, where it has changed: a person allowed a call. Blocks."""
+
     async def knows_task(self, task_id: str) -> bool:
         """Return whether the other side can still say what became of a task that it began."""
         return False

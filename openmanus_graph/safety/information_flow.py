@@ -71,7 +71,7 @@ DOWNLOADS = frozenset({"downloads", "outputs"})
 ANOTHER_PAGE = "another page"
 """Stands for the site of a page that only the call before will show."""
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
-_CONTEXT_CHARS = 120
+_CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
 _SEVERAL = re.compile(r"[,;\n]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
@@ -79,13 +79,19 @@ MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
 
 
-def is_tainted(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> bool:
+def is_tainted(
+    messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
+) -> bool:
     """Say whether anything foreign was read before the newest reply was written."""
-    return labels_of(messages[: _place_of_reply(messages)], traits).tainted
+    return labels_of(messages[: _place_of_reply(messages)], traits, tainted=tainted).tainted
 
 
 def excess_addresses(
-    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+    call: PendingCall,
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    *,
+    tainted: bool = False,
 ) -> list[str]:
     """Return the links of a pending call that are too many to be opened without a question.
 
@@ -93,12 +99,13 @@ def excess_addresses(
         call: A call of the newest reply.
         messages: The conversation, that reply included.
         traits: The traits of each tool.
+        tainted: Whether the prompt holds untrusted text.
     """
     declared = traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
         return []
     place = _place_of_reply(messages)
-    labels = labels_of(messages[:place], traits)
+    labels = labels_of(messages[:place], traits, tainted=tainted)
     if not labels.read_private:
         return []
     reply = messages[place] if place < len(messages) else None
@@ -126,6 +133,7 @@ def unverified_values(
     approved: Collection[str] = (),
     *,
     network: bool = False,
+    tainted: bool = False,
 ) -> list[UnverifiedValue]:
     """Return the values of a pending call that need a person's approval.
 
@@ -135,12 +143,13 @@ def unverified_values(
         traits: The traits of each tool; `sends_to` is filled in.
         approved: What the person approved for the rest of the thread, as `approval_of` names it.
         network: Whether the sandbox has the network.
+        tainted: Whether the prompt holds untrusted text.
     """
     declared, args = traits.get(call["name"]), call["args"]
     if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
         return []
     place = _place_of_reply(messages)
-    labels = labels_of(messages[:place], traits)
+    labels = labels_of(messages[:place], traits, tainted=tainted)
     if not labels.tainted:
         return []
     judgement = _Judgement(labels, frozenset(approved), declared)
@@ -396,6 +405,15 @@ def explain_values(name: str, description: str, values: Sequence[UnverifiedValue
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
     foreign = f"values that neither you nor a trusted tool gave: {shown}{more}"
     return f"{name} ({does.rstrip('.')}) would use {foreign}."
+
+
+def explain_change(name: str, description: str) -> str:
+    """Explain to the person that a server says something else of a tool than before."""
+    says = json.dumps(_readable(description)[:_DESCRIPTION_CHARS], ensure_ascii=False)
+    return (
+        f"What its server says of {name} has changed since you added the server or last allowed a "
+        f"call. Now it says: {says}"
+    )
 
 
 def _explain(one: UnverifiedValue) -> str:

@@ -78,7 +78,11 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
 
 
 def unverified_addresses(
-    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+    call: PendingCall,
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    *,
+    tainted: bool = False,
 ) -> list[str]:
     """Return the addresses of a pending call that need a person's approval.
 
@@ -86,6 +90,7 @@ def unverified_addresses(
         call: A call of the newest reply.
         messages: The conversation, that reply included.
         traits: The traits of each tool.
+        tainted: Whether the prompt holds untrusted text.
     """
     declared = traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
@@ -95,7 +100,7 @@ def unverified_addresses(
         return []
     replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
     before_the_reply = messages[: next(replies, len(messages))]
-    provenance = _Provenance.of(before_the_reply, addresses, traits)
+    provenance = _Provenance.of(before_the_reply, addresses, traits, tainted=tainted)
     return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
 
 
@@ -131,10 +136,15 @@ class _Provenance:
 
     @classmethod
     def of(
-        cls, messages: Sequence[AnyMessage], addresses: Sequence[str], traits: Mapping[str, Traits]
+        cls,
+        messages: Sequence[AnyMessage],
+        addresses: Sequence[str],
+        traits: Mapping[str, Traits],
+        *,
+        tainted: bool = False,
     ) -> "_Provenance":
         """Read the provenance of addresses from a conversation."""
-        provenance = cls(traits, canonical_urls(addresses))
+        provenance = cls(traits, canonical_urls(addresses), tainted)
         for message in messages:
             provenance.read(message)
         return provenance
@@ -185,7 +195,7 @@ class _Provenance:
 
     def _read_result(self, result: ToolMessage) -> None:
         artifact = with_current_names(result.artifact or {})
-        if "trusted_text" in artifact:  # our own text: no untrusted content
+        if {"trusted_text", "listing"} & artifact.keys():  # our own text, or names of files
             return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
         traits = self.traits.get(name)
@@ -303,10 +313,12 @@ def origin_of(
     origin = Origin(
         words="" if message is None else person_words(message),
         urls=[*known, *urls],
-        tainted=tainted or bool(outer and outer["tainted"]),
+        tainted=tainted or (message is not None and brings_untrusted(message)),
     )
     if openings:
         origin["openings"] = dict(openings)
+    if outer and outer.get("names"):
+        origin["names"] = True
     return origin
 
 

@@ -162,6 +162,9 @@ class ValueLabels:
         self.openings.results.append(result)
         if "trusted_text" in artifact:
             return
+        if "listing" in artifact:
+            self.tainted = True
+            return
         if declared is None:
             self.tainted |= result.status != "error"
             self.read_private |= result.status != "error"
@@ -268,13 +271,18 @@ class _LabelIndex:
     def __init__(self) -> None:
         self._read = ReadPrefix()
         self._traits: dict[str, Traits] = {}
+        self._tainted = False
         self.labels = ValueLabels()
 
-    def extend_to(self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> None:
+    def extend_to(
+        self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool
+    ) -> None:
         """Read the new messages; all of them if the known ones, or the tools, have changed."""
-        start = self._read.advance(messages, anew=self._traits != traits)
+        changed = self._traits != traits or self._tainted != tainted
+        start = self._read.advance(messages, anew=changed)
         if start == 0:
-            self._traits, self.labels = dict(traits), ValueLabels()
+            self._traits, self._tainted = dict(traits), tainted
+            self.labels = ValueLabels(tainted=tainted)
         for message in messages[start:]:
             self.labels.read(message, traits)
 
@@ -282,17 +290,20 @@ class _LabelIndex:
 _indexes = MessageCache[_LabelIndex]()
 
 
-def labels_of(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> ValueLabels:
+def labels_of(
+    messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
+) -> ValueLabels:
     """Return the labels of a conversation's values; callers must not change them.
 
     Args:
         messages: The conversation.
         traits: The traits of each tool; `sends_to` is filled in.
+        tainted: Whether the prompt holds untrusted text.
     """
     if not messages:
-        return ValueLabels()
+        return ValueLabels(tainted=tainted)
     index = _indexes.get(messages[0], lambda _: _LabelIndex())
-    index.extend_to(messages, traits)
+    index.extend_to(messages, traits, tainted=tainted)
     return index.labels
 
 

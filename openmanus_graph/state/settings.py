@@ -436,6 +436,8 @@ class Settings:
     response_format: dict[str, Any] | type[BaseModel] | None = None
     instructions: str = ""
     """Texts of the `AGENTS.md` of the person, the working folder and its subfolders."""
+    untrusted_instructions: bool = False
+    """Whether one of them is of a folder whose `AGENTS.md` the user has not trusted."""
     skills: tuple[Skill, ...] = ()
     """What the model may read and run for certain tasks."""
     warnings: tuple[str, ...] = ()

@@ -87,6 +87,10 @@ class Traits:
     """The call is a program in the sandbox: it sends something out only where that has the
     network."""
 
+    changed: Literal["", "new", "changed"] = ""
+    """Whether its server says something else of it than when the user added the server or allowed a
+    call, which counts as untrusted text."""
+
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""
         return self.effect(args) if callable(self.effect) else self.effect
@@ -127,6 +131,8 @@ class Observation:
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
     """The tool keeps to a limit of its own, and its text is not cut again."""
+    listing: bool = False
+    """It holds nothing but names of files: it verifies nothing, and does not arm the leak rule."""
     site: str = ""
     """The origin of the page whose links the text shows without it."""
     usage: Usage | None = None

@@ -33,12 +33,15 @@ async def open_chains(
     approved_values: Sequence[str] = (),
     *,
     network: bool = False,
+    tainted: bool = False,
 ) -> list[list[PendingCall]]:
     """Group the calls; where some send anything, off the loop: all that was read is looked at."""
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
     known = [traits[name] for name in names if name in traits]
-    chains = partial(call_chains, tools, traits, messages, approved_values, network=network)
+    chains = partial(
+        call_chains, tools, traits, messages, approved_values, network=network, tainted=tainted
+    )
     judged = (
         one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
     )
@@ -54,6 +57,7 @@ def call_chains(
     approved_values: Sequence[str] = (),
     *,
     network: bool = False,
+    tainted: bool = False,
 ) -> list[list[PendingCall]]:
     """Group the open calls into chains, each in call order; no chain can affect another.
 
@@ -65,6 +69,7 @@ def call_chains(
         messages: The conversation.
         approved_values: What the person approved for the rest of the thread.
         network: Whether the sandbox has the network.
+        tainted: Whether the prompt holds untrusted text.
     """
     calls = pending_calls(messages)
     for call in calls:
@@ -72,14 +77,17 @@ def call_chains(
             named = with_declared_names(tools[call["name"]], call["args"])
             if named != call["args"]:
                 call["requested_args"], call["args"] = call["args"], named
-        if unverified := unverified_addresses(call, messages, traits):
+        if unverified := unverified_addresses(call, messages, traits, tainted=tainted):
             call["unverified"] = unverified
-        if excess := excess_addresses(call, messages, traits):
+        if excess := excess_addresses(call, messages, traits, tainted=tainted):
             call["excess"] = excess
-        if values := unverified_values(call, messages, traits, approved_values, network=network):
+        values = unverified_values(
+            call, messages, traits, approved_values, network=network, tainted=tainted
+        )
+        if values:
             call["unverified_values"] = values
         if call["name"] in traits and traits[call["name"]].outlasts_thread:
-            call["after_foreign"] = is_tainted(messages, traits)
+            call["after_foreign"] = is_tainted(messages, traits, tainted=tainted)
     declared = [_declared_for(call, traits) for call in calls]
     return [
         [calls[position] for position in positions]

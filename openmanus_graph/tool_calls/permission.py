@@ -8,7 +8,8 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.information_flow import approval_of, explain_values
+from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.safety.information_flow import approval_of, explain_change, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_excess, explain_unverified
 from openmanus_graph.safety.value_labels import leaves
@@ -64,25 +65,40 @@ async def request_permission(execution: CallExecution) -> Permission:
             return Permission(args)
         questions = execution.context.questions
         decision = await ask_person(execution, verdict.why, questions, execution.key)
-    if decision.type == "edit":
-        edited = dict(decision.args or {})
-        return Permission(edited, said=[value for _, value in leaves(edited)])
     if decision.type == "respond":
         return Permission(args, result_from_person=decision.message, said=[decision.message])
-    if decision.type == "approve":
-        if not decision.remember:
-            return Permission(args)
-        values = execution.call.get("unverified_values", [])
-        return Permission(
-            args,
-            standing_approval=verdict.standing_approval,
-            approved_values=[approval_of(value) for value in values],
-        )
+    if decision.type in ("approve", "edit"):
+        await _accept_change(execution)
+        return _permission_by(decision, execution, verdict)
     why = f"They said: {decision.message}\n" if decision.message else "No reason was given. "
     raise RejectedError(
         f"A person did not allow {execution.name}. {why}Do not repeat the call; adapt to this.",
         decision.message,
     )
+
+
+def _permission_by(
+    decision: Decision, execution: CallExecution, verdict: PolicyDecision
+) -> Permission:
+    """Return what a call may do that a person approved or edited."""
+    if decision.type == "edit":
+        edited = dict(decision.args or {})
+        return Permission(edited, said=[value for _, value in leaves(edited)])
+    if not decision.remember:
+        return Permission(execution.call["args"])
+    values = execution.call.get("unverified_values", [])
+    return Permission(
+        execution.call["args"],
+        standing_approval=verdict.standing_approval,
+        approved_values=[approval_of(value) for value in values],
+    )
+
+
+async def _accept_change(execution: CallExecution) -> None:
+    """Note that a person has seen how a tool's server describes it now, and allowed a call."""
+    tool = execution.context.toolset.find(execution.name)
+    if execution.traits.changed and isinstance(tool, JsonSchemaTool):
+        await asyncio.to_thread(tool.accept)
 
 
 async def ask_person(
@@ -150,7 +166,9 @@ def _unverified(execution: CallExecution) -> str:
     addresses, excess = execution.call.get("unverified", []), execution.call.get("excess", [])
     values = execution.call.get("unverified_values", [])
     tool = execution.context.toolset.find(execution.name)
+    asks = execution.traits.changed == "changed" and execution.traits.effect == "external"
     explained = [
+        explain_change(execution.name, tool.description) if asks else "",
         explain_unverified(addresses) if addresses else "",
         explain_excess(excess) if excess else "",
         explain_values(execution.name, tool.description, values) if values else "",

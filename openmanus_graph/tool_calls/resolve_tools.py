@@ -51,7 +51,10 @@ def _run_toolset(
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
         tools, selection = _selected(tools, agent.optional, settings.tools)
-        toolset = Toolset(*_searched(tools, selection, settings.search_tools_above))
+        toolset = Toolset(
+            *_searched(tools, selection, settings.search_tools_above),
+            untrusted_prompt=settings.untrusted_instructions,
+        )
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset

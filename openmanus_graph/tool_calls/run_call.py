@@ -192,7 +192,9 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
         for key in ("images", "site", "openings", "usage", "structured", "ends_run", "said")
         if (value := getattr(observation, key)) not in (None, (), [], "", {})
     }
-    noted |= {key: True for key in ("edited", "trusted_text") if getattr(observation, key)}
+    noted |= {
+        key: True for key in ("edited", "listing", "trusted_text") if getattr(observation, key)
+    }
     if (plan_step := current_plan_step(execution.context.plans)) is not None:
         noted["plan_step"] = plan_step
     if observation.plans is not None:

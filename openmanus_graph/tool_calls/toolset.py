@@ -39,6 +39,8 @@ class Toolset:
         tools: Mapping[str, BaseTool],
         selection: Sequence[str] | None,
         searched: Collection[str] = (),
+        *,
+        untrusted_prompt: bool = False,
     ) -> None:
         # Those of servers come and go.
         selection = selection and [
@@ -50,6 +52,10 @@ class Toolset:
                 f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
+        self.untrusted_prompt = untrusted_prompt or any(
+            bool(traits_of(tool).changed) for tool in self.tools.values()
+        )
+        """Whether requests hold untrusted text from the start: instructions, or descriptions."""
         self.searched = frozenset(searched)
         """Tools that models are sent only once `search_tools` has found them."""
         self.definitions = [_definition(tool) for tool in self.tools.values()]

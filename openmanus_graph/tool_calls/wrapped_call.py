@@ -139,13 +139,17 @@ class _WrappedCall:
             problem=None,
         )
         traits = self._context.toolset.traits
-        unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
-        if unverified:
+        tainted = self._context.toolset.untrusted_prompt
+        find = partial(unverified_addresses, tainted=tainted)
+        if unverified := await asyncio.to_thread(find, call, self._messages, traits):
             call["unverified"] = unverified
-        if excess := await asyncio.to_thread(excess_addresses, call, self._messages, traits):
+        find = partial(excess_addresses, tainted=tainted)
+        if excess := await asyncio.to_thread(find, call, self._messages, traits):
             call["excess"] = excess
         find_values = partial(
-            unverified_values, network=self._context.session.settings.sandbox.network
+            unverified_values,
+            network=self._context.session.settings.sandbox.network,
+            tainted=tainted,
         )
         approved = self._context.approved_values
         if values := await asyncio.to_thread(find_values, call, self._messages, traits, approved):

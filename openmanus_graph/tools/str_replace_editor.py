@@ -141,7 +141,7 @@ def _view(
         if stat.S_ISDIR(real.lstat().st_mode):
             if view_range is not None:
                 raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
-            return Observation(list_folder(workspace, real))
+            return Observation(list_folder(workspace, real), listing=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         is_image = bool(image_type(file.read(32)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer, is_foreign, read_layer
+from openmanus_graph.config.instructions import trust_instructions, untrusted_instructions
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
@@ -19,7 +20,8 @@ from openmanus_graph.state.storage_urls import RedisUrl
 def trust_folder() -> int:
     """Trust the working folder's configuration and skills as they are now, and say which."""
     layers, skills = untrusted_layers(), untrusted_skills()
-    if not layers and not skills:
+    instructions = untrusted_instructions()
+    if not layers and not skills and not instructions:
         sys.stderr.write("Nothing in this folder's configuration needs your trust.\n")
     for layer in layers:
         trust(Path.cwd(), layer)
@@ -27,6 +29,9 @@ def trust_folder() -> int:
     for skill in skills:
         _trust_skill(skill)
         sys.stderr.write(f"Trusted {_said(skill)}\n")
+    for path in instructions:
+        trust_instructions(path)
+        sys.stderr.write(f"Trusted {printable(str(path))}, which tells agents what to do\n")
     return 0
 
 
