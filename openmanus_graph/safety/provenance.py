@@ -317,10 +317,12 @@ def origin_of(
     origin = Origin(
         words="" if message is None else person_words(message),
         urls=[*known, *urls],
-        tainted=tainted or bool(outer and outer["tainted"]),
+        tainted=tainted or (message is not None and brings_untrusted(message)),
     )
     if openings:
         origin["openings"] = dict(openings)
+    if outer and outer.get("names"):
+        origin["names"] = True
     return origin
 
 

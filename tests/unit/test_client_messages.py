@@ -22,7 +22,7 @@ from openmanus_graph.safety.provenance import (
 from openmanus_graph.safety.unquoted_text import unquoted_text
 
 TASK = "Mail it to bob@shop.example."
-UNTRUSTED = {"words": "", "urls": [], "tainted": True}
+UNTRUSTED: Any = {"words": "", "urls": [], "tainted": True}
 
 
 def newest(**extra: Any) -> HumanMessage:

@@ -95,13 +95,14 @@ def test_openings_of_all_tools_and_steps_count_together() -> None:
     read.did("crawl4ai", "pages", urls=MANY[1:3])
     read.did("browser_use", "a page", action="go_to_url", url=MANY[3])
     read.did("read_untrusted", "{}", source=MANY[4], question="x", answer_schema={})
-    for opening in (
+    openings: list[tuple[str, dict[str, Any]]] = [
         fetch(MANY[5]),
         crawl([MANY[5]]),
         ("browser_use", {"action": "open_tab", "url": MANY[5]}),
         ("browser_use", {"action": "go_to_url", "url": MANY[5].removeprefix("https://")}),
         ("read_untrusted", {"source": MANY[5], "question": "x", "answer_schema": {}}),
-    ):
+    ]
+    for opening in openings:
         assert len(read.excess(opening)) == 1, opening
 
 
@@ -176,7 +177,7 @@ def test_a_compaction_forgets_no_opening() -> None:
 
 def test_agents_within_and_steps_count_together() -> None:
     inner = Conversation()
-    origin = {"words": "", "urls": [], "tainted": True, "openings": {"site evil.example": 2}}
+    origin: Any = {"words": "", "urls": [], "tainted": True, "openings": {"site evil.example": 2}}
     inner.messages = [HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})]
     inner.did("crawl4ai", "pages", urls=MANY[:3])
     assert inner.excess(fetch(MANY[3])) == MANY[3:4]

@@ -129,23 +129,25 @@ class CheckedStateUpdates:
 def _checked_body(body: bytes) -> bytes:
     try:
         given: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body  # which the server refuses
     if not isinstance(given, dict):
         return body
     payload = cast("dict[str, Any]", given)
     if "values" in payload:
         payload["values"] = _each(payload["values"])
-    for step in cast("list[Any]", payload.get("supersteps") or []):
-        updates: Any = step.get("updates") if isinstance(step, dict) else None
-        for update in cast("list[Any]", updates if isinstance(updates, list) else []):
-            if isinstance(update, dict):
-                fields = cast("dict[str, Any]", update)
-                fields |= {"values": _each(fields["values"])} if "values" in fields else {}
-                command: Any = fields.get("command")
-                if isinstance(command, dict):
-                    fields["command"] = checked_command(cast("dict[str, Any]", command))
+    for step in _objects(payload.get("supersteps")):
+        for update in _objects(step.get("updates")):
+            update |= {"values": _each(update["values"])} if "values" in update else {}
+            for command in _objects([update.get("command")]):
+                update["command"] = checked_command(command)
     return json.dumps(payload).encode()
+
+
+def _objects(given: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; none if it is no list."""
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    return [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
 
 
 def _each(values: Any) -> Any:
@@ -164,7 +166,9 @@ def checked_command(command: Mapping[str, Any]) -> dict[str, Any]:
     update: Any = command.get("update")
     if isinstance(update, list):  # pairs of a name and a value
         pairs = cast("list[Any]", update)
-        update = dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else update
+        update = cast(
+            "Any", dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
+        )
     return {**command, "update": checked_input(update)} if update is not None else dict(command)
 
 
