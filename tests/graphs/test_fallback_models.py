@@ -311,7 +311,8 @@ def test_a_cloned_profile_that_reroutes_needs_trust() -> None:
         '[llm.profiles.b]\nmodel = "openai:y"\nmodel_options = { default_headers = {} }\n'
         '[llm.profiles.c]\nmodel = "openai:z"\n'
     )
-    layer = read_layer(Path("openmanus.toml"))
+    layer = read_layer(Path("openmanus.toml"), None)
+    assert layer is not None
     assert set(risky_settings(layer)["llm.profiles"]) == {"a", "b"}
     assert set(without_risks(layer).values["llm.profiles"]) == {"c"}
     assert json.dumps(sorted(declared())), "the names are plain"
