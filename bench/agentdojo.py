@@ -184,11 +184,12 @@ def _environment(suite: Any, order: Any, wording: str) -> Any:
 def _attack(suite: str, wording: str) -> Any:
     """Return the benchmark's own attack of this name, against a model that is none it knows."""
     from agentdojo.agent_pipeline import AgentPipeline
-    from agentdojo.attacks.attack_registry import load_attack
+    from agentdojo.attacks import attack_registry
 
     nobody = AgentPipeline([])
     nobody.name = "local"  # a name has to be one that it knows
-    return cast("Any", load_attack)(wording, suite_of(suite), nobody)
+    registry: Any = attack_registry
+    return registry.load_attack(wording, suite_of(suite), nobody)
 
 
 @cache
