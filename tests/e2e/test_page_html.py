@@ -242,6 +242,9 @@ def test_nothing_that_is_shown_reaches_the_network_unless_a_person_agrees(stage:
             # This browser opens no connections for `preconnect`, as those of people do.
             connecting = page.get_by_role("dialog").frame_locator("iframe").locator(CONNECTING)
             assert connecting.count() == 0
+    stage.show("picture.svg")
+    drawn = page.get_by_role("dialog").locator("img").evaluate("(img) => img.naturalWidth")
+    assert drawn == 80, "a drawing is shown as a picture, where nothing of it runs"
     settled(page)
     # The same as a frame without any limits would show it, and as what a tab shows.
     for file in listed(stage).values():

@@ -181,8 +181,8 @@ def _named_prompt(given: str) -> tuple[str, str]:
         raise ConfigError(f"--prompt {given}: give NAME=FILE; a name is {' or '.join(PROMPTS)}.")
     try:
         return name, read_input(file, MAX_TEXT_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The prompt in {file} cannot be read: {error}.") from error
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The prompt in {file} cannot be read: {error}") from error
 
 
 def _named_address(given: str) -> tuple[str, str]:
