@@ -293,7 +293,7 @@ def _codec_of(kind: Any) -> _Codec:
         if issubclass(kind, BaseModel):
             return _model(kind, name)
         if dataclasses.is_dataclass(made):
-            return _dataclass(made, name)
+            return _dataclass(cast("type[Any]", made), name)
         if issubclass(kind, tuple) and hasattr(made, "_fields"):
             return _Codec(name, made, list, lambda fields: made(*fields))
     raise ConfigError(
