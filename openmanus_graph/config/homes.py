@@ -65,10 +65,9 @@ def is_own(place: Path) -> bool:
     """
     if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
         return True
-    known = read_object(_registry()).get(str(place))
-    given = known if isinstance(known, dict) else {}
+    known: object = read_object(_registry()).get(str(place))
     found = _read_id(place)
-    return bool(found) and given == {"id": found, "folder": str(place.resolve())}
+    return bool(found) and known == {"id": found, "folder": str(place.resolve())}
 
 
 def is_new(place: Path) -> bool:

@@ -44,7 +44,8 @@ _MAX_DIGITS = 3500
 _OPTION = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_REPLACE_SURROGATES
 
 
-class _Codec(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Codec:
     """How objects of one type are stored."""
 
     name: str
@@ -124,7 +125,7 @@ class StrictSerializer(SerializerProtocol):
             RefusedDataError: It was not written so, is damaged, or holds what may not be read.
         """
         kind, content = data
-        if kind not in (_PLAIN, _COMPRESSED) or not isinstance(content, bytes):
+        if kind not in (_PLAIN, _COMPRESSED):
             raise RefusedDataError(f"a value of the unknown format {str(kind)[:40]!r}")
         content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
         if _checksum(content) != known:
@@ -135,7 +136,7 @@ class StrictSerializer(SerializerProtocol):
 
     def _lowered(self, value: Any, depth: int) -> Any:
         """Return a value as plain data, with our extensions for objects."""
-        kind = type(value)
+        kind = cast("type[Any]", type(value))
         if kind in _SCALARS:
             return value
         if kind is int and -(1 << 63) <= value < 1 << 64:
@@ -158,7 +159,7 @@ class StrictSerializer(SerializerProtocol):
 
     def _raised(self, value: Any, depth: int) -> Any:
         """Return the value that `_lowered` was given."""
-        kind = type(value)
+        kind = cast("type[Any]", type(value))
         if kind in _SCALARS or kind is int:
             return value
         if depth >= MAX_DEPTH:
@@ -240,7 +241,7 @@ def _number(digits: str) -> int:
 
 def _key(name: Any) -> Any:
     """Return a key of an object as it is stored."""
-    kind = type(name)
+    kind = cast("type[Any]", type(name))
     if kind is str:
         return name if name.isascii() else name.encode("utf-8", "replace").decode()
     if kind in _SCALARS or (kind is int and -(1 << 63) <= name < 1 << 64):
@@ -267,13 +268,14 @@ def _base_of(value: Any) -> Any:
         for base in bases:
             if isinstance(value, base):
                 return base(value)
-        if isinstance(value, bytearray | memoryview):
+        if isinstance(value, bytearray):
             return bytes(value)
         if isinstance(value, pathlib.PurePath):
             return pathlib.Path(value)
+    name = _name_of(cast("type[Any]", type(value)))
     raise ConfigError(
-        f"A value of the type {_name_of(type(value))} cannot be stored. Store plain values, or "
-        "register the type: stored_types=[...] (docs/embedding.md#types-of-your-own)."
+        f"A value of the type {name} cannot be stored. Store plain values, or register the type: "
+        "stored_types=[...] (docs/embedding.md#types-of-your-own)."
     )
 
 
@@ -285,14 +287,15 @@ def _codec_of(kind: Any) -> _Codec:
     """Return how a type of an app's is stored. ConfigError: in no way."""
     if isinstance(kind, type):
         name: str = _name_of(cast("type[Any]", kind))
+        made: Any = kind
         if issubclass(kind, Enum):
-            return _Codec(name, kind, lambda value: value.value, kind)
+            return _Codec(name, made, lambda value: value.value, made)
         if issubclass(kind, BaseModel):
             return _model(kind, name)
-        if dataclasses.is_dataclass(kind):
-            return _dataclass(kind, name)
-        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            return _Codec(name, kind, list, lambda fields: kind(*fields))
+        if dataclasses.is_dataclass(made):
+            return _dataclass(cast("type[Any]", made), name)
+        if issubclass(kind, tuple) and hasattr(made, "_fields"):
+            return _Codec(name, made, list, lambda fields: made(*fields))
     raise ConfigError(
         f"{kind!r} cannot be a stored type. Pydantic models, dataclasses, enums and named tuples "
         "can."
@@ -324,9 +327,14 @@ def _text(kind: type[Any]) -> _Codec:
 
 def _several(kind: Any) -> _Codec:
     def make(found: list[Any]) -> Any:
-        return kind(tuple(one) if isinstance(one, list) else one for one in found)
+        return kind(_hashable(one) for one in found)
 
     return _Codec(kind.__name__, kind, list, make)
+
+
+def _hashable(value: Any) -> Any:
+    """Return a tuple in place of the list that became of it."""
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _iso(kind: Any) -> _Codec:

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, cast
 
 from langgraph.errors import GraphBubbleUp
 
@@ -52,7 +52,8 @@ def exception_of(record: tuple[str, str]) -> Exception:
         found = getattr(found, "__dict__", {}).get(part)
     plain = isinstance(found, type) and issubclass(found, Exception)
     if plain and not issubclass(found, GraphBubbleUp):  # what steers the graph is never stored
-        error: Exception = found.__new__(found)  # its constructor may want more than a text
+        made = cast("type[Exception]", found)
+        error = made.__new__(made)  # its constructor may want more than a text
         error.args = (text,)
         return error
     return RuntimeError(f"{name}: {text}")

@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,10 +85,10 @@ class Rows:
                 return cursor.fetchall() if cursor.description else []
         in_checkpoints = any(f" {table}" in statement for table in ("checkpoints", "writes"))
         name = CHECKPOINTS if in_checkpoints else self.url.file.name
-        with sqlite3.connect(self.url.file.with_name(name)) as connection:
-            found = connection.execute(statement, values).fetchall()
-        connection.close()
-        return found
+        with sqlite3.connect(self.url.file.with_name(name)) as file:
+            rows = file.execute(statement, values).fetchall()
+        file.close()
+        return rows
 
     def spoil_values(self, kind: str, content: bytes) -> None:
         """Put a value in place of all that checkpoints hold."""
@@ -129,8 +130,8 @@ async def rows(each_database: DatabaseUrl) -> Rows:
         reply = calls(("write_note", {"text": "a"}))
         await run_graph(graph, reply, "done", config=CONFIG, policy="auto")
         before = [one async for one in graph.aget_state_history(CONFIG) if one.next == ("act",)]
-    found = Rows(each_database)
-    found.forget_after(before[0].config["configurable"]["checkpoint_id"])
+    found, at = Rows(each_database), before[0].config.get("configurable", {})
+    found.forget_after(at["checkpoint_id"])
     return found
 
 
@@ -169,10 +170,10 @@ async def test_no_reader_of_checkpoints_runs_what_they_hold(
             readers: list[Callable[[], Any]] = [history, listed]
             if spoil == rows.spoil_values:
                 readers += [
-                    lambda graph=graph: graph.aget_state(CONFIG),
-                    lambda saver=saver: saver.aget_tuple(CONFIG),
-                    lambda saver=saver: read_embedded_agents(saver, "t"),
-                    lambda: go_on(rows.url),
+                    partial(graph.aget_state, CONFIG),
+                    partial(saver.aget_tuple, CONFIG),
+                    partial(read_embedded_agents, saver, "t"),
+                    partial(go_on, rows.url),
                 ]
             for read in readers:
                 with pytest.raises(RefusedDataError):

@@ -197,7 +197,7 @@ async def test_odd_values_from_other_doors_do_not_end_a_thread(result: str) -> N
     [f'{{"n": {deep(150)}}}', f'{{"n": {deep(5000)}}}', '{"n": 1e999}', '{"n": %s}' % 2**64],
 )
 async def test_a_structured_answer_that_is_odd_is_asked_for_again(answer: str) -> None:
-    wanted = {"type": "object", "properties": {"n": {}}, "required": ["n"]}
+    wanted: dict[str, Any] = {"type": "object", "properties": {"n": {}}, "required": ["n"]}
     async with open_checkpointer(database_url()) as saver:
         graph = build_manus_graph(tools=[add], checkpointer=saver)
         ran = await run_graph(graph, answer, '{"n": 3}', config=CONFIG, response_format=wanted)

@@ -41,7 +41,8 @@ class Marks:
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
         import os
 
-        return os.system, (self._command,)
+        run: Any = getattr(os, "system")  # noqa: B009  # pyright calls it deprecated
+        return run, (self._command,)
 
 
 def extensions(command: str) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -178,7 +178,7 @@ def message(chance: random.Random) -> AIMessage:
 class _Script:
     """What a model says, and what it was sent."""
 
-    replies: list[Callable[[], AIMessage]]
+    replies: list[AIMessage]
     requests: list[Sequence[BaseMessage]] = field(default_factory=list[Sequence[BaseMessage]])
 
 
@@ -189,7 +189,7 @@ class OddModel(BaseChatModel):
 
     @classmethod
     def of(cls, *replies: AIMessage) -> "OddModel":
-        return cls(script=_Script([lambda one=one: one for one in replies]))
+        return cls(script=_Script(list(replies)))
 
     @property
     def requests(self) -> list[Sequence[BaseMessage]]:
@@ -198,7 +198,8 @@ class OddModel(BaseChatModel):
 
     @override
     def bind_tools(self, tools: Any, **kwargs: Any) -> Runnable[Any, AIMessage]:
-        return cast("Any", self)
+        same: Runnable[Any, AIMessage] = cast("Any", self)
+        return same
 
     @override
     def _generate(
@@ -210,7 +211,7 @@ class OddModel(BaseChatModel):
     ) -> ChatResult:
         self.script.requests.append(messages)
         left = self.script.replies
-        made = left.pop(0)() if left else AIMessage("The answer is 3.")
+        made = left.pop(0) if left else AIMessage("The answer is 3.")
         return ChatResult.model_construct(
             generations=[
                 ChatGeneration.model_construct(message=made, text="", type="ChatGeneration")

@@ -101,53 +101,52 @@ def test_text_that_is_none_of_ours_is_refused(text: str) -> None:
         StrictSerializer().from_text(text)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        {"a": [1, -1, 1.5, "é", b"\0", True, {"b": {}}], 3: "x", None: 1},
-        2**63,
-        2**64,
-        -(2**63) - 1,
-        10**4000,
-        {"deep": {"in": [2**70]}},
-        float("inf"),
-        HumanMessage("hi", id="1", additional_kwargs={"openmanus_task": "x"}),
-        AIMessage(
-            "a",
-            id="2",
-            tool_calls=[{"name": "f", "args": {"n": 2**70}, "id": "c", "type": "tool_call"}],
-            usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
-            response_metadata={"finish_reason": "stop"},
-        ),
-        AIMessageChunk("a", id="3"),
-        SystemMessage("s"),
-        ToolMessage("t", tool_call_id="c", artifact={"said": ["x"]}, status="error"),
-        RemoveMessage(id="1"),
-        Document("text", metadata={"a": 1}),
-        [Send("act", {"calls": [HumanMessage("x")]}, timeout=TimeoutPolicy(run_timeout=3))],
-        Command(update={"a": [HumanMessage("x")]}, goto=["b"]),
-        Overwrite([1]),
-        Interrupt({"question": "?"}, id="i"),
-        DeltaSnapshot([HumanMessage("x")]),
-        datetime.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=datetime.UTC),
-        datetime.datetime(2024, 2, 29),
-        datetime.date(2024, 2, 29),
-        datetime.time(1, 2, 3),
-        datetime.timedelta(days=-1, microseconds=5),
-        datetime.timezone(datetime.timedelta(hours=2)),
-        uuid.UUID(int=5),
-        decimal.Decimal("1e-30"),
-        {1, "a", (2, 3)},
-        frozenset({1}),
-        deque([1, {"a": 2}]),
-        pathlib.Path("/a/b"),
-        *VALUES,
-        {"all": VALUES},
-        "x" * 100_000,
-    ],
-    ids=lambda value: type(value).__name__,
-)
+READ_AS_WRITTEN: list[Any] = [
+    None,
+    {"a": [1, -1, 1.5, "é", b"\0", True, {"b": {}}], 3: "x", None: 1},
+    2**63,
+    2**64,
+    -(2**63) - 1,
+    10**4000,
+    {"deep": {"in": [2**70]}},
+    float("inf"),
+    HumanMessage("hi", id="1", additional_kwargs={"openmanus_task": "x"}),
+    AIMessage(
+        "a",
+        id="2",
+        tool_calls=[{"name": "f", "args": {"n": 2**70}, "id": "c", "type": "tool_call"}],
+        usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+        response_metadata={"finish_reason": "stop"},
+    ),
+    AIMessageChunk(content="a", id="3"),
+    SystemMessage("s"),
+    ToolMessage("t", tool_call_id="c", artifact={"said": ["x"]}, status="error"),
+    RemoveMessage(id="1"),
+    Document("text", metadata={"a": 1}),
+    [Send("act", {"calls": [HumanMessage("x")]}, timeout=TimeoutPolicy(run_timeout=3))],
+    Command(update={"a": [HumanMessage("x")]}, goto=["b"]),
+    Overwrite([1]),
+    Interrupt({"question": "?"}, id="i"),
+    DeltaSnapshot([HumanMessage("x")]),
+    datetime.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=datetime.UTC),
+    datetime.datetime(2024, 2, 29),
+    datetime.date(2024, 2, 29),
+    datetime.time(1, 2, 3),
+    datetime.timedelta(days=-1, microseconds=5),
+    datetime.timezone(datetime.timedelta(hours=2)),
+    uuid.UUID(int=5),
+    decimal.Decimal("1e-30"),
+    {1, "a", (2, 3)},
+    frozenset({1}),
+    deque([1, {"a": 2}]),
+    pathlib.Path("/a/b"),
+    *VALUES,
+    {"all": VALUES},
+    "x" * 100_000,
+]
+
+
+@pytest.mark.parametrize("value", READ_AS_WRITTEN, ids=lambda value: type(value).__name__)
 def test_what_is_on_the_list_is_read_as_it_was_written(value: Any) -> None:
     serializer = StrictSerializer(OWN)
     read = serializer.loads_typed(serializer.dumps_typed(value))
@@ -159,7 +158,14 @@ def test_subclasses_of_plain_types_tuples_and_exceptions_become_plain() -> None:
     class Text(str):
         __slots__ = ()
 
-    value = [Text("a"), OrderedDict(a=1), (1, 2), bytearray(b"x"), ValueError("no"), "\ud800"]
+    value: list[Any] = [
+        Text("a"),
+        OrderedDict(a=1),
+        (1, 2),
+        bytearray(b"x"),
+        ValueError("no"),
+        "\ud800",
+    ]
     read = StrictSerializer().loads_typed(StrictSerializer().dumps_typed(value))
     assert read == ["a", {"a": 1}, [1, 2], b"x", "ValueError('no')", "?"]
     assert type(read[0]) is str

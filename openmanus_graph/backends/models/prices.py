@@ -45,6 +45,10 @@ class CallUsage:
     """What the provider says it charged."""
 
 
+_MAX_COST_USD = 1e6
+"""That one reply may claim to have cost."""
+
+
 def usage_of(
     message: AIMessage,
     request: Sequence[BaseMessage] = (),
@@ -52,9 +56,8 @@ def usage_of(
 ) -> CallUsage:
     """Return what a call used: as reported, else estimated from the request and the reply."""
     cost = message.response_metadata.get("cost_usd")
-    reported_cost = None
-    if isinstance(cost, int | float) and 0 <= cost < 1e9:
-        reported_cost = float(cost)
+    sound = isinstance(cost, int | float) and 0 <= cost < _MAX_COST_USD
+    reported_cost = float(cost or 0) if sound else None
     reported = message.usage_metadata
     if reported is None or not reported["input_tokens"]:
         return CallUsage(
