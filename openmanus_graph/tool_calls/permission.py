@@ -8,10 +8,10 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.call_values import leaves
 from openmanus_graph.safety.information_flow import approval_of, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_unverified
-from openmanus_graph.safety.value_labels import leaves
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.tool_calls.context import CallExecution
