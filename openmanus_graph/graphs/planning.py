@@ -28,7 +28,6 @@ from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, g
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, WorkerInput, WorkerState
-from openmanus_graph.state.renamed import with_current_names
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 WorkerGraph = CompiledStateGraph[WorkerState, Context, WorkerInput, WorkerState]
@@ -113,8 +112,8 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     )
     builder.add_edge("missing_executor", "check_step")
 
-    async def route_to_step(saved: WorkerState) -> str:
-        return next_node(with_current_names(saved).get("step_run"), executor_set.names)
+    async def route_to_step(state: WorkerState) -> str:
+        return next_node(state.get("step_run"), executor_set.names)
 
     async def route_after_next_step(state: WorkerState) -> str:
         return next_node(state["step_run"], executor_set.names) if state["step_run"] else END

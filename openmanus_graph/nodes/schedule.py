@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
@@ -32,7 +32,6 @@ from openmanus_graph.safety.provenance import origin_in, origin_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
 from openmanus_graph.state.planning import FlowProgress, PlanningState, StepRun, WorkerInput
-from openmanus_graph.state.renamed import with_current_names
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -76,9 +75,8 @@ def wave_width(state: PlanningState, most: int) -> int:
     return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
-async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
+async def route_after_schedule(state: PlanningState) -> list[Send] | str:
     """Send the workers to `run_step`, with the steps that begin; without any the run is over."""
-    state = cast("PlanningState", with_current_names(saved))  # routers get it as it was saved
     if state.get("stop_reason"):
         return "finalize"
     if again := unfinished_plan(state):

@@ -20,7 +20,6 @@ from openmanus_graph.state.planning import (
     WorkerReport,
     WorkerState,
 )
-from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.settings import Settings
 
 MAX_ATTEMPTS = 2
@@ -353,8 +352,7 @@ def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]
 def state_of_paused_run(message: AnyMessage | None) -> dict[str, Any]:
     """Return the state of the paused run that a user message resumes; empty if it resumes none."""
     kept: dict[str, Any] = message.additional_kwargs.get(PAUSED_RUN_KEY, {}) if message else {}
-    state = with_current_names(kept)
-    return {key: value for key, value in state.items() if key not in _NOT_RESUMED}
+    return {key: value for key, value in kept.items() if key not in _NOT_RESUMED}
 
 
 def _without_open_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

@@ -18,7 +18,6 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 from openmanus_graph.state.plan import merge_steps
 from openmanus_graph.state.planning import PlanningState, WorkerReport
 from openmanus_graph.state.reducers import merge_usage
-from openmanus_graph.state.renamed import with_current_names
 
 AnyGraph = Pregel[Any, Any, Any, Any]
 
@@ -70,7 +69,7 @@ async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
 
 async def _saved_plan(flow: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool) -> SavedPlan:
     saved = await flow.aget_state({"configurable": dict(inside)})
-    state = cast("PlanningState", with_current_names(saved.values))
+    state = cast("PlanningState", dict(saved.values))
     state["reports"] = dict(state.get("reports") or {})
     tasks: Sequence[PregelTask] = saved.tasks if with_tasks else ()
     ended, left = set[str](), set[int]()

@@ -31,7 +31,6 @@ from openmanus_graph.runtime.session_registry import (
 )
 from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.renamed import moved, with_current_names
 
 N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
 
@@ -132,19 +131,17 @@ def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
 def graph_node(node: N) -> N:
     """Make a function a node of our graphs.
 
-    The observer gets its events also where the stream is not read. A state that version 0.1
-    saved is passed to it under today's names.
+    The observer gets its events also where the stream is not read.
     """
 
     @wraps(node)
-    async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
+    async def wrapped_node(state: Any, runtime: Runtime[Context]) -> Any:
         if run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
         location = find_location(get_config()) if is_tracing() else None
         span = location.span if location is not None else None
         with span.entered() if span is not None else contextlib.nullcontext():
-            update = await node(with_current_names(saved), runtime)
-        return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
+            return await node(state, runtime)
 
     return cast("N", wrapped_node)
 

@@ -41,7 +41,6 @@ from openmanus_graph.safety.values import plainly_written
 from openmanus_graph.state.addresses import PORTS, parse_address, within
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
-from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Traits
 
 M = TypeVar("M", HumanMessage, ToolMessage)
@@ -196,7 +195,7 @@ class _Provenance:
             self._written.append(said)
 
     def _read_result(self, result: ToolMessage) -> None:
-        artifact = with_current_names(result.artifact or {})
+        artifact = result.artifact or {}
         if {"trusted_text", "listing"} & artifact.keys():  # our own text, or names of files
             return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
@@ -294,7 +293,7 @@ def _texts_in(message: BaseMessage) -> list[str]:
 def origin_in(message: BaseMessage) -> Origin | None:
     """Return what a flow or a client's door says of a message; None of a person's own message."""
     origin = message.additional_kwargs.get(ORIGIN_KEY)
-    return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
+    return cast("Origin", origin) if origin else None  # made by `origin_of`
 
 
 def origin_of(

@@ -45,7 +45,6 @@ from openmanus_graph.safety.values import (
     tokens_of,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, with_scheme, within
-from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Traits
 
 _LEAST_PRIVATE_CHARS = 4
@@ -163,7 +162,7 @@ class ValueLabels:
         self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
-        artifact = with_current_names(result.artifact or {})
+        artifact = result.artifact or {}
         for text in artifact.get("said", ()):
             self._hear(str(text))
         self.openings.counted.update(artifact.get("openings", {}))

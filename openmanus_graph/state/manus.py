@@ -15,7 +15,6 @@ from openmanus_graph.state.reducers import (
     newest,
     union,
 )
-from openmanus_graph.state.renamed import ManusNames01
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
 StopReason = Literal[
@@ -139,7 +138,7 @@ class ManusOutput(ManusInput):
     """Files created or changed by the run; set when it ends."""
 
 
-class ManusState(ManusOutput, ManusNames01):
+class ManusState(ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, which resets it.
 
     The run's first node does: `think`, or `begin` where middleware has hooks before it. Before

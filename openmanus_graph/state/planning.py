@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 from openmanus_graph.state.manus import ManusOutput, StopReason
 from openmanus_graph.state.plan import Origin, Step, merge_steps
 from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest, merge_usage
-from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """How a step's run ended. The last three are limits of the whole run: the step resumes later."""
@@ -122,7 +121,7 @@ class WorkerInput(TypedDict):
     before: FlowProgress
 
 
-class WorkerState(WorkerInput, StepNames01):
+class WorkerState(WorkerInput):
     """The state of the graph inside `run_step`: of one worker, which does step after step."""
 
     steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
@@ -141,7 +140,7 @@ class WorkerState(WorkerInput, StepNames01):
     """Of the whole run."""
 
 
-class PlanningState(ManusOutput, PlanningNames01):
+class PlanningState(ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, and `create_plan` resets it.
 
     Before the first `create_plan` only `messages` is there.

@@ -20,7 +20,6 @@ from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import unknown_outcome_request
-from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Observation, Reconcile
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission, evaluate
@@ -112,7 +111,7 @@ async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
 
 def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
     """Return the observation of a call that has run, with what it changed in the chain."""
-    outcome = with_current_names(entry.outcome or {})
+    outcome = entry.outcome or {}
     execution.announce(entry.args)
     execution.context.handle_state.update(outcome.get("handle_state", {}))
     execution.context.add_standing_approval(

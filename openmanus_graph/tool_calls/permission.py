@@ -9,7 +9,7 @@ from typing import Any
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.safety.call_values import leaves
+from openmanus_graph.safety.call_values import texts
 from openmanus_graph.safety.information_flow import approval_of, explain_change, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_excess, explain_unverified
@@ -83,7 +83,7 @@ def _permission_by(
     """Return what a call may do that a person approved or edited."""
     if decision.type == "edit":
         edited = dict(decision.args or {})
-        return Permission(edited, said=[value for _, value in leaves(edited)])
+        return Permission(edited, said=[value for _, value in texts(edited)])
     if not decision.remember:
         return Permission(execution.call["args"])
     values = execution.call.get("unverified_values", [])

@@ -31,7 +31,6 @@ from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
-from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
@@ -95,11 +94,10 @@ class _WrappedCall:
         args = copy.deepcopy(call["args"])  # which a hook may change in place
         made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
         request = await tool_call_request(made, self._context.config)
-        state = with_current_names(request.state)
-        self._messages = state["messages"]
+        self._messages = request.state["messages"]
         found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-        runtime = replace(found, state=state, tools=list(tools.values()))
-        return replace(request, tool=tools.get(call["name"]), state=state, runtime=runtime)
+        runtime = replace(found, tools=list(tools.values()))
+        return replace(request, tool=tools.get(call["name"]), runtime=runtime)
 
     async def _execute(self, request: ToolCallRequest) -> ToolMessage | Command[Any]:
         """Run the call as the hooks pass it on. What the tool raised reaches them."""
