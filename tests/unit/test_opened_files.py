@@ -62,6 +62,7 @@ ALLOWED = {
     "backends/snapshots/shared_files.py:home_id": PRIVATE,
     "backends/snapshots/thread_snapshots.py:is_empty": "the workspace's folder itself",
     "demo/evals/judges.py": INSIDE,
+    "runtime/atomic_files.py:change_mode": "an opened descriptor, by its name in /proc",
     "runtime/output.py:_copy": PRIVATE,
     "runtime/skills.py:copy_skills": PRIVATE,
     "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",
