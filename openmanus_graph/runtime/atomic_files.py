@@ -7,6 +7,7 @@ import secrets
 import shutil
 import stat
 from contextlib import suppress
+from pathlib import Path
 
 from openmanus_graph.safety.open_beneath import open_entry, open_to_read
 
@@ -22,6 +23,20 @@ def status(folder: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def change_mode(folder: int, name: str, mode: int) -> None:
+    """Set the permissions of a file or folder, also an unreadable one; never those of a link."""
+    if not hasattr(os, "O_PATH"):  # macOS
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
+        return
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(

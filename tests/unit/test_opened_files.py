@@ -107,6 +107,7 @@ ALLOWED = {
     "interfaces/service/lock.py": PRIVATE,
     "interfaces/service/stdio.py": SYSTEM,
     "interfaces/service/threads.py:open_threads": PRIVATE,
+    "runtime/atomic_files.py:change_mode": "an opened descriptor, by its name in /proc",
     "runtime/output.py:_copy": PRIVATE,
     "runtime/skills.py:copy_skills": PRIVATE,
     "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",

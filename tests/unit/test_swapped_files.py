@@ -6,6 +6,7 @@ Nothing of the host is read, nothing there changes, and nothing hangs.
 import base64
 import contextlib
 import json
+import os
 import shutil
 import struct
 import zlib
@@ -33,6 +34,7 @@ from openmanus_graph.planning.evidence import file_heads
 from openmanus_graph.planning.plan_view import _write_plan_file, plan_files  # pyright: ignore[reportPrivateUsage]  # called in a thread
 from openmanus_graph.planning.step_outcome import WrittenFiles
 from openmanus_graph.runtime.artifacts import files_in
+from openmanus_graph.runtime.atomic_files import change_mode
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import find, incoming_file, put_file
 from openmanus_graph.safety.policy import _files_of  # pyright: ignore[reportPrivateUsage]  # what rules look at
@@ -91,6 +93,8 @@ class Place:
         self.host.mkdir()
         for name, data in contents(SECRET, NUMBER).items():
             (self.host / name).write_bytes(data)
+            (self.host / name).chmod(0o600)  # another mode than those of the workspace
+        self.host.chmod(0o711)
         (self.host / f"{SECRET}.txt").write_text("only its name is secret")
         self.session = tool_session(tmp_path / "work")
         self.root = self.session.workspace.root
@@ -109,7 +113,7 @@ class Place:
             one.name: (one.lstat().st_mtime_ns, one.lstat().st_ino, one.lstat().st_nlink,
                        one.lstat().st_mode, one.read_bytes())
             for one in self.host.iterdir()
-        }  # fmt: skip
+        } | {"": self.host.stat().st_mode}  # fmt: skip
 
 
 @pytest.fixture
@@ -261,12 +265,17 @@ def control_files(place: Place, turn: int) -> str:
 def snapshots(place: Place, turn: int) -> str:
     home, workspace = place.root.parent / f"home-{turn}", place.session.workspace
     home.mkdir()
+    top = os.open(place.root, os.O_RDONLY)
     store, extent = SnapshotStore(home), Extent.of_snapshots(StorageSettings())
     index = take_snapshot(store, "t", workspace, extent, Index(place.root))
     held = [store.read(one.content) for _, one in store.files_in(index.snapshot)
             if one.kind == "file"]  # fmt: skip
     names = [path for path, _ in store.files_in(index.snapshot)]
     (place.root / "a.txt").unlink(missing_ok=True)
+    for name in ("plan.md", "a.csv", FOLDER):
+        with contextlib.suppress(OSError):
+            change_mode(top, name, 0o750)
+    os.close(top)
     aside = home / "aside"
     with contextlib.suppress(ConfigError):
         restore_snapshot(store, index.snapshot, workspace, extent, Index(place.root), aside)

@@ -122,7 +122,11 @@ def put_entry(
     if kind == "d":
         if found is None:
             os.mkdir(name, dir_fd=folder)
-        os.chmod(name, mode & 0o777 | stat.S_IRWXU, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            os.fchmod(below, mode & 0o777 | stat.S_IRWXU)
+        finally:
+            os.close(below)
         return signature(name, folder)
     part = f".{secrets.token_hex(8)}.part"
     try:
@@ -132,7 +136,7 @@ def put_entry(
             with os.fdopen(os.open(part, _NEW, 0o600, dir_fd=folder), "wb") as file:
                 file.writelines(data)
                 os.fchmod(file.fileno(), mode & 0o777)
-            os.utime(part, ns=(time_ns, time_ns), dir_fd=folder)
+            os.utime(part, ns=(time_ns, time_ns), dir_fd=folder, follow_symlinks=False)
         os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ from openmanus_graph.backends.snapshots.scan import (
 )
 from openmanus_graph.backends.snapshots.take import Index, pieces_in
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.atomic_files import OPEN_NEW, part_name, status
+from openmanus_graph.runtime.atomic_files import OPEN_NEW, change_mode, part_name, status
 from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
@@ -122,7 +122,7 @@ class _Restoring:
         closed = [path for path in self.found.unreadable if self._is_folder(path)]
         for path in closed:
             with suppress(OSError), self._folder_of(path) as (folder, name):
-                os.chmod(name, 0o700, dir_fd=folder)
+                change_mode(folder, name, 0o700)
         if closed:
             self.found = scan(self._workspace, extent.ignored)
 
@@ -310,7 +310,7 @@ def _set_mode(folder: int, name: str, mode: int) -> None:
     """Set an entry's permissions if they differ: those of others' files cannot be set at all."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if permissions(found.st_mode) != mode:
-        os.chmod(name, mode, dir_fd=folder)
+        change_mode(folder, name, mode)
 
 
 def _move_folder(folder: int, name: str, target: Path) -> None:
