@@ -336,6 +336,8 @@ def test_files_are_uploaded_shown_and_downloaded(at: Desk, tab: Tab, tmp_path: P
     assert dialog.locator(".md a, .md img, .md script").count() == 0
     page.keyboard.press("Escape")
     files.get_by_role("button", name="chart.html").click()
+    expect(dialog.frame_locator("iframe").locator("p")).to_have_text("chart")
+    dialog.get_by_role("button", name="Run its scripts").click()
     expect(dialog.frame_locator("iframe").locator("p")).to_have_text("kept apart")
     page.keyboard.press("Escape")
     with page.expect_download() as download:

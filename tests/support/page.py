@@ -229,5 +229,6 @@ class Tab:
         dialog.accept()
 
     def _console(self, message: Any) -> None:
-        if message.type == "error" and "Failed to load resource" not in message.text:
+        expected = ("Failed to load resource", "Blocked script execution in")
+        if message.type == "error" and not any(words in message.text for words in expected):
             self.wrong.append(message.text)
