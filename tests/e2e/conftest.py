@@ -1,5 +1,7 @@
 """The commands and the model server that their tests need."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.page import Desk, chromium, served_page
 from tests.support.past import write_past
 from tests.support.servers import bring_money
-from tests.support.serving import Served
+from tests.support.serving import BIN, Served
 from tests.support.zygote import Zygote
 
 
@@ -112,6 +114,8 @@ def _served_page(
     """One server for all tests of the page, with a long past, and its model."""
     root = tmp_path_factory.mktemp("page")
     write_past(root / ".openmanus")
+    env = {**os.environ, "XDG_CONFIG_HOME": str(root / "config")}
+    subprocess.run([BIN / "openmanus", "trust"], cwd=root, env=env, check=True)
     with served_page(root, zygote) as found:
         yield found
 

@@ -92,7 +92,7 @@ def served_page(root: Path, zygote: Zygote) -> Generator[tuple[Served, OpenAISer
     """Serve for the length of a block; the server keeps its port when started again."""
     (root / "clerk.py").write_text(CLERK, "utf-8")
     settings = root / "config" / "openmanus" / "config.toml"
-    settings.parent.mkdir(parents=True)
+    settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(SETTINGS, "utf-8")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
