@@ -225,7 +225,7 @@ def test_what_changed_since_an_earlier_evaluation(cli: Cli, model: OpenAIServer)
     [
         ((), "Name a suite, or give --shipped"),
         (("suite.jsonl", "--shipped"), "Name a suite, or give --shipped"),
-        (("none.jsonl",), "none.jsonl cannot be read"),
+        (("none.jsonl",), "There is no file none.jsonl."),
         (("broken.jsonl",), "Line 2 of broken.jsonl is no task"),
         (("twice.jsonl",), "Lines 1 and 2 of twice.jsonl have the same id 'a'"),
         (("empty.jsonl",), "empty.jsonl holds no task"),

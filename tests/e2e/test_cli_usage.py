@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openmanus_graph.config.model import LOCAL_PORTS_VARIABLE
 from tests.support.cli import OPENMANUS, Cli, Result
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
@@ -123,6 +124,7 @@ def test_a_local_server_is_found_without_any_configuration(bare_cli: Cli) -> Non
         "sys.exit(code)\n"
     )
     python = (sys.executable, "-c", program)
+    del bare_cli.env[LOCAL_PORTS_VARIABLE]  # in a network of its own it may look
     done = bare_cli.run("run", "x", wrapper=(*NO_NETWORK, *python), env={"PYTHONPATH": ROOT})
     assert (done.code, done.stdout) == (0, "found you\n")
     assert "['llama3.2:3b']" in done.stderr

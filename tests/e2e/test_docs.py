@@ -164,11 +164,12 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
 
 def run_code(cli: Cli, page: str, wrapper: str) -> subprocess.CompletedProcess[str]:
     """Run the Python that a page shows."""
-    (code,) = re.findall(
+    blocks = re.findall(
         r"^```python\n(.*?)^```$",
         (ROOT / page).read_text(encoding="utf-8"),
         re.DOTALL | re.MULTILINE,
     )
+    code = "\n".join(blocks)
     cli.write("app.py", wrapper.format(textwrap.indent(code, "    ")))
     return subprocess.run(
         [sys.executable, "app.py"], cwd=cli.cwd, env=cli.env,

@@ -71,7 +71,7 @@ class Served:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.stop()
-        assert "BlockingError" not in self.log
+        assert "BlockingError" not in self.log, self.log[-6000:]
 
     def start(self) -> None:
         """Start it and wait until it answers."""

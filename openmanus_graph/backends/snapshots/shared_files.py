@@ -70,7 +70,7 @@ async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
         return []
     if settings.storage.workspace_url is not None:
         await hold_run_lease(session, session.key)
-    files = ThreadFiles(session.key, settings)
+    files = await asyncio.to_thread(ThreadFiles, session.key, settings)
     async with progress_shown(files.progress, emit):
         notices = await asyncio.to_thread(files.take_up)
     _taken_up[session.key] = files
