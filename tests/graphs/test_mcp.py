@@ -458,7 +458,7 @@ async def test_values_that_a_server_sent_are_asked_about_where_something_goes() 
 
     (question,) = await asked(sends_to={"p*": ("text",)})
     assert 'text "17", which came from mcp_raw_echo' in question
-    assert await asked("Pay 17.", sends_to={"p*": ("text",)}) == []
+    assert await asked("Pay order 17.", sends_to={"p*": ("text",)}) == []
     assert await asked() == [], "its only argument has no usual name"
 
 

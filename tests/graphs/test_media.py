@@ -114,7 +114,7 @@ async def test_a_file_that_is_gone_or_too_large_is_a_note(monkeypatch: pytest.Mo
     model.profile = {"audio_inputs": True}
     ran = await run_graph(build_manus_graph(), model=model, task=task)
     texts = [block["text"] for block in ran.model.requests[0][1].content]  # type: ignore[index]
-    assert "a.wav is not sent: it is larger than" in texts[1]
+    assert "a.wav is not sent: a.wav has 44 bytes; at most 20 bytes" in texts[1]
     assert "b.wav is not sent: " in texts[2]
 
 

@@ -15,6 +15,7 @@ from openmanus_graph.backends.mcp.connection import connect_outside_run
 from openmanus_graph.backends.mcp.failures import ServerError
 from openmanus_graph.backends.mcp.login_store import LoginStore
 from openmanus_graph.backends.mcp.oauth import NewLogin, StoredLogin, configured_client
+from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -89,7 +90,8 @@ async def logout(server: MCPServer) -> str:
         data["client_id"] = client_info.client_id
     data, headers = provider.context.prepare_token_auth(data, {})
     try:
-        async with httpx2.AsyncClient(timeout=REVOKE_S) as client:
+        tls = await asyncio.to_thread(tls_context)
+        async with httpx2.AsyncClient(verify=tls, timeout=REVOKE_S) as client:
             response = await client.post(known.revocation_endpoint, data=data, headers=headers)
     except httpx2.HTTPError as error:
         return f"It could not be revoked: {type(error).__name__}."
