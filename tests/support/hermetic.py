@@ -12,9 +12,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 from openmanus_graph.config.model import LOCAL_PORTS_VARIABLE
-from tests.support.applications.installing import CACHE_VARIABLE
 from tests.support.zygote import LOCALE
 
+CACHE_VARIABLE = "OPENMANUS_TEST_APPLICATIONS"
+"""The folder that applications are installed into; a folder of the user's cache without it."""
 KEPT = ("PATH", "USER", "LOGNAME", "TERM", "TMPDIR", "VIRTUAL_ENV", "CI", "COLUMNS")
 KEPT_PREFIXES = ("PYTEST_", "OPENMANUS_TEST_", "COVERAGE_", "PIP_", "UV_", "PLAYWRIGHT_")
 """Of the tests themselves, and of what installs packages."""

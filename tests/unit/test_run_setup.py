@@ -50,5 +50,5 @@ def test_no_link_in_the_workspace_is_followed_out_of_it(report: Path) -> None:
 
 def test_a_pipe_of_its_name_does_not_hold_the_run_up(report: Path) -> None:
     os.mkfifo("w/report.txt")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="is a FIFO"):
         bring("report.txt")

