@@ -195,7 +195,7 @@ class _Provenance:
             self._written.append(said)
 
     def _read_result(self, result: ToolMessage) -> None:
-        artifact = result.artifact or {}
+        artifact: dict[str, Any] = result.artifact or {}
         if {"trusted_text", "listing"} & artifact.keys():  # our own text, or names of files
             return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))

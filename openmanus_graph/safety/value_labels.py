@@ -162,7 +162,7 @@ class ValueLabels:
         self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
-        artifact = result.artifact or {}
+        artifact: dict[str, Any] = result.artifact or {}
         for text in artifact.get("said", ()):
             self._hear(str(text))
         self.openings.counted.update(artifact.get("openings", {}))
