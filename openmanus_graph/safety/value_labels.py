@@ -17,6 +17,7 @@ from openmanus_graph.conversation.history import (
     VERIFIED_KEY,
     MessageCache,
     ReadPrefix,
+    last_user_message,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import Names, destination_test, names_id
@@ -45,6 +46,7 @@ from openmanus_graph.safety.values import (
     tokens_of,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, with_scheme, within
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Traits
 
 _LEAST_PRIVATE_CHARS = 4
@@ -61,7 +63,10 @@ _MOST_FIELD_CHARS = 1000
 class ValueLabels:
     """What a conversation says of values; extended as messages are appended."""
 
-    tainted: bool = False
+    read_untrusted: bool = False
+    """Whether anything but names of files was read that somebody else may have written."""
+    read_names: bool = False
+    """Whether names of files were."""
     said: list[Tokens] = field(default_factory=list[Tokens])
     """The person's words."""
     heard: list[str] = field(default_factory=list[str])
@@ -94,21 +99,26 @@ class ValueLabels:
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
 
+    @property
+    def tainted(self) -> bool:
+        """Whether values must be verified; names of files alone do not arm the leak rule."""
+        return self.read_untrusted or self.read_names
+
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
         """Read the next message."""
         origin, taints = origin_in(message), brings_untrusted(message)
-        self.tainted |= taints
-        self.read_private |= taints
+        self.read_untrusted |= taints
+        self.read_private |= taints if origin is None else origin.get("private", taints)
+        if origin is not None:
+            self.read_names |= origin.get("names", False)
+            self.openings.counted.update(origin.get("openings", {}))
         if isinstance(message, HumanMessage):
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
-                self.tainted = self.read_private = True
-            if origin is not None:
-                self.tainted |= origin.get("names", False)
-                self.openings.counted.update(origin.get("openings", {}))
+                self.read_untrusted = self.read_private = True
             self._hear(person_words(message))
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
-        elif origin is not None:  # a client supplied it: it verifies nothing
+        elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
         elif isinstance(message, AIMessage):
             self.calls |= {
@@ -151,7 +161,7 @@ class ValueLabels:
         own = unquoted_text(text)
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
-        self.tainted |= own.quotes
+        self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
             for place, token in enumerate(tokens):
@@ -174,10 +184,10 @@ class ValueLabels:
         if "trusted_text" in artifact:
             return
         if "listing" in artifact:
-            self.tainted = True
+            self.read_names = True
             return
         if declared is None:
-            self.tainted |= result.status != "error"
+            self.read_untrusted |= result.status != "error"
             self.read_private |= result.status != "error"
             return
         if declared.resource == PERSON:
@@ -190,7 +200,7 @@ class ValueLabels:
         effect = declared.effect_of(args)
         self._read_fields(result, declared, plain=not foreign and effect != "workspace")
         reads = foreign or effect != "pure"
-        self.tainted |= reads
+        self.read_untrusted |= reads
         is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
         self.read_private |= reads and not is_web
 
@@ -268,6 +278,36 @@ def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
     )
 
 
+def handed_on(
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    urls: Sequence[str] = (),
+    *,
+    tainted: bool = False,
+    openings: Mapping[str, int] | None = None,
+) -> Origin:
+    """Return the `Origin` of a text that a model writes for another agent.
+
+    Args:
+        messages: All that the model was shown.
+        traits: Those of the tools that open addresses; results of others count as private.
+        urls: Links that were seen beside those that earlier runs handed on.
+        tainted: Whether it may have been shown anything else.
+        openings: Those that the messages do not tell of, by site.
+    """
+    labels = labels_of(messages, traits, tainted=tainted)
+    known = [url for one in messages if (origin := origin_in(one)) for url in origin["urls"]]
+    user = last_user_message(messages)
+    return Origin(
+        words="" if user is None else person_words(user),
+        urls=[*known, *urls],
+        tainted=labels.read_untrusted,
+        private=labels.read_private or tainted,
+        names=labels.read_names,
+        openings=dict(Counter(labels.openings.by_site()) + Counter(openings or {})),
+    )
+
+
 def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> dict[str, int]:
     """Return the links that a run opened of sites that nobody named, by site.
 
@@ -277,7 +317,7 @@ def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits])
     """
     found = Counter(labels_of(messages, traits).openings.by_site())
     for message in messages:
-        if isinstance(message, HumanMessage) and (origin := origin_in(message)):
+        if origin := origin_in(message):
             found.subtract(origin.get("openings", {}))
     return dict(+found)
 
@@ -299,7 +339,7 @@ class _LabelIndex:
         start = self._read.advance(messages, anew=changed)
         if start == 0:
             self._traits, self._tainted = dict(traits), tainted
-            self.labels = ValueLabels(tainted=tainted)
+            self.labels = ValueLabels(read_untrusted=tainted)
         for message in messages[start:]:
             self.labels.read(message, traits)
 
@@ -318,7 +358,7 @@ def labels_of(
         tainted: Whether the prompt holds untrusted text.
     """
     if not messages:
-        return ValueLabels(tainted=tainted)
+        return ValueLabels(read_untrusted=tainted)
     index = _indexes.get(messages[0], lambda _: _LabelIndex())
     index.extend_to(messages, traits, tainted=tainted)
     return index.labels
