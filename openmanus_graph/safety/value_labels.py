@@ -21,7 +21,7 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import Names, destination_test, names_id
-from openmanus_graph.safety.call_values import destinations, leaves_of
+from openmanus_graph.safety.call_values import destinations, leaves_of, texts
 from openmanus_graph.safety.destinations import holds_address, parts_of
 from openmanus_graph.safety.openings import Openings, addresses_of
 from openmanus_graph.safety.provenance import (
@@ -198,7 +198,7 @@ class ValueLabels:
         self.site = artifact.get("site") or self.site
         foreign = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
-        self._read_fields(result, declared, plain=not foreign and effect != "workspace")
+        self._read_fields(result, declared, args, plain=not foreign and effect != "workspace")
         reads = foreign or effect != "pure"
         self.read_untrusted |= reads
         is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
@@ -228,17 +228,30 @@ class ValueLabels:
         if not self.tainted:
             self.opened.update(domains_in(use.opens))
 
-    def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
+    def _read_fields(
+        self, result: ToolMessage, declared: Traits, args: Mapping[str, Any], *, plain: bool
+    ) -> None:
+        """Note the fields of a result: only what the tool itself knows verifies, no echo."""
         if not (plain or declared.trusted or declared.private):
             return
+        failed, asked = (
+            result.status == "error",
+            _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")]),
+        )
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
-            if _covers(declared.trusted, names):
-                self.trusted.update(forms)
-            if plain:
-                self.plain.update(forms)
+            told = {one for one in forms if _marked(one) not in asked or self._is_known(one)}
+            if _covers(declared.trusted, names) and not failed:
+                self.trusted.update(told)
+            if plain and not failed:
+                self.plain.update(told)
             if _covers(declared.private, names) and _is_telling(value):
                 self.private[squeezed(value)] = value
+
+    def _is_known(self, tokens: Tokens) -> bool:
+        return self.is_named(tokens) or any(
+            tokens in known for known in (self.trusted, self.plain, self.reached)
+        )
 
     def is_said(self, tokens: Tokens) -> bool:
         """Say whether the person said these tokens one behind the other."""
@@ -392,6 +405,11 @@ def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
         told = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
         return {tokens} if told else set()
     return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
+
+
+def _marked(tokens: Sequence[str]) -> str:
+    """Return tokens as one text, in which others are found one behind the other."""
+    return "\0".join(("", *tokens, ""))
 
 
 def _covers(declared: bool | Collection[str], names: Sequence[str]) -> bool:
