@@ -116,7 +116,7 @@ def resolve_settings(
         mcp_servers=servers,
         response_format=response_format,
         instructions=instructions,
-        untrusted_instructions=bool(untrusted_instructions(root)),
+        untrusted_instructions=bool(context.untrusted_prompt or untrusted_instructions(root)),
         skills=skills,
         warnings=(
             *warnings,

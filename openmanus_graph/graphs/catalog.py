@@ -47,6 +47,8 @@ class _OwnAgent:
     """Whether it does steps of plans, unless the caller says otherwise."""
 
 
+RESTART_NODES = ("begin", "think", "schedule")
+"""Where a run that a limit ended goes on, one of each graph of ours."""
 _OWN_AGENTS = {
     "manus": _OwnAgent("general: Python, shell, files, the web", default_tools),
     "browser": _OwnAgent("the web: operates pages, searches, reads", browser_tools),
@@ -154,7 +156,7 @@ def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
 
 def restart_node(graph: Any) -> str | None:
     """Name the node at which a run that a limit ended goes on with a higher one."""
-    return next((name for name in ("begin", "think", "schedule") if name in graph.nodes), None)
+    return next((name for name in RESTART_NODES if name in graph.nodes), None)
 
 
 def describe_agent(name: str) -> str:

@@ -9,6 +9,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
+from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -17,6 +18,7 @@ from openmanus_graph.planning.flow import (
     final_status,
     is_limit,
     only_result,
+    openings_of,
     step_runs_of,
     task_of,
 )
@@ -28,6 +30,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.create_chat_completion import structured_completion, structured_value
@@ -51,7 +54,14 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await interjection_reader(session)).end_run([], runtime.stream_writer)
-    return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
+    said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: _origin(state)})
+    return update | {"messages": [said], "artifacts": artifacts}
+
+
+def _origin(state: PlanningState) -> Origin:
+    """Return what a later turn of the thread must know of the steps: the answer alone stays."""
+    urls = [url for step_run in step_runs_of(state) for url in step_run["urls"]]
+    return Origin(words="", urls=urls, tainted=True, openings=dict(openings_of(state)))
 
 
 async def _answer(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:

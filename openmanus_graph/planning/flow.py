@@ -4,6 +4,7 @@ In the order of the graph: which steps start, what follows from their review, wh
 At the end: how a step that a limit paused is resumed.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard, cast
 
@@ -42,6 +43,15 @@ def plan_of(state: PlanningState) -> Plan:
     """Return the plan in the form that people and models see."""
     steps: list[Step] = [*step_runs_of(state)]
     return Plan(plan_id=state["run_message"], title=state["title"], steps=steps)
+
+
+def openings_of(state: PlanningState) -> Counter[str]:
+    """Return the links that the steps have opened of sites that nobody named, by site."""
+    found = Counter[str]()
+    for step_run in state["steps"].values():
+        for opened in step_run.get("openings", {}).values():
+            found.update(opened)
+    return found
 
 
 def task_of(state: PlanningState) -> str:

@@ -81,6 +81,8 @@ class CallRuntime:
     after_foreign: bool = True
     """Whether something foreign was read before the call was made, as far as anybody looked: for
     tools with `outlasts_thread`."""
+    untrusted_prompt: bool = False
+    """Whether the run's prompt holds untrusted text."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
     server_task: str = ""

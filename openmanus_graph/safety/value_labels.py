@@ -17,10 +17,11 @@ from openmanus_graph.conversation.history import (
     VERIFIED_KEY,
     MessageCache,
     ReadPrefix,
+    last_user_message,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import Names, destination_test, names_id
-from openmanus_graph.safety.call_values import destinations, leaves_of
+from openmanus_graph.safety.call_values import destinations, leaves_of, texts
 from openmanus_graph.safety.destinations import holds_address, parts_of
 from openmanus_graph.safety.openings import Openings, addresses_of
 from openmanus_graph.safety.provenance import (
@@ -45,6 +46,7 @@ from openmanus_graph.safety.values import (
     tokens_of,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, with_scheme, within
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Traits
 
 _LEAST_PRIVATE_CHARS = 4
@@ -61,7 +63,10 @@ _MOST_FIELD_CHARS = 1000
 class ValueLabels:
     """What a conversation says of values; extended as messages are appended."""
 
-    tainted: bool = False
+    read_untrusted: bool = False
+    """Whether anything but names of files was read that somebody else may have written."""
+    read_names: bool = False
+    """Whether names of files were."""
     said: list[Tokens] = field(default_factory=list[Tokens])
     """The person's words."""
     heard: list[str] = field(default_factory=list[str])
@@ -94,21 +99,26 @@ class ValueLabels:
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
 
+    @property
+    def tainted(self) -> bool:
+        """Whether values must be verified; names of files alone do not arm the leak rule."""
+        return self.read_untrusted or self.read_names
+
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
         """Read the next message."""
         origin, taints = origin_in(message), brings_untrusted(message)
-        self.tainted |= taints
-        self.read_private |= taints
+        self.read_untrusted |= taints
+        self.read_private |= taints if origin is None else origin.get("private", taints)
+        if origin is not None:
+            self.read_names |= origin.get("names", False)
+            self.openings.counted.update(origin.get("openings", {}))
         if isinstance(message, HumanMessage):
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
-                self.tainted = self.read_private = True
-            if origin is not None:
-                self.tainted |= origin.get("names", False)
-                self.openings.counted.update(origin.get("openings", {}))
+                self.read_untrusted = self.read_private = True
             self._hear(person_words(message))
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
-        elif origin is not None:  # a client supplied it: it verifies nothing
+        elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
         elif isinstance(message, AIMessage):
             self.calls |= {
@@ -151,7 +161,7 @@ class ValueLabels:
         own = unquoted_text(text)
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
-        self.tainted |= own.quotes
+        self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
             for place, token in enumerate(tokens):
@@ -174,10 +184,10 @@ class ValueLabels:
         if "trusted_text" in artifact:
             return
         if "listing" in artifact:
-            self.tainted = True
+            self.read_names = True
             return
         if declared is None:
-            self.tainted |= result.status != "error"
+            self.read_untrusted |= result.status != "error"
             self.read_private |= result.status != "error"
             return
         if declared.resource == PERSON:
@@ -188,9 +198,9 @@ class ValueLabels:
         self.site = artifact.get("site") or self.site
         foreign = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
-        self._read_fields(result, declared, plain=not foreign and effect != "workspace")
+        self._read_fields(result, declared, args, plain=not foreign and effect != "workspace")
         reads = foreign or effect != "pure"
-        self.tainted |= reads
+        self.read_untrusted |= reads
         is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
         self.read_private |= reads and not is_web
 
@@ -218,17 +228,30 @@ class ValueLabels:
         if not self.tainted:
             self.opened.update(domains_in(use.opens))
 
-    def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
+    def _read_fields(
+        self, result: ToolMessage, declared: Traits, args: Mapping[str, Any], *, plain: bool
+    ) -> None:
+        """Note the fields of a result: only what the tool itself knows verifies, no echo."""
         if not (plain or declared.trusted or declared.private):
             return
+        failed, asked = (
+            result.status == "error",
+            _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")]),
+        )
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
-            if _covers(declared.trusted, names):
-                self.trusted.update(forms)
-            if plain:
-                self.plain.update(forms)
+            told = {one for one in forms if _marked(one) not in asked or self._is_known(one)}
+            if _covers(declared.trusted, names) and not failed:
+                self.trusted.update(told)
+            if plain and not failed:
+                self.plain.update(told)
             if _covers(declared.private, names) and _is_telling(value):
                 self.private[squeezed(value)] = value
+
+    def _is_known(self, tokens: Tokens) -> bool:
+        return self.is_named(tokens) or any(
+            tokens in known for known in (self.trusted, self.plain, self.reached)
+        )
 
     def is_said(self, tokens: Tokens) -> bool:
         """Say whether the person said these tokens one behind the other."""
@@ -268,6 +291,36 @@ def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
     )
 
 
+def handed_on(
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    urls: Sequence[str] = (),
+    *,
+    tainted: bool = False,
+    openings: Mapping[str, int] | None = None,
+) -> Origin:
+    """Return the `Origin` of a text that a model writes for another agent.
+
+    Args:
+        messages: All that the model was shown.
+        traits: Those of the tools that open addresses; results of others count as private.
+        urls: Links that were seen beside those that earlier runs handed on.
+        tainted: Whether it may have been shown anything else.
+        openings: Those that the messages do not tell of, by site.
+    """
+    labels = labels_of(messages, traits, tainted=tainted)
+    known = [url for one in messages if (origin := origin_in(one)) for url in origin["urls"]]
+    user = last_user_message(messages)
+    return Origin(
+        words="" if user is None else person_words(user),
+        urls=[*known, *urls],
+        tainted=labels.read_untrusted,
+        private=labels.read_private or tainted,
+        names=labels.read_names,
+        openings=dict(Counter(labels.openings.by_site()) + Counter(openings or {})),
+    )
+
+
 def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> dict[str, int]:
     """Return the links that a run opened of sites that nobody named, by site.
 
@@ -277,7 +330,7 @@ def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits])
     """
     found = Counter(labels_of(messages, traits).openings.by_site())
     for message in messages:
-        if isinstance(message, HumanMessage) and (origin := origin_in(message)):
+        if origin := origin_in(message):
             found.subtract(origin.get("openings", {}))
     return dict(+found)
 
@@ -299,7 +352,7 @@ class _LabelIndex:
         start = self._read.advance(messages, anew=changed)
         if start == 0:
             self._traits, self._tainted = dict(traits), tainted
-            self.labels = ValueLabels(tainted=tainted)
+            self.labels = ValueLabels(read_untrusted=tainted)
         for message in messages[start:]:
             self.labels.read(message, traits)
 
@@ -318,7 +371,7 @@ def labels_of(
         tainted: Whether the prompt holds untrusted text.
     """
     if not messages:
-        return ValueLabels(tainted=tainted)
+        return ValueLabels(read_untrusted=tainted)
     index = _indexes.get(messages[0], lambda _: _LabelIndex())
     index.extend_to(messages, traits, tainted=tainted)
     return index.labels
@@ -352,6 +405,11 @@ def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
         told = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
         return {tokens} if told else set()
     return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
+
+
+def _marked(tokens: Sequence[str]) -> str:
+    """Return tokens as one text, in which others are found one behind the other."""
+    return "\0".join(("", *tokens, ""))
 
 
 def _covers(declared: bool | Collection[str], names: Sequence[str]) -> bool:

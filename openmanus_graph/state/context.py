@@ -123,5 +123,8 @@ class Context:
     """The `[search]` keys of the configuration file."""
     response_format: dict[str, Any] | PydanticModel | None = None
     """JSON schema or pydantic model of the structured answer."""
+    untrusted_prompt: bool | None = None
+    """Whether somebody else may have written `prompts` or `response_format`: then the rules about
+    addresses and values hold from the first step. Default no; servers set it."""
     config: str | None = None
     """Configuration file to read instead of `./openmanus.toml`."""

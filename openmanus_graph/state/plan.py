@@ -42,6 +42,8 @@ class Origin(TypedDict):
     """Seen by the steps before, word for word."""
     tainted: bool
     """Whether these steps may have read anything, or the message holds untrusted text."""
+    private: NotRequired[bool]
+    """Whether they may have read what is not of the public web; where it lacks, as `tainted`."""
     openings: NotRequired[dict[str, int]]
     """How many links of sites that nobody named were opened before, by site."""
     names: NotRequired[bool]

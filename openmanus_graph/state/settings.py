@@ -437,7 +437,8 @@ class Settings:
     instructions: str = ""
     """Texts of the `AGENTS.md` of the person, the working folder and its subfolders."""
     untrusted_instructions: bool = False
-    """Whether one of them is of a folder whose `AGENTS.md` the user has not trusted."""
+    """Whether one of them is of a folder whose `AGENTS.md` the user has not trusted, or other text
+    of the prompt is somebody else's."""
     skills: tuple[Skill, ...] = ()
     """What the model may read and run for certain tasks."""
     warnings: tuple[str, ...] = ()

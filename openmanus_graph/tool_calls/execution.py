@@ -170,6 +170,7 @@ async def _invoke(
         converse=model.converse,
         helpers=context.helpers,
         after_foreign=execution.call.get("after_foreign", True),
+        untrusted_prompt=context.toolset.untrusted_prompt,
         time_limit=limit,
         server_task=execution.server_task,
         record_server_task=record_server_task,

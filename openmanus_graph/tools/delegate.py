@@ -15,7 +15,6 @@ from openmanus_graph.conversation.history import (
     ORIGIN_KEY,
     STEP_KEY,
     last_text,
-    last_user_message,
 )
 from openmanus_graph.conversation.outcome import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -31,9 +30,8 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
 from openmanus_graph.runtime.workspace import find
-from openmanus_graph.safety.provenance import origin_of, passed_on
-from openmanus_graph.safety.value_labels import labels_of, openings_since
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.safety.provenance import passed_on
+from openmanus_graph.safety.value_labels import handed_on, openings_since
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools import web_traits
@@ -85,7 +83,13 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
     session = call.session
     executor = await _executor(session, helpers, agent)
     await asyncio.to_thread(_check_files, session, files or [])
-    message = task_message(call, task, files or [], runtime.state.get("messages", []))
+    message = task_message(
+        call,
+        task,
+        files or [],
+        runtime.state.get("messages", []),
+        tainted=call.untrusted_prompt,
+    )
     name = f"{agent}-{call.key[:NAME_CHARS]}"
     metadata = {**metadata_inside(helpers.config, name, name), DEPTH_KEY: depth + 1}
     run = HelperRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
@@ -169,7 +173,12 @@ def _check_files(session: Session, files: Sequence[str]) -> None:
 
 
 def task_message(
-    call: CallRuntime, task: str, files: Sequence[str], messages: Sequence[AnyMessage]
+    call: CallRuntime,
+    task: str,
+    files: Sequence[str],
+    messages: Sequence[AnyMessage],
+    *,
+    tainted: bool = False,
 ) -> HumanMessage:
     """Return what a helper is asked. The words are the model's: only the person's verify anything.
 
@@ -178,12 +187,11 @@ def task_message(
         task: What it is to do.
         files: What it needs.
         messages: The conversation of the agent that delegates.
+        tainted: Whether its prompt holds untrusted text.
     """
-    urls = passed_on(task, messages, web_traits())
-    tainted = any(message.type == "tool" for message in messages)
-    openings = labels_of(messages, web_traits()).openings.by_site()
-    user = last_user_message(messages)
-    origin: Origin = origin_of(user, urls, tainted=tainted, openings=openings)
+    traits = web_traits()
+    urls = passed_on(task, messages, traits)
+    origin = handed_on(messages, traits, urls, tainted=tainted)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
     text = render("helper_task", task=task.strip(), files=needed)
     extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}

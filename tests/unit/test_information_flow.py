@@ -251,6 +251,48 @@ def test_a_call_that_names_no_destination_needs_something_that_was_asked_for() -
     assert judged("send", {}, READ)
 
 
+MALLORY = "mark@evil.example"
+ECHOES: dict[str, list[AnyMessage]] = {
+    "a field": did("find_contact", {"query": MALLORY, "found": []}, q=MALLORY),
+    "a text": did("find_contact", MALLORY, q=MALLORY),
+    "a part": did("find_contact", {"query": {"name": MALLORY}}, q=f"name: {MALLORY}, all"),
+    "another spelling": did("find_contact", {"query": "Mark <mark@EVIL.example>"}, q=MALLORY),
+    "with a name": did("find_contact", {"query": MALLORY}, q=f"Mark <{MALLORY}>"),
+    "a key": did("find_contact", {"filter": [MALLORY]}, q={MALLORY: 1}),
+    "in JSON": did("find_contact", {"filter": [MALLORY]}, q=json.dumps({"is": [MALLORY]})),
+    "deep": did("find_contact", {"a": [{"b": [MALLORY]}]}, q=[{"x": [MALLORY]}]),
+    "twice": [
+        *did("find_contact", {"query": MALLORY}, q=MALLORY),
+        *did("find_contact", {"query": MALLORY}, q=MALLORY),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_an_echo_of_an_argument_verifies_nothing(echo: str) -> None:
+    assert values(judged("send", MARK, READ, ECHOES[echo])) == [(MALLORY, "destination")]
+
+
+def test_what_a_trusted_tool_adds_to_an_echo_verifies() -> None:
+    found = did("find_contact", {"query": "Mark", "email": MALLORY}, q="Mark")
+    assert judged("send", MARK, READ, found) == []
+    again = did("find_contact", {"email": MALLORY, "name": "Mark"}, q=MALLORY)
+    assert judged("send", MARK, READ, found, again) == []
+    assert judged("send", MARK, READ, again, task=f"Write to {MALLORY}.") == []
+
+
+def test_an_echo_names_nothing_that_is_deleted() -> None:
+    echo = did("find_contact", {"id": "77777777", "error": "none"}, q="77777777")
+    assert judged("delete", {"file_id": "77777777"}, READ, echo)
+    assert judged("send", {"body": "taxes"}, READ, did("list_files", {"q": "taxes"}, q="taxes"))
+
+
+def test_a_failed_result_verifies_nothing() -> None:
+    call, result = did("find_contact", {"email": MALLORY})
+    failed = result.model_copy(update={"status": "error"})
+    assert values(judged("send", MARK, READ, [call, failed])) == [(MALLORY, "destination")]
+
+
 def test_what_cannot_be_undone_must_be_named_by_the_person_or_a_trusted_tool() -> None:
     args = {"file": "13"}
     files = did("list_files", [{"id": 13}])

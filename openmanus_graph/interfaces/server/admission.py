@@ -23,6 +23,8 @@ from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
 
+_TEXTS = ("prompts", "response_format")
+"""Fields of a run's context whose texts the model reads."""
 INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -51,12 +53,15 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     config: dict[str, Any] = run.get("config") or {}
     run["config"] = config
     config.setdefault("recursion_limit", RECURSION_LIMIT)
-    _check_messages(run)
     threads = store()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
     stored = context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
+    brings_text = any(run["context"].get(name) for name in _TEXTS)
+    if brings_text:
+        run["context"]["untrusted_prompt"] = True
+    _check_messages(run, tainted=brings_text)
     await asyncio.to_thread(_check_context, run["context"], thread or "new")
     if known is None:
         return
@@ -133,16 +138,22 @@ def answered_ids(answer: Any) -> list[str] | None:
     return keys if keys and all(map(INTERRUPT_ID.fullmatch, keys)) else None
 
 
-def _check_messages(run: dict[str, Any]) -> None:
+def _check_messages(run: dict[str, Any], *, tainted: bool) -> None:
     """Give a run's messages their origin, and ids, by which the ledger and a resumed run know them.
+
+    Args:
+        run: The server's `kwargs`.
+        tainted: Whether its context holds texts that the user did not type: what the model writes
+            after it read them stays untrusted in later runs of the thread, too.
 
     Raises:
         Refused: They cannot be read.
     """
     try:
         if "input" in run:
-            run["input"] = checked_input(run["input"])
+            run["input"] = checked_input(run["input"], tainted=tainted)
         if command := run.get("command"):
-            run["command"] = checked_command(cast("dict[str, Any]", command))
+            given = cast("dict[str, Any]", command)
+            run["command"] = checked_command(given, tainted=tainted)
     except UnreadableMessagesError as error:
         raise Refused(422, str(error)) from error

@@ -15,6 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
+from openmanus_graph.graphs.catalog import RESTART_NODES
+from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.plan import Origin
 
 _OWN = "openmanus"
@@ -28,8 +30,12 @@ class UnreadableMessagesError(Exception):
     """Messages that are not taken; the text says why."""
 
 
-def checked_input(given: Any) -> Any:
+def checked_input(given: Any, *, tainted: bool = False) -> Any:
     """Return a graph's input, or an update of its state, with its messages as `checked_messages`.
+
+    Args:
+        given: By the client.
+        tainted: Whether the client brings other texts that the model reads.
 
     Raises:
         UnreadableMessagesError: A message is none, or removes another one.
@@ -37,14 +43,18 @@ def checked_input(given: Any) -> Any:
     if not isinstance(given, dict) or "messages" not in given:
         return cast("Any", given)
     fields = cast("dict[str, Any]", given)
-    return {**fields, "messages": checked_messages(fields["messages"])}
+    return {**fields, "messages": checked_messages(fields["messages"], tainted=tainted)}
 
 
-def checked_messages(given: Any) -> list[dict[str, Any]]:
+def checked_messages(given: Any, *, tainted: bool = False) -> list[dict[str, Any]]:
     """Return a client's messages as plain data, each with its origin, and an id.
 
     The newest human message is the user's; what it says of its own parts can only narrow what
     verifies. Everything else is untrusted.
+
+    Args:
+        given: By the client.
+        tainted: Whether the newest one taints the thread, too.
 
     Raises:
         UnreadableMessagesError: A message is none, or removes another one.
@@ -59,16 +69,20 @@ def checked_messages(given: Any) -> list[dict[str, Any]]:
             "checkpoint instead."
         ) from error
     newest = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
-    return [_checked(message, is_newest=message is newest) for message in messages]
+    return [_checked(one, is_newest=one is newest, tainted=tainted) for one in messages]
 
 
-def _checked(message: BaseMessage, *, is_newest: bool) -> dict[str, Any]:
+def _checked(message: BaseMessage, *, is_newest: bool, tainted: bool) -> dict[str, Any]:
     noted: Mapping[str, Any] = message.additional_kwargs
     extra = {key: one for key, one in noted.items() if not key.startswith(_OWN) and key != "images"}
     if not is_newest:
         extra[ORIGIN_KEY] = _UNTRUSTED
     elif (origin := noted.get(ORIGIN_KEY)) is not None:
         extra[ORIGIN_KEY] = _narrowed(origin, message.text)
+    if is_newest and tainted:
+        words = person_words(message) if isinstance(message, HumanMessage) else ""
+        own = extra.get(ORIGIN_KEY) or Origin(words=words, urls=[], tainted=True)
+        extra[ORIGIN_KEY] = {**own, "tainted": True}
     if is_newest and noted.get(COMPACT_KEY):
         extra[COMPACT_KEY] = True
     images: Any = noted.get("images")
@@ -157,19 +171,37 @@ def _each(values: Any) -> Any:
     return checked_input(values)
 
 
-def checked_command(command: Mapping[str, Any]) -> dict[str, Any]:
+def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dict[str, Any]:
     """Return a command with its update's messages checked.
 
     Raises:
-        UnreadableMessagesError: A message is none, or removes another one.
+        UnreadableMessagesError: A message is none, or removes another one. Or the command does
+            more than a client may: a node that is given its own input runs forged calls.
     """
+    unknown = [name for name in command if name not in ("resume", "update", "goto")]
+    if unknown:
+        raise UnreadableMessagesError(
+            f"A command cannot have {', '.join(map(str, unknown))}. Use resume, update or goto."
+        )
+    goto: Any = command.get("goto")
+    for node in cast("list[Any]", goto if isinstance(goto, list) else [goto]):
+        if node not in (None, "", *RESTART_NODES):
+            raise UnreadableMessagesError(
+                "A command can go to one of the nodes "
+                f"{', '.join(RESTART_NODES)}, by its name alone. Leave goto out, and send what "
+                "the run needs as input or update."
+            )
     update: Any = command.get("update")
     if isinstance(update, list):  # pairs of a name and a value
         pairs = cast("list[Any]", update)
         update = cast(
             "Any", dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
         )
-    return {**command, "update": checked_input(update)} if update is not None else dict(command)
+    return (
+        {**command, "update": checked_input(update, tainted=tainted)}
+        if update is not None
+        else dict(command)
+    )
 
 
 def _read(body: bytes, receive: Receive) -> Callable[[], Any]:
