@@ -98,7 +98,7 @@ def excess_addresses(
         return []
     place = _place_of_reply(messages)
     labels = labels_of(messages[:place], traits, tainted=tainted)
-    if not labels.read_private:
+    if not (labels.tainted and labels.read_private):
         return []
     reply = messages[place] if place < len(messages) else None
     made = reply.tool_calls if isinstance(reply, AIMessage) else []

@@ -1,8 +1,9 @@
 """Counts the openings of links that nobody named: which ones are opened, and when, is a message.
 
 A page may list a link for each letter at each place, and an order to open those that spell a file.
-So after private data was read, only a few links of one site, and of those that one result showed,
-are opened without a question. A person who allows more doubles what may be opened then.
+So after private data was read, only a few links of one site, of those that one result showed, and
+of all sites together are opened without a question. A person who allows more doubles what may be
+opened then.
 """
 
 from collections import Counter
@@ -18,11 +19,13 @@ from openmanus_graph.safety.urls import canonical_url, site_of, urls_in
 from openmanus_graph.state.addresses import parse_address
 from openmanus_graph.state.tool_traits import Traits
 
-_SITE, _RESULT = "site ", "result "
+_SITE, _RESULT, _ALL = "site ", "result ", "all"
 MOST_OF_SITE = 5
 """Openings of one site that are not asked about."""
 MOST_OF_RESULT = 10
 """Openings of links that one result showed, whatever site they are of."""
+MOST_OF_RUN = 30
+"""Openings of all such sites together: a chain of links may lead over many."""
 
 
 def addresses_of(declared: Traits, args: Mapping[str, Any]) -> list[str]:
@@ -57,8 +60,8 @@ class Openings:
         """
         wanted = Counter(key for url in urls for key in self._keys(url))
         for key in wanted if ran and self._exceeded(wanted) else ():
-            self.allowed[key] = 2 * (self.counted[key] + wanted[key])
-        self.counted += wanted
+            self.allowed[key] = max(self._most(key), 2 * (self._count(key) + wanted[key]))
+        self.counted.update({key: one for key, one in wanted.items() if key != _ALL})
 
     def excess(self, urls: Sequence[str], earlier: Sequence[str] = ()) -> list[str]:
         """Return the addresses of which too many would be opened.
@@ -75,8 +78,14 @@ class Openings:
         return {
             key
             for key, number in wanted.items()
-            if self.counted[key] + number > self.allowed.get(key, _limit(key))
+            if self._count(key) + number > self._most(key)
         }
+
+    def _most(self, key: str) -> int:
+        return self.allowed.get(key, _limit(key))
+
+    def _count(self, key: str) -> int:
+        return sum(self.by_site().values()) if key == _ALL else self.counted[key]
 
     def _keys(self, url: str) -> Iterator[str]:
         """Yield what an opening is counted by."""
@@ -84,6 +93,7 @@ class Openings:
             host, identity = parse_address(url).host, canonical_url(url)
         except ToolError:  # it cannot be opened
             return
+        yield _ALL
         yield f"{_SITE}{site_of(host)}"
         for result in self.results:
             if identity in links_shown(result):
@@ -92,4 +102,6 @@ class Openings:
 
 
 def _limit(key: str) -> int:
+    if key == _ALL:
+        return MOST_OF_RUN
     return MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT
