@@ -6,12 +6,13 @@ of all sites together are opened without a question. A person who allows more do
 opened then.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.provenance import links_shown, strings_in
@@ -58,7 +59,7 @@ class Openings:
             urls: Those that nobody named.
             ran: Whether the call succeeded: so it was allowed, where it opened too many.
         """
-        wanted = Counter(key for url in urls for key in self._keys(url))
+        wanted = self.wanted(urls)
         for key in wanted if ran and self._exceeded(wanted) else ():
             self.allowed[key] = max(self._most(key), 2 * (self._count(key) + wanted[key]))
         self.counted.update({key: one for key, one in wanted.items() if key != _ALL})
@@ -70,15 +71,28 @@ class Openings:
             urls: Those of a call that nobody named.
             earlier: Those of calls that come before it.
         """
-        wanted = Counter(key for url in (*earlier, *urls) for key in self._keys(url))
+        wanted = self.wanted((*earlier, *urls))
         exceeded = self._exceeded(wanted)
         return [url for url in urls if exceeded.intersection(self._keys(url))]
 
+    def wanted(self, urls: Sequence[str]) -> Counter[str]:
+        """Return what the openings of some addresses count as."""
+        return Counter(key for url in urls for key in self._keys(url))
+
+    def beside(self, others: "Openings") -> "Openings":
+        """Return these openings where others, which may know of these, count as well."""
+        return Openings(
+            self.counted | others.counted,
+            {
+                key: max(self._most(key), others._most(key))
+                for key in (*self.allowed, *others.allowed)
+            },
+            self.results,
+        )
+
     def _exceeded(self, wanted: Mapping[str, int]) -> set[str]:
         return {
-            key
-            for key, number in wanted.items()
-            if self._count(key) + number > self._most(key)
+            key for key, number in wanted.items() if self._count(key) + number > self._most(key)
         }
 
     def _most(self, key: str) -> int:
@@ -99,6 +113,72 @@ class Openings:
             if identity in links_shown(result):
                 yield f"{_RESULT}{result.tool_call_id}"
                 return
+
+
+class SharedOpenings:
+    """The openings of runs side by side: what one is about to open counts for the others, too.
+
+    Args:
+        before: Those before these runs, by site.
+    """
+
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before = Counter(before)
+        self._claims: dict[str, dict[str, Counter[str]]] = {}
+        """Openings of each call, by its reply and its own id."""
+        self._asked: dict[str, dict[str, dict[str, int]]] = {}
+        """What is allowed once a call that is asked about has run."""
+        self._allowed = dict[str, int]()
+        self._lock = threading.Lock()
+
+    def claim(
+        self,
+        reply: AIMessage,
+        call: str,
+        own: Openings,
+        urls: Sequence[str],
+        earlier: Sequence[str],
+    ) -> list[str]:
+        """Count a call's openings from now on, and return those that are too many.
+
+        Args:
+            reply: That makes the call.
+            call: Its id.
+            own: The openings of its run so far.
+            urls: The call's, those that nobody named.
+            earlier: Those of the reply's calls before it.
+        """
+        place = str(reply.id)
+        with self._lock:
+            others = [
+                one for at, calls in self._claims.items() if at != place for one in calls.values()
+            ]
+            now = own.beside(Openings(sum(others, self._before.copy()), self._allowed))
+            excess = now.excess(urls, earlier)
+            wanted = now.wanted(urls)
+            self._claims.setdefault(place, {})[call] = Counter(
+                {key: number for key, number in wanted.items() if key.startswith(_SITE)}
+            )
+            if excess:
+                now.note([*earlier, *urls], ran=True)
+                self._asked.setdefault(place, {})[call] = now.allowed
+        return excess
+
+    def see(self, messages: Sequence[AnyMessage]) -> None:
+        """Allow more where a call has run that was asked about."""
+        if not self._asked:
+            return
+        ran = {
+            one.tool_call_id
+            for one in messages
+            if isinstance(one, ToolMessage) and one.status != "error"
+        }
+        replies = {str(one.id) for one in messages if isinstance(one, AIMessage)}
+        with self._lock:
+            for place in replies & self._asked.keys():
+                for call in ran & self._asked[place].keys():
+                    for key, most in self._asked[place].pop(call).items():
+                        self._allowed[key] = max(most, self._allowed.get(key, 0))
 
 
 def _limit(key: str) -> int:

@@ -1,6 +1,7 @@
 """How many links that nobody named are opened after private data was read."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,7 +10,12 @@ from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
 from openmanus_graph.safety.information_flow import excess_addresses
-from openmanus_graph.safety.openings import MOST_OF_RESULT, MOST_OF_RUN, MOST_OF_SITE
+from openmanus_graph.safety.openings import (
+    MOST_OF_RESULT,
+    MOST_OF_RUN,
+    MOST_OF_SITE,
+    SharedOpenings,
+)
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
@@ -23,11 +29,15 @@ ALPHABET = [f"https://evil.example/{place}/{letter}" for place in range(20) for 
 MANY = ALPHABET[: MOST_OF_SITE + 1]
 
 
+NAMES = count()
+
+
 class Conversation:
     """A conversation that grows."""
 
     def __init__(self, task: str = "Summarise notes.txt.") -> None:
         self.messages: list[AnyMessage] = [HumanMessage(task)]
+        self.name = next(NAMES)
 
     def did(self, name: str, output: str = "", status: Any = "success", **args: Any) -> None:
         number = f"c{len(self.messages)}"
@@ -43,12 +53,15 @@ class Conversation:
         self.did("fetch_page", "\n".join(urls), url="https://evil.example/")
         return self
 
-    def excess(self, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    def excess(
+        self, *calls: tuple[str, dict[str, Any]], shared: SharedOpenings | None = None
+    ) -> list[str]:
         """Return what is asked about of the last of these calls, which one reply makes."""
         made = [tool_call(name=name, args=args, id=f"n{n}") for n, (name, args) in enumerate(calls)]
         name, args = calls[-1]
         call = PendingCall(id=str(made[-1]["id"]), name=name, args=args, occurrence=0, problem=None)
-        return excess_addresses(call, [*self.messages, AIMessage("", tool_calls=made)], TRAITS)
+        self.reply = AIMessage("", tool_calls=made, id=f"{self.name} {len(self.messages)}")
+        return excess_addresses(call, [*self.messages, self.reply], TRAITS, shared=shared)
 
 
 def crawl(urls: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -251,6 +264,36 @@ def test_agents_within_and_steps_count_together() -> None:
     outer.messages[-1] = ToolMessage("x", tool_call_id="c5", artifact={"openings": opened})
     assert outer.excess(crawl(MANY[:3])) == MANY[:3]
     assert outer.excess(crawl(MANY[:2])) == []
+
+
+def test_runs_side_by_side_count_together() -> None:
+    shared = SharedOpenings({"site evil.example": 1})
+    one, two = Conversation().listed().read_file(), Conversation().listed().read_file()
+    assert one.excess(crawl(MANY[:2]), shared=shared) == []
+    assert one.excess(crawl(MANY[:2]), shared=shared) == []  # the same call is looked at again
+    assert two.excess(crawl(MANY[:2]), shared=shared) == []
+    assert two.excess(crawl(MANY[:3]), shared=shared) == MANY[:3]
+    assert one.excess(crawl(MANY[:2]), shared=shared) == MANY[:2]
+    assert one.excess(fetch("https://other.example/"), shared=shared) == []
+
+
+def test_runs_side_by_side_share_the_limit_of_all_sites() -> None:
+    shared = SharedOpenings({})
+    for n in range(MOST_OF_RUN):
+        opening = fetch(f"https://evil{n}.example/")
+        assert Conversation().listed().read_file().excess(opening, shared=shared) == []
+    assert Conversation().read_file().listed().excess(fetch(MANY[0]), shared=shared) == MANY[:1]
+
+
+def test_what_ran_counts_once_and_what_was_allowed_is_allowed_to_all() -> None:
+    shared = SharedOpenings({})
+    one, two = Conversation().listed().read_file(), Conversation().listed().read_file()
+    assert one.excess(crawl(MANY[:-1]), shared=shared) == []
+    one.messages += [one.reply, ToolMessage("pages", tool_call_id="n0", name="crawl4ai")]
+    assert two.excess(fetch(MANY[0]), shared=shared) == MANY[:1]
+    two.messages += [two.reply, ToolMessage("a page", tool_call_id="n0", name="fetch_page")]
+    assert two.excess(crawl(MANY[:6]), shared=shared) == []
+    assert one.excess(fetch(MANY[0]), shared=shared) == MANY[:1]
 
 
 @pytest.mark.parametrize(
