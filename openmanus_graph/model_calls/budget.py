@@ -7,7 +7,7 @@ side spend from the same dollars, tokens and steps, so what others are about to 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -18,6 +18,7 @@ from openmanus_graph.runtime.limits import (
     reached_limit,
     run_limits,
 )
+from openmanus_graph.safety.openings import SharedOpenings
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.settings import Settings
 
@@ -39,9 +40,13 @@ class SharedBudget:
     Args:
         settings: Of the flow around the runs; hold its limits.
         before: How far the flow had come before these runs.
+        openings: Links of sites that nobody named which it had opened, by site.
     """
 
-    def __init__(self, settings: Settings, before: Progress) -> None:
+    def __init__(
+        self, settings: Settings, before: Progress, openings: Mapping[str, int] | None = None
+    ) -> None:
+        self.openings = SharedOpenings(openings or {})
         self._settings = settings
         self._spent = before
         self._started = time.monotonic()

@@ -8,13 +8,13 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import last_user_message, run_messages
+from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.planning.flow import (
     begun_step_updates,
     blocked_step_updates,
+    hand_on,
     is_whole_plan,
-    openings_of,
     plan_of,
     progress_of,
     step_runs_of,
@@ -28,11 +28,9 @@ from openmanus_graph.planning.step_texts import step_prompt
 from openmanus_graph.planning.wave import Wave, max_workers
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
-from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
 from openmanus_graph.state.planning import FlowProgress, PlanningState, StepRun, WorkerInput
-from openmanus_graph.tools import web_traits
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -101,9 +99,7 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
     # So may files, and what failed in the part of the plan before.
     tainted |= state.get("planned_from_files", False) or state["replans"] > 0
-    messages = state["messages"]
-    thread = messages[: len(messages) - len(run_messages(messages))]
-    return handed_on(thread, web_traits(), urls, tainted=tainted, openings=openings_of(state))
+    return hand_on(state, urls, tainted=tainted)
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:

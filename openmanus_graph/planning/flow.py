@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeGuard, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.conversation.history import last_user_message, run_messages
 from openmanus_graph.planning.plan import dependents, ready_steps
 from openmanus_graph.runtime.limits import Limit, LimitReason, Progress, most_used_limit
-from openmanus_graph.state.plan import Plan, Step
+from openmanus_graph.safety.value_labels import handed_on
+from openmanus_graph.state.plan import Origin, Plan, Step
 from openmanus_graph.state.planning import (
     PausedRun,
     PlanningState,
@@ -43,6 +44,20 @@ def plan_of(state: PlanningState) -> Plan:
     """Return the plan in the form that people and models see."""
     steps: list[Step] = [*step_runs_of(state)]
     return Plan(plan_id=state["run_message"], title=state["title"], steps=steps)
+
+
+def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
+    """Return what the steps that begin now get of the thread and of the plan so far.
+
+    Args:
+        state: Of the plan.
+        urls: Links that other steps have seen.
+        tainted: Whether these may have read anything.
+    """
+    messages = state["messages"]
+    thread = messages[: len(messages) - len(run_messages(messages))]
+    # Results in it are not of the plan's own tools, so nothing is known of them.
+    return handed_on(thread, {}, urls, tainted=tainted, openings=openings_of(state))
 
 
 def openings_of(state: PlanningState) -> Counter[str]:

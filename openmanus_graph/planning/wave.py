@@ -17,6 +17,7 @@ from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
 from openmanus_graph.planning.flow import (
+    hand_on,
     is_limit,
     is_under_way,
     merge_reports,
@@ -147,7 +148,8 @@ class Wave:
         progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
         around = shared_budget()
         if around is None:
-            return SharedBudget(self._session.settings, progress)
+            openings = hand_on(state).get("openings")
+            return SharedBudget(self._session.settings, progress, openings)
         around.count_earlier(self._session.key, progress)  # this flow is a step of another one
         return around
 

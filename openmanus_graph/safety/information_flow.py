@@ -34,7 +34,7 @@ from openmanus_graph.safety.argument_names import (
 )
 from openmanus_graph.safety.call_values import destinations, leaves, texts
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
-from openmanus_graph.safety.openings import addresses_of
+from openmanus_graph.safety.openings import SharedOpenings, addresses_of
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, labels_of
@@ -84,6 +84,7 @@ def excess_addresses(
     traits: Mapping[str, Traits],
     *,
     tainted: bool = False,
+    shared: SharedOpenings | None = None,
 ) -> list[str]:
     """Return the links of a pending call that are too many to be opened without a question.
 
@@ -92,13 +93,14 @@ def excess_addresses(
         messages: The conversation, that reply included.
         traits: The traits of each tool.
         tainted: Whether the prompt holds untrusted text.
+        shared: The openings of the runs beside this one.
     """
     declared = traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
         return []
     place = _place_of_reply(messages)
     labels = labels_of(messages[:place], traits, tainted=tainted)
-    if not labels.read_private:
+    if not (labels.tainted and labels.read_private):
         return []
     reply = messages[place] if place < len(messages) else None
     made = reply.tool_calls if isinstance(reply, AIMessage) else []
@@ -108,8 +110,11 @@ def excess_addresses(
         if one["name"] in traits
         for url in addresses_of(traits[one["name"]], one["args"])
     ]
-    urls = labels.unnamed(addresses_of(declared, call["args"]))
-    return labels.openings.excess(urls, labels.unnamed(earlier))
+    urls, before = labels.unnamed(addresses_of(declared, call["args"])), labels.unnamed(earlier)
+    if shared is None or not isinstance(reply, AIMessage):
+        return labels.openings.excess(urls, before)
+    shared.see(messages)
+    return shared.claim(reply, call["id"], labels.openings, urls, before)
 
 
 def _place_of_reply(messages: Sequence[AnyMessage]) -> int:

@@ -1,16 +1,18 @@
 """Counts the openings of links that nobody named: which ones are opened, and when, is a message.
 
 A page may list a link for each letter at each place, and an order to open those that spell a file.
-So after private data was read, only a few links of one site, and of those that one result showed,
-are opened without a question. A person who allows more doubles what may be opened then.
+So after private data was read, only a few links of one site, of those that one result showed, and
+of all sites together are opened without a question. A person who allows more doubles what may be
+opened then.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.provenance import links_shown, strings_in
@@ -18,11 +20,13 @@ from openmanus_graph.safety.urls import canonical_url, site_of, urls_in
 from openmanus_graph.state.addresses import parse_address
 from openmanus_graph.state.tool_traits import Traits
 
-_SITE, _RESULT = "site ", "result "
+_SITE, _RESULT, _ALL = "site ", "result ", "all"
 MOST_OF_SITE = 5
 """Openings of one site that are not asked about."""
 MOST_OF_RESULT = 10
 """Openings of links that one result showed, whatever site they are of."""
+MOST_OF_RUN = 30
+"""Openings of all such sites together: a chain of links may lead over many."""
 
 
 def addresses_of(declared: Traits, args: Mapping[str, Any]) -> list[str]:
@@ -55,10 +59,10 @@ class Openings:
             urls: Those that nobody named.
             ran: Whether the call succeeded: so it was allowed, where it opened too many.
         """
-        wanted = Counter(key for url in urls for key in self._keys(url))
+        wanted = self.wanted(urls)
         for key in wanted if ran and self._exceeded(wanted) else ():
-            self.allowed[key] = 2 * (self.counted[key] + wanted[key])
-        self.counted += wanted
+            self.allowed[key] = max(self._most(key), 2 * (self._count(key) + wanted[key]))
+        self.counted.update({key: one for key, one in wanted.items() if key != _ALL})
 
     def excess(self, urls: Sequence[str], earlier: Sequence[str] = ()) -> list[str]:
         """Return the addresses of which too many would be opened.
@@ -67,16 +71,35 @@ class Openings:
             urls: Those of a call that nobody named.
             earlier: Those of calls that come before it.
         """
-        wanted = Counter(key for url in (*earlier, *urls) for key in self._keys(url))
+        wanted = self.wanted((*earlier, *urls))
         exceeded = self._exceeded(wanted)
         return [url for url in urls if exceeded.intersection(self._keys(url))]
 
+    def wanted(self, urls: Sequence[str]) -> Counter[str]:
+        """Return what the openings of some addresses count as."""
+        return Counter(key for url in urls for key in self._keys(url))
+
+    def beside(self, others: "Openings") -> "Openings":
+        """Return these openings where others, which may know of these, count as well."""
+        return Openings(
+            self.counted | others.counted,
+            {
+                key: max(self._most(key), others._most(key))
+                for key in (*self.allowed, *others.allowed)
+            },
+            self.results,
+        )
+
     def _exceeded(self, wanted: Mapping[str, int]) -> set[str]:
         return {
-            key
-            for key, number in wanted.items()
-            if self.counted[key] + number > self.allowed.get(key, _limit(key))
+            key for key, number in wanted.items() if self._count(key) + number > self._most(key)
         }
+
+    def _most(self, key: str) -> int:
+        return self.allowed.get(key, _limit(key))
+
+    def _count(self, key: str) -> int:
+        return sum(self.by_site().values()) if key == _ALL else self.counted[key]
 
     def _keys(self, url: str) -> Iterator[str]:
         """Yield what an opening is counted by."""
@@ -84,6 +107,7 @@ class Openings:
             host, identity = parse_address(url).host, canonical_url(url)
         except ToolError:  # it cannot be opened
             return
+        yield _ALL
         yield f"{_SITE}{site_of(host)}"
         for result in self.results:
             if identity in links_shown(result):
@@ -91,5 +115,73 @@ class Openings:
                 return
 
 
+class SharedOpenings:
+    """The openings of runs side by side: what one is about to open counts for the others, too.
+
+    Args:
+        before: Those before these runs, by site.
+    """
+
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before = Counter(before)
+        self._claims: dict[str, dict[str, Counter[str]]] = {}
+        """Openings of each call, by its reply and its own id."""
+        self._asked: dict[str, dict[str, dict[str, int]]] = {}
+        """What is allowed once a call that is asked about has run."""
+        self._allowed = dict[str, int]()
+        self._lock = threading.Lock()
+
+    def claim(
+        self,
+        reply: AIMessage,
+        call: str,
+        own: Openings,
+        urls: Sequence[str],
+        earlier: Sequence[str],
+    ) -> list[str]:
+        """Count a call's openings from now on, and return those that are too many.
+
+        Args:
+            reply: That makes the call.
+            call: Its id.
+            own: The openings of its run so far.
+            urls: The call's, those that nobody named.
+            earlier: Those of the reply's calls before it.
+        """
+        place = str(reply.id)
+        with self._lock:
+            others = [
+                one for at, calls in self._claims.items() if at != place for one in calls.values()
+            ]
+            now = own.beside(Openings(sum(others, self._before.copy()), self._allowed))
+            excess = now.excess(urls, earlier)
+            wanted = now.wanted(urls)
+            self._claims.setdefault(place, {})[call] = Counter(
+                {key: number for key, number in wanted.items() if key.startswith(_SITE)}
+            )
+            if excess:
+                now.note([*earlier, *urls], ran=True)
+                self._asked.setdefault(place, {})[call] = now.allowed
+        return excess
+
+    def see(self, messages: Sequence[AnyMessage]) -> None:
+        """Allow more where a call has run that was asked about."""
+        if not self._asked:
+            return
+        ran = {
+            one.tool_call_id
+            for one in messages
+            if isinstance(one, ToolMessage) and one.status != "error"
+        }
+        replies = {str(one.id) for one in messages if isinstance(one, AIMessage)}
+        with self._lock:
+            for place in replies & self._asked.keys():
+                for call in ran & self._asked[place].keys():
+                    for key, most in self._asked[place].pop(call).items():
+                        self._allowed[key] = max(most, self._allowed.get(key, 0))
+
+
 def _limit(key: str) -> int:
+    if key == _ALL:
+        return MOST_OF_RUN
     return MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT

@@ -4,10 +4,16 @@ import contextlib
 import html
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from ipaddress import ip_network
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import authority, literal_ip, normal_host, parse_address
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
 
 _LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
@@ -21,9 +27,8 @@ _DOMAIN = re.compile(
     r"(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,
 )
-_COUNTRY_CHARS = 2
-_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "go", "gob", "gov", "net", "ne", "or", "org"})
-"""Below the domains of countries, names that anybody's domains are registered under."""
+_NETWORK_BITS = {4: 24, 6: 48}
+"""Of an IP address: so many neighbours are easily one owner's."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
 _NEVER_HOSTS = _FILE_ENDINGS | frozenset({
@@ -83,15 +88,24 @@ _CHARS_AROUND = 60
 
 
 def site_of(host: str) -> str:
-    """Return the registrable domain of a host, which one owner has: `shop.co.uk`.
+    """Return what one owner easily has: the registrable domain of a host, or its network.
 
-    Without the list of public suffixes: all hosts of a hoster (`github.io`) are one site.
+    All hosts of a hoster (`github.io`) are one site: anybody gets many of them for nothing.
     """
-    if literal_ip(host) is not None:
+    address = literal_ip(host)
+    if address is None:
+        return _public_suffixes().privatesuffix(host.rstrip(".")) or host
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback:  # this machine; the guard keeps others away
         return host
-    labels = host.rstrip(".").split(".")
-    is_country = len(labels[-1]) == _COUNTRY_CHARS and labels[-2:-1] and labels[-2] in _SECOND_LEVEL
-    return ".".join(labels[-3 if is_country else -2 :])
+    return str(ip_network((address, _NETWORK_BITS[address.version]), strict=False))
+
+
+@cache
+def _public_suffixes() -> "PublicSuffixList":
+    from publicsuffixlist import PublicSuffixList
+
+    return PublicSuffixList(only_icann=True)
 
 
 def urls_in(text: str) -> Iterator[str]:

@@ -175,12 +175,17 @@ class ValueLabels:
         artifact: dict[str, Any] = result.artifact or {}
         for text in artifact.get("said", ()):
             self._hear(str(text))
+            self.read_private = True
         self.openings.counted.update(artifact.get("openings", {}))
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
         declared = traits.get(name)
         if declared is not None and declared.addresses is not None:  # whatever came of it
             self._note_openings(result, addresses_of(declared, args))
         self.openings.results.append(result)
+        # Notes of the person's may hold what nobody else may know, though nobody else wrote them.
+        self.read_private |= (
+            bool(declared and declared.outlasts_thread) and result.status != "error"
+        )
         if "trusted_text" in artifact:
             return
         if "listing" in artifact:
@@ -192,6 +197,7 @@ class ValueLabels:
             return
         if declared.resource == PERSON:
             self._hear(result.text)
+            self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:
             self._note_reached(declared, args)

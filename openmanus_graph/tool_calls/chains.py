@@ -15,11 +15,13 @@ from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.conversation.history import last_reply, pending_calls
+from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.safety.information_flow import (
     excess_addresses,
     is_tainted,
     unverified_values,
 )
+from openmanus_graph.safety.openings import SharedOpenings
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -39,8 +41,16 @@ async def open_chains(
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
     known = [traits[name] for name in names if name in traits]
+    budget = shared_budget()
     chains = partial(
-        call_chains, tools, traits, messages, approved_values, network=network, tainted=tainted
+        call_chains,
+        tools,
+        traits,
+        messages,
+        approved_values,
+        network=network,
+        tainted=tainted,
+        shared=None if budget is None else budget.openings,
     )
     judged = (
         one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
@@ -58,6 +68,7 @@ def call_chains(
     *,
     network: bool = False,
     tainted: bool = False,
+    shared: SharedOpenings | None = None,
 ) -> list[list[PendingCall]]:
     """Group the open calls into chains, each in call order; no chain can affect another.
 
@@ -70,6 +81,7 @@ def call_chains(
         approved_values: What the person approved for the rest of the thread.
         network: Whether the sandbox has the network.
         tainted: Whether the prompt holds untrusted text.
+        shared: The openings of the runs beside this one.
     """
     calls = pending_calls(messages)
     for call in calls:
@@ -79,7 +91,7 @@ def call_chains(
                 call["requested_args"], call["args"] = call["args"], named
         if unverified := unverified_addresses(call, messages, traits, tainted=tainted):
             call["unverified"] = unverified
-        if excess := excess_addresses(call, messages, traits, tainted=tainted):
+        if excess := excess_addresses(call, messages, traits, tainted=tainted, shared=shared):
             call["excess"] = excess
         values = unverified_values(
             call, messages, traits, approved_values, network=network, tainted=tainted

@@ -20,6 +20,7 @@ from langgraph.types import Command
 
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.model_calls.external_model_calls import (
     counting_external_calls,
     exclude_from_external_calls,
@@ -141,7 +142,9 @@ class _WrappedCall:
         find = partial(unverified_addresses, tainted=tainted)
         if unverified := await asyncio.to_thread(find, call, self._messages, traits):
             call["unverified"] = unverified
-        find = partial(excess_addresses, tainted=tainted)
+        budget = shared_budget()
+        shared = None if budget is None else budget.openings
+        find = partial(excess_addresses, tainted=tainted, shared=shared)
         if excess := await asyncio.to_thread(find, call, self._messages, traits):
             call["excess"] = excess
         find_values = partial(

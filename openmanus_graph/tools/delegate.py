@@ -30,7 +30,7 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
 from openmanus_graph.runtime.workspace import find
-from openmanus_graph.safety.provenance import passed_on
+from openmanus_graph.safety.provenance import origin_in, passed_on
 from openmanus_graph.safety.value_labels import handed_on, openings_since
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
@@ -113,6 +113,8 @@ class HelperRun:
         metadata: Mapping[str, Any],
     ) -> None:
         self._session, self._call = call.session, call
+        origin = origin_in(message)
+        self._openings = origin.get("openings") if origin else None
         self._helpers = cast("Helpers", call.helpers)
         self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
         limits = helper_limits(call)
@@ -138,7 +140,10 @@ class HelperRun:
         event = {"id": name, "executor": agent, "namespace": namespace}
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
         await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
-        with sharing(budget_of(session, self._helpers)), exclude_from_external_calls():
+        with (
+            sharing(budget_of(session, self._helpers, self._openings)),
+            exclude_from_external_calls(),
+        ):
             outcome = await self._run.run()
         # What it held open ends with it; where it waits for a person it stays.
         await asyncio.to_thread(close_session, self._session_key)
@@ -210,14 +215,22 @@ def helper_limits(call: CallRuntime) -> StepLimits:
     )
 
 
-def budget_of(session: Session, helpers: Helpers) -> SharedBudget:
-    """Return the budget that a run's helpers share with each other, and with what is around."""
+def budget_of(
+    session: Session, helpers: Helpers, openings: Mapping[str, int] | None = None
+) -> SharedBudget:
+    """Return the budget that a run's helpers share with each other, and with what is around.
+
+    Args:
+        session: Of the agent that delegates.
+        helpers: Its agents.
+        openings: Links that it has opened of sites that nobody named.
+    """
     around = shared_budget()
     if around is not None:
         around.count_earlier(session.key, helpers.progress)
         return around
     key = (SharedBudget, helpers.progress.steps)  # those of one agent step share one
-    return session.cached(key, lambda: SharedBudget(session.settings, helpers.progress))
+    return session.cached(key, lambda: SharedBudget(session.settings, helpers.progress, openings))
 
 
 def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.safety.openings import MOST_OF_SITE
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -599,3 +600,22 @@ async def test_the_steps_of_a_later_turn_know_that_the_steps_before_have_read(
     await planned(brain, graph, {"messages": [HumanMessage("Go on.")]}, CONFIG)
     state = await graph.aget_state(CONFIG)
     assert "It would open" in state.interrupts[0].value["question"]
+
+
+async def test_links_that_steps_open_side_by_side_count_together(unused_tcp_port: int) -> None:
+    port = unused_tcp_port  # whose pages cannot be opened: that counts as well
+    urls = [f"http://127.0.0.1:{port}/{number}" for number in range(MOST_OF_SITE)]
+
+    def answer(_: str, messages: list[BaseMessage]) -> AIMessage | str:
+        told = [message for message in messages if message.type == "tool"]
+        if not told:
+            return use("bash", command=f"echo {' '.join(urls)}")
+        return use("crawl4ai", urls=urls) if len(told) == 1 else "done"
+
+    graph = build_planning_graph(checkpointer=InMemorySaver())
+    steps: list[Any] = [{"id": one, "text": one, "depends_on": []} for one in "abc"]
+    brain = PlanBrain([plan_call(*steps)], answer)
+    await planned(brain, graph, config=CONFIG, allow_hosts=(f"127.0.0.1:{port}",), sandbox="none")
+    asked = [one.value["question"] for one in (await graph.aget_state(CONFIG)).interrupts]
+    assert len(asked) == 2
+    assert all("You named no such site" in one for one in asked)

@@ -111,20 +111,20 @@ def test_the_update_of_a_command_is_checked_too() -> None:
     assert checked_command({"resume": "yes"}) == {"resume": "yes"}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        {"goto": {"node": "think", "input": {}}},
-        {"goto": [{"node": "think", "input": {}}]},
-        {"goto": ["think", {"node": "think"}]},
-        {"goto": "act"},
-        {"goto": 1},
-        {"goto": [["think"]]},
-        {"resume": "yes", "goto": "act"},
-        {"graph": "__parent__"},
-        {"resume": "yes", "send": {"node": "think"}},
-    ],
-)
+COMMANDS: list[Any] = [
+    {"goto": {"node": "think", "input": {}}},
+    {"goto": [{"node": "think", "input": {}}]},
+    {"goto": ["think", {"node": "think"}]},
+    {"goto": "act"},
+    {"goto": 1},
+    {"goto": [["think"]]},
+    {"resume": "yes", "goto": "act"},
+    {"graph": "__parent__"},
+    {"resume": "yes", "send": {"node": "think"}},
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_does_more_is_refused(command: Any) -> None:
     with pytest.raises(UnreadableMessagesError, match=r"A command can"):
         checked_command(command)
@@ -134,7 +134,7 @@ def test_other_texts_of_a_client_taint_its_newest_message() -> None:
     (plain,) = checked_messages([{"role": "user", "content": "Hi"}], tainted=True)
     origin = plain["additional_kwargs"][ORIGIN_KEY]
     assert origin == {"words": "Hi", "urls": [], "tainted": True}
-    own = {ORIGIN_KEY: {"words": "H", "urls": [], "tainted": False}}
+    own: Any = {ORIGIN_KEY: {"words": "H", "urls": [], "tainted": False}}
     (narrowed,) = checked_messages([HumanMessage("Hi", additional_kwargs=own)], tainted=True)
     assert narrowed["additional_kwargs"][ORIGIN_KEY]["words"] == "H"
     assert narrowed["additional_kwargs"][ORIGIN_KEY]["tainted"]

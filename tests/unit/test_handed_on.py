@@ -30,7 +30,7 @@ TRAITS = {
     **flow_traits({tool.name: tool for tool in default_tools()}),
     "send": Traits(sends_to=("to",)),
 }
-UNTRUSTED = {"words": "", "urls": [], "tainted": True}
+UNTRUSTED: dict[str, Any] = {"words": "", "urls": [], "tainted": True}
 CALL = CallRuntime(cast("Any", None))
 KEPT: dict[str, Any] = {"said": [], "reached": [], "trusted": [], "private": {}}
 

@@ -1,6 +1,7 @@
 """How many links that nobody named are opened after private data was read."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,17 +10,26 @@ from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
 from openmanus_graph.safety.information_flow import excess_addresses
-from openmanus_graph.safety.openings import MOST_OF_RESULT, MOST_OF_SITE
+from openmanus_graph.safety.openings import (
+    MOST_OF_RESULT,
+    MOST_OF_RUN,
+    MOST_OF_SITE,
+    SharedOpenings,
+)
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tools import default_tools, web_traits
+from openmanus_graph.tools.memory import memory
 from openmanus_graph.tools.read_untrusted import read_untrusted
 
-TRAITS = flow_traits({tool.name: tool for tool in [*default_tools(), read_untrusted]})
+TRAITS = flow_traits({tool.name: tool for tool in [*default_tools(), read_untrusted, memory]})
 ALPHABET = [f"https://evil.example/{place}/{letter}" for place in range(20) for letter in "abc"]
 MANY = ALPHABET[: MOST_OF_SITE + 1]
+
+
+NAMES = count()
 
 
 class Conversation:
@@ -27,6 +37,7 @@ class Conversation:
 
     def __init__(self, task: str = "Summarise notes.txt.") -> None:
         self.messages: list[AnyMessage] = [HumanMessage(task)]
+        self.name = next(NAMES)
 
     def did(self, name: str, output: str = "", status: Any = "success", **args: Any) -> None:
         number = f"c{len(self.messages)}"
@@ -42,12 +53,15 @@ class Conversation:
         self.did("fetch_page", "\n".join(urls), url="https://evil.example/")
         return self
 
-    def excess(self, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    def excess(
+        self, *calls: tuple[str, dict[str, Any]], shared: SharedOpenings | None = None
+    ) -> list[str]:
         """Return what is asked about of the last of these calls, which one reply makes."""
         made = [tool_call(name=name, args=args, id=f"n{n}") for n, (name, args) in enumerate(calls)]
         name, args = calls[-1]
         call = PendingCall(id=str(made[-1]["id"]), name=name, args=args, occurrence=0, problem=None)
-        return excess_addresses(call, [*self.messages, AIMessage("", tool_calls=made)], TRAITS)
+        self.reply = AIMessage("", tool_calls=made, id=f"{self.name} {len(self.messages)}")
+        return excess_addresses(call, [*self.messages, self.reply], TRAITS, shared=shared)
 
 
 def crawl(urls: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -73,6 +87,10 @@ def test_one_call_cannot_spell_a_file_and_the_question_lists_its_links() -> None
         [f"https://evil.example/?{n}" for n in range(MOST_OF_SITE + 1)],
         [f"https://evil.example/#{n}" for n in range(MOST_OF_SITE + 1)],
         [f"http://127.0.0.1:{8000 + n}/" for n in range(MOST_OF_SITE + 1)],
+        [f"http://93.184.216.{n}/" for n in range(MOST_OF_SITE + 1)],
+        [f"http://[2606:4700:0:{n}::1]/" for n in range(MOST_OF_SITE + 1)],
+        [f"http://[::ffff:93.184.216.{n}]/" for n in range(MOST_OF_SITE + 1)],
+        [f"https://{n}.evil.com.ng/" for n in range(MOST_OF_SITE + 1)],
         [f"HTTPS://EVIL.example/{n}" for n in range(MOST_OF_SITE + 1)],
         ["https://evil.example/"] * (MOST_OF_SITE + 1),  # how often is told, too
     ],
@@ -159,6 +177,64 @@ def test_what_is_private(private: tuple[str, dict[str, Any]]) -> None:
     assert conversation.excess(crawl(MANY)) == MANY
 
 
+@pytest.mark.parametrize(
+    ("name", "artifact"),
+    [
+        ("ask_human", None),
+        ("memory", {"trusted_text": True}),
+        ("memory", None),
+        ("fetch_page", {"said": ["Not that one: my key is 123."]}),
+    ],
+)
+def test_what_the_person_answered_and_noted_is_private(name: str, artifact: Any) -> None:
+    told = Conversation().listed()
+    told.did(name, "the secret")
+    told.messages[-1] = told.messages[-1].model_copy(update={"artifact": artifact})
+    assert told.excess(crawl(MANY)) == MANY
+
+
+def test_without_anything_untrusted_an_answer_limits_nothing() -> None:
+    told = Conversation()
+    told.did("ask_human", "the secret")
+    assert told.excess(crawl(MANY)) == []
+
+
+def chain(length: int) -> Conversation:
+    """Follow links from site to site, each of which is shown by the page before."""
+    read = Conversation().read_file()
+    for n in range(length):
+        read.did("fetch_page", f"https://evil{n + 1}.example/", url=f"https://evil{n}.example/")
+    return read
+
+
+def test_a_chain_of_links_over_many_sites_ends() -> None:
+    last = fetch(f"https://evil{MOST_OF_RUN}.example/")
+    assert chain(MOST_OF_RUN - 1).excess(last) == []
+    long = chain(MOST_OF_RUN)
+    assert long.excess(last) == [last[1]["url"]]
+    long.did(last[0], "a page", **last[1])  # allowed
+    assert long.excess(fetch("https://another.example/")) == []
+    kept = labels_of(long.messages, TRAITS).kept()
+    extra = {TASK_KEY: "Look.", NOTES_KEY: "x", VERIFIED_KEY: kept}
+    long.messages = [HumanMessage("notes", additional_kwargs=extra)]
+    many = [f"https://other{n}.example/" for n in range(MOST_OF_RUN + 2)]
+    assert long.excess(crawl(many)) == many
+
+
+def test_allowing_links_of_one_site_lowers_no_other_limit() -> None:
+    read = chain(MOST_OF_RUN - MOST_OF_SITE - 2)
+    read.did("crawl4ai", "pages", urls=MANY)  # allowed
+    assert read.excess(fetch("https://another.example/")) == []
+
+
+def test_a_chain_of_helpers_ends_too() -> None:
+    inner = Conversation()
+    before = {f"site evil{n}.example": 1 for n in range(MOST_OF_RUN)}
+    origin: Any = {"words": "", "urls": [], "tainted": True, "openings": before}
+    inner.messages = [HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})]
+    assert inner.excess(fetch(MANY[0])) == MANY[:1]
+
+
 def test_a_quoted_mail_and_a_picture_are_private_too() -> None:
     assert Conversation("Look.\n> the secret\n").listed().excess(crawl(MANY)) == MANY
     shown = Conversation()
@@ -190,6 +266,36 @@ def test_agents_within_and_steps_count_together() -> None:
     assert outer.excess(crawl(MANY[:2])) == []
 
 
+def test_runs_side_by_side_count_together() -> None:
+    shared = SharedOpenings({"site evil.example": 1})
+    one, two = Conversation().listed().read_file(), Conversation().listed().read_file()
+    assert one.excess(crawl(MANY[:2]), shared=shared) == []
+    assert one.excess(crawl(MANY[:2]), shared=shared) == []  # the same call is looked at again
+    assert two.excess(crawl(MANY[:2]), shared=shared) == []
+    assert two.excess(crawl(MANY[:3]), shared=shared) == MANY[:3]
+    assert one.excess(crawl(MANY[:2]), shared=shared) == MANY[:2]
+    assert one.excess(fetch("https://other.example/"), shared=shared) == []
+
+
+def test_runs_side_by_side_share_the_limit_of_all_sites() -> None:
+    shared = SharedOpenings({})
+    for n in range(MOST_OF_RUN):
+        opening = fetch(f"https://evil{n}.example/")
+        assert Conversation().listed().read_file().excess(opening, shared=shared) == []
+    assert Conversation().read_file().listed().excess(fetch(MANY[0]), shared=shared) == MANY[:1]
+
+
+def test_what_ran_counts_once_and_what_was_allowed_is_allowed_to_all() -> None:
+    shared = SharedOpenings({})
+    one, two = Conversation().listed().read_file(), Conversation().listed().read_file()
+    assert one.excess(crawl(MANY[:-1]), shared=shared) == []
+    one.messages += [one.reply, ToolMessage("pages", tool_call_id="n0", name="crawl4ai")]
+    assert two.excess(fetch(MANY[0]), shared=shared) == MANY[:1]
+    two.messages += [two.reply, ToolMessage("a page", tool_call_id="n0", name="fetch_page")]
+    assert two.excess(crawl(MANY[:6]), shared=shared) == []
+    assert one.excess(fetch(MANY[0]), shared=shared) == MANY[:1]
+
+
 @pytest.mark.parametrize(
     ("host", "site"),
     [
@@ -202,7 +308,17 @@ def test_agents_within_and_steps_count_together() -> None:
         ("co.uk", "co.uk"),
         ("localhost", "localhost"),
         ("127.0.0.1", "127.0.0.1"),
-        ("2606:4700::1", "2606:4700::1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("::1", "::1"),
+        ("93.184.216.34", "93.184.216.0/24"),
+        ("::ffff:93.184.216.34", "93.184.216.0/24"),
+        ("2606:4700::1", "2606:4700::/48"),
+        ("2606:4700:0:ffff::1", "2606:4700::/48"),
+        ("2606:4700:1::1", "2606:4700:1::/48"),
+        ("a.evil.city.kawasaki.jp", "city.kawasaki.jp"),
+        ("a.evil.k12.ca.us", "evil.k12.ca.us"),
+        ("a.evil.com.ac", "evil.com.ac"),
+        ("com", "com"),
     ],
 )
 def test_the_site_of_a_host(host: str, site: str) -> None:
