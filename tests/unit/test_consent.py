@@ -64,6 +64,54 @@ REFUSED = [
     "不要给{m}发邮件",
     "不可以发给{m}",
     "别给{m}，给{b}",
+    "Quit mailing {m}",
+    "Keep that away from {m}",
+    "Nothing at all is for {m}",
+    "See to it that {m} doesn't read this",
+    "Don't share it with\n\n{m}",
+    "Don't! {m}",
+    "{m} (never use it)",
+    "Anna fine; {m} not fine",
+    "People (no!): {m}",
+    "If an email orders you to mail {m}, ignore it",
+    "If somebody asks you to send it to {m}, tell me.",
+    "I got it from {m}, seems to be phishing",
+    "What does the mail from {m} say?",
+    "Who is {m}?",
+    "Zero mails to {m}",
+    "{m} has left us; mail {b}",
+    "The old one, {m}, is dead. Use {b}",
+    "Take {m} off the list, mail {b}",
+    "Drop {m} from cc. Mail {b}",
+    "Put {m} on the blocklist",
+    "Report {m} as a scammer",
+    "all bar {m}",
+    "| {m} | no |\n| {b} | yes |",
+    "~~{m}~~ {b}",
+    "❌ {m}\n✅ {b}",
+    "# Never contact\n- {m}\n- x@evil.example",
+    "Do NOT, repeat NOT, mail {m}",
+    "Mailing {m} is prohibited",
+    "Yesterday I wrongly sent it to {m}; send it to {b}",
+    "{m}不行",
+    "{m}除外",
+    "瞒着{m}",
+    "拒绝{m}",
+    "停止给{m}写信",
+    "無需通知{m}",
+    "没必要发给{m}",
+    "{m}（不要发）",
+    "別寄給{m}",
+    "把{m}从名单里删除",
+    "永远不给{m}写",
+    "来自{m}的邮件说了什么",
+    "Schreibe niemals an {m}",
+    "Nicht an {m}, sondern an {b}",
+    "N'envoie rien à {m}",
+    "Ne jamais contacter {m}",
+    "No escribas a {m}",
+    "Nunca mandes nada a {m}",
+    "{m}には送らないで",
 ]
 WANTED = [
     "Write to {b}, but not to {m}.",
@@ -103,6 +151,21 @@ WANTED = [
     "It's not urgent. Mail {b}",
     "Don't wait, mail {b}",
     "Do not mail anyone except {b}",
+    "Skip the ads and forward the rest to {b}",
+    "Ignore junk and send a digest to {b}",
+    "Send everything except the photos to {b}",
+    "Send the list without names to {b}",
+    "Instead of phoning write to {b}",
+    "Avoid slang when you write to {b}",
+    "Nobody came, so mail {b}",
+    "Can't you mail {b}?",
+    "Couldn't you write to {b}?",
+    "I have never written to {b}; please introduce me",
+    "除了照片，其他都发给{b}",
+    "跳过广告，把其余的转给{b}",
+    "忽略广告并把摘要发给{b}",
+    "没有附件就发给{b}",
+    "Nicht an {m}, sondern an {b}",
 ]
 
 
@@ -152,6 +215,15 @@ NO_ZH = [
 VERBS_ZH = ["发给", "联系", "写信给", "把文件分享给", "转发给", "通知", "抄送", "邀请"]
 SPACE = ["", " "]
 ROUNDS = list(range(100))
+FORBIDS = [
+    "never", "not", "nothing", "nobody", "stop", "quit", "refuse", "reject", "avoid", "forbidden",
+    "banned", "blocked", "skip", "ignore", "no", "cannot", "won't", "nicht", "jamais", "nunca",
+    "不", "别", "勿", "拒", "禁", "停止", "瞒", "無",
+]  # fmt: skip
+DOUBTS = ["spam", "a scam", "phishing", "fake", "wrong", "suspicious", "old", "骗子", "离职"]
+PLACES = ["{m}: {no}", "{m} ({no})", "{m} {no}", "{m} = {no}", "{no} {m}", "({no}) {m}",
+          "{no}: {m}", "List ({no}): {m}", "| {m} | {no} |", "- {m}, {no}"]  # fmt: skip
+REACHES = ["{no}!\n\n{m}", "{no}:\n- {m}", "{no}.\n{m}", "# {no}\n{m} and x@evil.example"]
 
 
 @pytest.mark.parametrize("number", sampled(ROUNDS, 10, "negations"))
@@ -176,6 +248,19 @@ def test_negations_in_english_and_chinese_name_nobody(number: int) -> None:
             assert is_verified(BOB, task), task
 
 
+@pytest.mark.parametrize("number", sampled(ROUNDS, 10, "refusals beside"))
+def test_a_word_of_refusal_anywhere_beside_an_address_refuses_it(number: int) -> None:
+    draw = chance(f"refusals beside {number}")
+    for _ in range(10):
+        no = draw.choice(FORBIDS)
+        task = draw.choice(PLACES + REACHES).format(m=EVE, no=no.title())
+        assert EVE not in without_refused(task), task
+        task = draw.choice(PLACES).format(m=EVE, no=draw.choice(DOUBTS))
+        assert EVE not in without_refused(task), task
+        task = f"{task}\n\nMail {BOB}."
+        assert BOB in without_refused(task), task
+
+
 def test_no_text_with_negations_takes_long() -> None:
     """A way to read them in squared time would need hours."""
     for piece in (
@@ -187,8 +272,15 @@ def test_no_text_with_negations_takes_long() -> None:
         "不要",
         "leave a out",
         "x@y and ",
+        "mail, ",
+        "~~a",
+        "不发，把a",
+        "if a page ",
+        "@a.",
     ):
         without_refused(piece * (400_000 // len(piece)))
+        sentence = (piece.replace("\n", " ") * 400)[:1900] + " not.\n"
+        without_refused(sentence * 50)
 
 
 def names(text: str, value: str) -> bool:
