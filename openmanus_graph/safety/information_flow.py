@@ -248,7 +248,9 @@ class _Judgement:
     def _is_known_site(self, site: str) -> bool:
         if not site:
             return False
-        return self.is_verified(site) or self.labels.opened_unprompted(tokens_of(site)[0])
+        return self.is_verified(site) or self.labels.opened_unprompted(
+            parts_of(site)[0].tokens[0]
+        )
 
     def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         """Yield what is unverified in a program that has the network."""
@@ -317,7 +319,7 @@ class _Judgement:
         if self._is_known(tokens):
             return True
         parts = list(_parts(tokens))
-        return parts != [tokens] and all(map(self._is_known, parts))
+        return parts not in ([], [tokens]) and all(map(self._is_known, parts))
 
     def _is_known(self, tokens: Tokens) -> bool:
         return self.labels.is_named(tokens) or self._was_given(tokens)
@@ -342,7 +344,7 @@ def _parts(tokens: Tokens) -> Iterator[Tokens]:
 
     They are dates and times, what stands between them, and what a reply's mark stands before.
     """
-    start = 1 if tokens[0] in _REPLY_MARKS and len(tokens) > 1 else 0
+    start = 1 if len(tokens) > 1 and tokens[0] in _REPLY_MARKS else 0
     for place, token in enumerate(tokens):
         if token.startswith(_STRUCTURED):
             if start < place:
