@@ -22,10 +22,12 @@ from openmanus_graph.state.addresses import PORTS, has_scheme, normal_host, with
 
 UNREAD = "unread:"
 """What the token of a part that does not parse begins with."""
+_MOST_CHARS = 2000
+"""Of a destination; a longer one is not read, as some patterns take long for long texts."""
 _SEPARATORS = re.compile(r"[,;]")
 _BESIDE_URLS = re.compile(r"[,;]\s+")
 _LIKE_ADDRESS = re.compile(
-    r"\S@|@\S*\.|:/|//|\\|www\.|[<>]|[a-z][a-z0-9+.-]*:\S*[@?%]|%[0-9a-f]{2}|&#|=\?|\bb?cc:|\bto:",
+    r"\S@|@\S*\.|:/|//|\\|www\.|[<>]|[a-z][a-z0-9+.-]{0,30}:\S*[@?%]|%[0-9a-f]{2}|&#|=\?|\bb?cc:|\bto:",
     re.IGNORECASE,
 )
 _MAILBOX = re.compile(
@@ -48,6 +50,8 @@ class Part(NamedTuple):
 def parts_of(value: str) -> tuple[Part, ...]:
     """Return the parts of a destination in canonical form, each of which has to be verified."""
     text = value.strip()
+    if not text or len(text) > _MOST_CHARS:
+        return (_unread(value),)
     has_address = holds_address(text)
     if has_address and not text.isprintable():
         return (_unread(text),)
@@ -67,6 +71,8 @@ def approval_key(value: str) -> str:
 
 def holds_address(text: str) -> bool:
     """Say whether an address is in a text, or what may be read as one."""
+    if len(text) > _MOST_CHARS:
+        return True
     return _LIKE_ADDRESS.search(text) is not None or any(map(is_address, tokens_of(text)))
 
 

@@ -35,6 +35,7 @@ from openmanus_graph.safety.argument_names import (
 from openmanus_graph.safety.call_values import destinations, leaves, texts
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
 from openmanus_graph.safety.openings import SharedOpenings, addresses_of
+from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, labels_of
@@ -149,7 +150,7 @@ def unverified_values(
     labels = labels_of(messages[:place], traits, tainted=tainted)
     if not labels.tainted:
         return []
-    judgement = _Judgement(labels, frozenset(approved), declared)
+    judgement = _Judgement(labels, frozenset(approved), declared, call["name"])
     if declared.sandboxed:
         judged = judgement.of_program(args)
     elif declared.page is not None:
@@ -223,13 +224,17 @@ class _Judgement:
     labels: ValueLabels
     approved: frozenset[str]
     declared: Traits
+    name: str
+    """The tool's."""
 
     def of(self, args: Mapping[str, Any], *, external: bool) -> Iterator[_Found]:
         """Yield what in a call's arguments is unverified."""
         is_destination = destination_test(self.declared, external=external)
         places = list(destinations(args, is_destination))
         for one in places:
-            if not self.is_verified(one.value, is_site=one.is_site):
+            if not self.is_verified(
+                one.value, is_site=one.is_site, receives=True, kinds=self._kinds(one.argument)
+            ):
                 yield one.argument, one.value, "destination"
         if not external:
             return
@@ -253,7 +258,7 @@ class _Judgement:
     def _is_known_site(self, site: str) -> bool:
         if not site:
             return False
-        return self.is_verified(site) or self.labels.opened_unprompted(tokens_of(site)[0])
+        return self.is_verified(site) or self.labels.opened_unprompted(parts_of(site)[0].tokens[0])
 
     def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         """Yield what is unverified in a program that has the network."""
@@ -281,8 +286,14 @@ class _Judgement:
     def _is_asked_for(self, args: Mapping[str, Any]) -> bool:
         """Say whether one argument is the person's, or one that the call may be about."""
         known = self.labels.trusted if self.declared.destructive else self.labels.plain
-        found = [value for _, value in leaves(args)]
-        return any(self.is_verified(one) or tokens_of(one) in known for one in found)
+        return any(
+            self.is_verified(value, kinds=self._kinds(argument)) or tokens_of(value) in known
+            for argument, value in leaves(args)
+        )
+
+    def _kinds(self, argument: str) -> frozenset[str]:
+        """Return the kinds of things that an argument may hold an id of."""
+        return kinds_in(argument) or kinds_in(self.name)
 
     def _private(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         labels = self.labels
@@ -295,20 +306,35 @@ class _Judgement:
                 if not (labels.is_said(tokens) or approval_key(value) in self.approved):
                     yield argument, value, "private"
 
-    def is_verified(self, value: str, *, is_site: bool = False) -> bool:
+    def is_verified(
+        self,
+        value: str,
+        *,
+        is_site: bool = False,
+        receives: bool = False,
+        kinds: Collection[str] = (),
+    ) -> bool:
         """Say whether a value is verified, as a whole or by all its parts.
 
         Args:
             value: A destination, or an address out of a text.
             is_site: It is opened: then a name that only looks like a host has to be one.
+            receives: It gets something: then a plain word has to be used as a name.
+            kinds: Of things that it may be an id of.
         """
         if approval_key(value) in self.approved:
             return True
-        if not (is_site or holds_address(value)) and self._is_composed(tokens_of(value)):
+        if not (is_site or holds_address(value)) and self._is_composed(
+            tokens_of(value), receives, kinds
+        ):
             return True
-        return all(self._is_verified_part(part, is_site=is_site) for part in parts_of(value))
+        return all(
+            self._is_verified_part(part, is_site, receives, kinds) for part in parts_of(value)
+        )
 
-    def _is_verified_part(self, part: Part, *, is_site: bool) -> bool:
+    def _is_verified_part(
+        self, part: Part, is_site: bool, receives: bool, kinds: Collection[str]
+    ) -> bool:
         first = part.tokens[0]
         if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
             if self._was_given(part.tokens) or self.labels.names_domain_of(first):
@@ -316,16 +342,21 @@ class _Judgement:
             said = self.labels.is_said(part.tokens)
             # A name with a dot in it is no address only because somebody could open it.
             return said and (not is_site if part.bare_host else not _is_of_web(first))
-        return self._is_composed(part.tokens)
+        return self._is_composed(part.tokens, receives, kinds)
 
-    def _is_composed(self, tokens: Tokens) -> bool:
-        if self._is_known(tokens):
+    def _is_composed(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
+        if self._is_known(tokens, receives, kinds):
             return True
         parts = list(_parts(tokens))
-        return parts != [tokens] and all(map(self._is_known, parts))
+        return parts not in ([], [tokens]) and all(
+            self._is_known(one, receives, kinds) for one in parts
+        )
 
-    def _is_known(self, tokens: Tokens) -> bool:
-        return self.labels.is_named(tokens) or self._was_given(tokens)
+    def _is_known(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
+        named = self.labels.is_named(tokens, kinds)
+        return (named and (not receives or self.labels.names.receives(tokens))) or self._was_given(
+            tokens
+        )
 
     def _was_given(self, tokens: Tokens) -> bool:
         """Say whether a value came from a trusted tool, or was allowed."""
@@ -347,7 +378,7 @@ def _parts(tokens: Tokens) -> Iterator[Tokens]:
 
     They are dates and times, what stands between them, and what a reply's mark stands before.
     """
-    start = 1 if tokens[0] in _REPLY_MARKS and len(tokens) > 1 else 0
+    start = 1 if len(tokens) > 1 and tokens[0] in _REPLY_MARKS else 0
     for place, token in enumerate(tokens):
         if token.startswith(_STRUCTURED):
             if start < place:

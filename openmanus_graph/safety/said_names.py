@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Collection, Sequence
 
 from openmanus_graph.safety.values import NUMBER, words_in
 
@@ -23,118 +24,321 @@ SMALL_WORDS = frozenset({
     "users", "member", "members", "group", "channel", "owner", "host", "guest", "guests", "test",
 })  # fmt: skip
 """Words that every task may hold. As a value they count only where they are called a name."""
+_IDS = (
+    r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?|codes?"
+)
 _NOUNS = (
-    r"ids?|uid|numbers?|no\.?|nr\.?|num|files?|documents?|docs?|folders?|orders?|tickets?|issues?|prs?|requests?|invoices?"
-    r"|accounts?|transactions?|payments?|transfers?|appointments?|events?|meetings?|messages?|e-?mails?|records?"
+    rf"{_IDS}|no|files?|documents?|docs?|folders?|orders?|tickets?|issues?|prs?|requests?|invoices?"
+    r"|transactions?|payments?|transfers?|appointments?|events?|meetings?|messages?|e-?mails?|records?"
     r"|entry|entries|items?|tasks?|jobs?|cases?|users?|customers?|clients?|contacts?|members?|channels?|rooms?|chats?"
     r"|threads?|groups?|posts?|comments?|bookings?|reservations?|contracts?|products?|articles?|nodes?|devices?|cards?"
-    r"|wallets?|keys?|codes?|refs?|reference|phone|tel|mobile|extension|bugs?|builds?|containers?|recipients?|notes?"
+    r"|wallets?|keys?|bugs?|builds?|containers?|recipients?|notes?"
 )
 _NOUNS_ZH = (
     "文件|编号|号码|订单|工单|任务|账号|账户|用户|事件|邮件|消息|会议|记录|项目|房间|频道|电话|手机"
 )
-_USED_AS_ID = re.compile(
-    rf"(?:[#№]|\b(?:\w+_)?(?:{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?:ids?|numbers?|no|nr|with|is|are|the|called|named|numbered)\b\.?)*"
-    rf"|(?:{_NOUNS_ZH})\s*(?:编号|号码|号|是|为|[\s:：\"“（(])*)$",
+_LIKE = (
+    {"pr", "pull", "issue", "request", "bug", "ticket", "case"},
+    {"file", "document", "doc", "note", "article", "attachment"},
+    {"event", "appointment", "meeting", "calendar", "booking", "reservation"},
+    {"message", "email", "mail", "thread", "post", "comment", "chat"},
+    {"user", "member", "customer", "client", "contact", "recipient", "account", "person", "phone"},
+    {"order", "invoice", "payment", "transaction", "transfer", "bill", "item", "product"},
+    {"task", "job", "item", "ticket", "issue", "todo"},
+    {"room", "channel", "group", "chat"},
+    {"folder"}, {"record", "entry"}, {"contract"}, {"node"}, {"device"}, {"card"}, {"wallet"},
+    {"build"}, {"container"},
+)  # fmt: skip
+"""Kinds of things that have ids: another word for the same is in the same set."""
+_KINDS = frozenset[str]().union(*_LIKE)
+_WITH_ID = re.compile(
+    rf"(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
+    rf"\b(?:\w+_)?(?P<word>{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?P<is>is|are)\b|\b(?:the|called|named|numbered)\b)*)$",
     re.IGNORECASE,
+)
+_WITH_ID_ZH = re.compile(
+    rf"(?P<word>{_NOUNS_ZH})\s*(?:编号|号码|号|是|为|[\s:：\"“（(])*$", re.IGNORECASE
 )
 _USED_AS_ID_ZH = re.compile(rf"^\s*号(?:{_NOUNS_ZH})")
 _ORDINAL_ID_ZH = re.compile(r"^\s*号")
+_DAY_ZH = re.compile(r"月\s*$")
+_HELD_ON_DAY_ZH = re.compile(r"^\s*号(?:会议|事件)")
+_PLURAL = re.compile(r"(?:(?<!s)s|entries)$", re.IGNORECASE)
+_MORE = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|,\s*and)\s*[#\"'“‘(]*\d", re.IGNORECASE)
+_VERB = re.compile(
+    r"(?:^|[.!?;,:\n]|\b(?:please|and|to|then|you|we|i|can|could|should|will|let's))\s*"
+    r"(?:orders?|requests?|transfer|build|post|e-?mail|message|note|contact|book)\s*$",
+    re.IGNORECASE,
+)
+_ABOUT_IT = re.compile(r"^\s*(?:is|was|has)\b", re.IGNORECASE)
+_HEADING = re.compile(r"(?:^|[.!?;,\n)])\s*(?:task|item|case|note|job)\s*$", re.IGNORECASE)
+_HEADED = re.compile(r"^\s*[:.)–-]\s*\w")
+_RATED = re.compile(r"\b(?:rate|score|grade|give|mark)\b[^.!?\n]*$", re.IGNORECASE)
 _COMMANDED = re.compile(
-    r"\b(?:delete|remove|cancel|close|open|read|show|update|edit|archive|share|approve|reject|merge|reopen|choose"
+    r"\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen|choose"
     r"|select|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$",
     re.IGNORECASE,
 )
+_CALLED_UP = re.compile(
+    r"\b(?:call|phone|dial|ring|text|sms|message|whatsapp)\s+[\"'“‘(]*$|(?:打电话给|拨打|致电|联系|发短信给|打给)\s*$",
+    re.IGNORECASE,
+)
 _GOES_ON = re.compile(
-    r"^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|\b(?:and|or|to|from|in|on|at|for|with|by|is|are|was|has|please|now|then|if"
-    r"|as|but|into|via|that|which|until|before|after|also|too|instead|again)\b|[和或及并])",
+    r"^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
+    r"|of\b(?!\s+(?:them|these|those|it|us|my|our|your|each|all)\b)"
+    r"|\b(?:from|on|at|for|with|is|are|was|has|please|now|then|if|as|but|into|via|that|which|until|before|after|also"
+    r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])",
     re.IGNORECASE,
 )
 """Behind a number that counts nothing."""
 _COUNTS = re.compile(
-    r"^\s*[-–]?\s*(?:[%‰°€$£¥]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
+    r"^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
     r"|euros?|eur|dollars?|usd|pounds?|gbp|chf|yen|rmb|cents?|people|children|men|women|km|cm|mm|m|kg|g|mb|gb|kb|tb|x|am|pm"
-    r"|o[’']clock|of|per|degrees?|dozen|hundred|thousand|million|percent)\b"
-    r"|(?!(?:is|was|has|as|this|its|does|us|plus|always)\b)(?:[a-z-]+\s+){0,1}[a-z]{2,}s\b"
-    r"|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度])",
+    r"|o[’']clock|per|degrees?|dozen|hundred|thousand|million|percent)\b"
+    r"|of\s+(?:them|these|those|it|us|my|our|your|each|all)\b"
+    r"|(?!(?:is|was|has|as|this|its|does|us|plus|always)\b)(?:(?!of\b)[a-z-]+\s+){0,1}[a-z]{2,}s\b"
+    r"|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])",
     re.IGNORECASE,
 )
 _CURRENCY = re.compile(r"(?:[$€£¥₹]|\b(?:eur|usd|gbp|chf))\s*$", re.IGNORECASE)
 _LIST = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|和|及|,\s*and)\s*[#\"'“‘(]*$", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")
-"""So long a number counts nothing, if nothing is named that it counts."""
-_CALLED = re.compile(
-    r"(?:[@#]|\b(?:user|channel|group|room|team|role|chat|account|alias|label|called|named)\s+[\"'“‘]?"
-    r"|\b(?:to|cc|tell|ask|notify|invite|mention|mail|email|message|inform)\s+(?:the\s+|our\s+|my\s+)?[\"'“‘]?)$",
-    re.IGNORECASE,
-)
+"""So long a number may be one to call."""
+_ASKS_WHICH = re.compile(r"\bwhich\b|\b(?:id|uid|reference)\b|哪|编号", re.IGNORECASE)
+_ASKS_HOW_MANY = re.compile(r"\bhow\b|多少|几", re.IGNORECASE)
 _GROUPS = frozenset(
     {"everyone", "everybody", "all", "admin", "administrator", "root", "support", "team", "staff"}
 )
 """Small words that a person may write to."""
-_NAMED = re.compile(r"^[\"'”’]?\s*(?:channel|group|room|team|role|chat|list)\b", re.IGNORECASE)
-_WRITES = (
-    "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
+_CALLS = frozenset(
+    {"user", "channel", "group", "room", "team", "role", "chat", "account", "alias", "label",
+     "called", "named"}
 )  # fmt: skip
+"""Behind them is a name."""
+_PLACES = frozenset({"channel", "group", "room", "team", "role", "chat", "list"})
+"""Before them is a name."""
+_TELLS = frozenset({
+    "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
+})  # fmt: skip
+_RECEIVES = _TELLS | {
+    "for", "with", "in", "at", "from", "via", "by", "add", "remove", "assign", "kick", "ping",
+    "call", "text", "contact", "pay", "write", "send", "give", "show", "forward", "server", "store",
+    "hotel", "restaurant", "company", "bucket", "repo", "repository", "member", "guest",
+}  # fmt: skip
+"""Before them is who gets it, or where."""
+_THINGS = re.compile(
+    rf"(?:{_NOUNS}|inbox|results?|summary|summaries|reports?|news|projects?|pictures?|photos?|links?|pages?"
+    r"|people|everything|something|monday|tuesday|wednesday|thursday|friday|saturday|sunday|money|info|information|details|data|text|home"
+    r"|work|office|prices?|invites?|invitations?|calls?|names?|address|addresses|love|feedback|detail|mind)"
+)
+"""What is sent, and when, but to whom."""
+_SAYS_OF_IT = frozenset({"is", "was", "has", "wants", "needs", "asked", "sent", "wrote", "said"})
+_THE = frozenset({"the", "our", "my"})
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
+_SENTENCE = re.compile(r"[.!?:\n。！？]")
+_WORD = re.compile(r"[^\W\d_]+")
+_NO_NAMES = (
+    SMALL_WORDS - _GROUPS - {"general", "random", "main", "default", "public", "private", "test"}
+)
+"""Small words that are names only where they are marked."""
 _CHARS = 60
 
 
 class SaidNames:
-    """The bare numbers and small words that a person named; extended as he says more."""
+    """The bare numbers and words that a person used as names; extended as he says more."""
 
     def __init__(self) -> None:
-        self._named: set[str] = set()
+        self._named: dict[str, set[str]] = {}
+        """What names something, with the kinds of things: empty if it may be any."""
         self._open: set[str] = set()
         """Numbers with nothing beside them: they name something if they count nothing."""
         self._counted: set[str] = set()
 
-    def hear(self, text: str) -> None:
-        """Read what a person wrote."""
-        uses, last_token, last = self._counted, "", 0
-        for token, start, end in words_in(text):
-            if token in SMALL_WORDS:
-                if _is_called(
-                    token, text[max(0, start - _CHARS) : start], text[end : end + _CHARS]
-                ):
-                    self._named.add(token)
-            elif token.startswith(NUMBER):
-                goes_on = last > 0 and _LIST.match(text[last:start][:_CHARS]) is not None
-                before = text[max(0, start - _CHARS) : start]
-                earlier = uses if goes_on else None
-                uses = self._uses(token, before, text[end : end + _CHARS], earlier)
-                uses.add(token)
-                if goes_on and uses is self._counted:  # "5 or 6 hours"
-                    uses.add(last_token)
-                last_token, last = token, end
+    def hear(self, text: str, asked: str = "") -> None:
+        """Read what a person wrote.
 
-    def _uses(self, token: str, before: str, after: str, earlier: set[str] | None) -> set[str]:
-        """Return what a number is added to, by what stands around it and before it in a list."""
-        counts = _COUNTS.match(after) and not (
-            before.endswith(("#", "№")) or _USED_AS_ID_ZH.match(after)
+        Args:
+            text: His words.
+            asked: The question that they answer.
+        """
+        words = list(words_in(text))
+        if asked and len(words) == 1 and words[0][0].startswith(NUMBER):
+            if _ASKS_WHICH.search(asked) and not _ASKS_HOW_MANY.search(asked):
+                self._name(words[0][0], kinds_in(asked) or {""})
+            return
+        self._hear_words(text, words)
+        self._hear_numbers(text, words)
+
+    def _hear_words(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+        last = 0
+        for place, (token, start, end) in enumerate(words):
+            follows = last > 0 and _LIST.match(text[last : min(start, last + _CHARS)]) is not None
+            was_named = _WORD.fullmatch(token) is not None and (
+                self._is_marked(text, start, end)
+                or _is_called(words, place)
+                or (
+                    token not in SMALL_WORDS
+                    and (follows or _is_proper(text, words, place) or _receives(words, place))
+                )
+            )
+            if was_named:
+                last = end
+                self._name(token, {""})
+
+    @staticmethod
+    def _is_marked(text: str, start: int, end: int) -> bool:
+        return (
+            start > 0
+            and _MARKED.match(text[start - 1]) is not None
+            and not text[end:].startswith("'s")
         )
-        if counts or _CURRENCY.search(before):
-            return self._counted
-        if _USED_AS_ID.search(before) or _USED_AS_ID_ZH.match(after):
-            return self._named
-        if before.rstrip().endswith("第"):
-            return self._named if _ORDINAL_ID_ZH.match(after) else self._counted
-        if not _GOES_ON.match(after):
-            return self._counted
-        if earlier is not None:
-            return earlier
-        alone = not before.strip() or _COMMANDED.search(before) or _LONG.search(token)
-        return self._open if alone else self._counted
 
-    def names(self, token: str) -> bool:
-        """Say whether a bare number or small word was used as a name; other words always are."""
-        if token in SMALL_WORDS or token.startswith(NUMBER):
-            return token in self._named or (token in self._open and token not in self._counted)
+    def _name(self, token: str, kinds: Collection[str]) -> None:
+        self._named.setdefault(token, set()).update(kinds)
+
+    def _hear_numbers(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+        use: str | None = None
+        last_token, last = "", 0
+        for token, start, end in words:
+            if not token.startswith(NUMBER):
+                continue
+            goes_on = last > 0 and _LIST.match(text[last:start][:_CHARS]) is not None
+            before = text[max(0, start - _CHARS) : start]
+            after = text[end : end + _CHARS]
+            use = _use_in_list(use, after) if goes_on else _use_of(token, before, after)
+            if use is None:
+                self._counted.add(token)
+                if goes_on:  # "5 or 6 hours"
+                    self._counted.add(last_token)
+                    self._named.pop(last_token, None)
+            elif use == _OPEN:
+                self._open.add(token)
+            else:
+                self._name(token, {use})
+            last_token, last = token, end
+
+    def names(self, token: str, kinds: Collection[str] = ()) -> bool:
+        """Say whether a bare number or small word was used as a name; other words always are.
+
+        Args:
+            token: Of the value.
+            kinds: Of things that the value may be an id of; any if there are none.
+        """
+        if not (token in SMALL_WORDS or token.startswith(NUMBER)):
+            return True
+        if token in self._open and token not in self._counted:
+            return True
+        found = self._named.get(token, ())
+        return any(_is_like(one, kinds) for one in found)
+
+    def receives(self, tokens: Sequence[str]) -> bool:
+        """Say whether a value was used as the name of who gets something, or where."""
+        telling = [token for token in tokens if token not in SMALL_WORDS] or tokens[-1:]
+        if len(telling) > 1 or not _WORD.fullmatch(telling[0]) or not telling[0].isascii():
+            return True
+        return telling[0] in self._named
+
+
+def kinds_in(name: str) -> frozenset[str]:
+    """Return the kinds of things that a name, or a sentence, speaks of."""
+    words = (one.lower() for one in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
+    return frozenset(
+        kind for one in words for kind in (one, one.removesuffix("s")) if kind in _KINDS
+    )
+
+
+def _is_like(kind: str, kinds: Collection[str]) -> bool:
+    return (
+        not kind
+        or not kinds
+        or kind in kinds
+        or any(kind in like and not like.isdisjoint(kinds) for like in _LIKE)
+    )
+
+
+_OPEN = "open"
+
+
+def _use_in_list(earlier: str | None, after: str) -> str | None:
+    return None if _COUNTS.match(after) or not _GOES_ON.match(after) else earlier
+
+
+def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
+    """Return what kind of thing a number names: "" for any, `_OPEN` if it may; None if it counts.
+
+    Args:
+        token: The number.
+        before: The text before it.
+        after: The text behind it.
+    """
+    if _DAY_ZH.search(before) or _CURRENCY.search(before):
+        return None
+    if before.rstrip().endswith("第"):
+        return "" if _ORDINAL_ID_ZH.match(after) else None
+    if _USED_AS_ID_ZH.match(after):
+        return None if _HELD_ON_DAY_ZH.match(after) else ""
+    if before.endswith(("#", "№")):
+        return ""
+    if _COUNTS.match(after) or (after.startswith(("'", "’")) and not _MARKED.search(before)):
+        return None
+    if _WITH_ID_ZH.search(before):
+        return ""
+    if not _GOES_ON.match(after):
+        return None
+    if found := _WITH_ID.search(before):
+        return _kind_of(found, before, after)
+    if not before.strip() or _COMMANDED.search(before):
+        return _OPEN
+    return _OPEN if _LONG.search(token) and _CALLED_UP.search(before) else None
+
+
+def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
+    """Return what kind of thing a number names that is beside a noun; None if it names none."""
+    word = (found["word"] or "").lower()
+    is_id = re.fullmatch(_IDS, word) is not None
+    if word == "no" and not found["noun"]:
+        return None
+    if (found["is"] and not is_id) or _RATED.search(before):
+        return None
+    if _PLURAL.search(word) and not _MORE.match(after):
+        return None
+    if _VERB.search(before) and not _ABOUT_IT.match(after):
+        return None
+    if _HEADING.search(before) and _HEADED.match(after):
+        return None
+    kinds = kinds_in(f"{found['noun'] or ''} {word}")
+    return next(iter(sorted(kinds)), "")
+
+
+def _is_called(words: Sequence[tuple[str, int, int]], place: int) -> bool:
+    """Say whether a word is used as a name: `the general channel`, `tell everyone`."""
+    token = words[place][0]
+    before = [one[0] for one in words[max(0, place - 2) : place]]
+    behind = words[place + 1][0] if place + 1 < len(words) else ""
+    if token in _NO_NAMES:
+        return False
+    if behind in _PLACES and token not in _PLACES and not _THINGS.fullmatch(token):
         return True
+    if before and before[-1] in _THE:
+        before.pop()
+    if not before:
+        return False
+    if token in SMALL_WORDS:
+        return token in _GROUPS and before[-1] in _TELLS
+    return before[-1] in _CALLS and not _THINGS.fullmatch(token)
 
 
-def _is_called(word: str, before: str, after: str) -> bool:
-    if _MARKED.search(before) or _NAMED.match(after):
+def _receives(words: Sequence[tuple[str, int, int]], place: int) -> bool:
+    before = words[place - 1][0] if place else ""
+    return before in _RECEIVES and not _THINGS.fullmatch(words[place][0])
+
+
+def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> bool:
+    """Say whether a word is written like a name."""
+    token, start, _ = words[place]
+    if not text[start].isupper() or _THINGS.fullmatch(token):
+        return False
+    between = text[words[place - 1][2] : start] if place else ""
+    if place and not _SENTENCE.search(between):
         return True
-    called = _CALLED.search(before)
-    return called is not None and (word in _GROUPS or not called[0].lower().startswith(_WRITES))
+    return place + 1 < len(words) and words[place + 1][0] in _SAYS_OF_IT

@@ -95,6 +95,8 @@ class ValueLabels:
     """Whether anything was read that is not of the public web."""
     openings: Openings = field(default_factory=Openings)
     """Of links that nobody had named, after that."""
+    asked: str = ""
+    """What the model said last: a number alone may be an answer to it."""
     calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
@@ -115,12 +117,13 @@ class ValueLabels:
         if isinstance(message, HumanMessage):
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.read_untrusted = self.read_private = True
-            self._hear(person_words(message))
+            self._hear(person_words(message), self.asked)
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
                 self._take_over(kept)
         elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
         elif isinstance(message, AIMessage):
+            self.asked = message.text
             self.calls |= {
                 one["id"] or "": (one["name"], one["args"]) for one in message.tool_calls
             }
@@ -157,7 +160,7 @@ class ValueLabels:
             "openings_allowed": dict(self.openings.allowed),
         }
 
-    def _hear(self, text: str) -> None:
+    def _hear(self, text: str, asked: str = "") -> None:
         own = unquoted_text(text)
         if own.text.strip() and own.text not in self.heard:
             self.heard.append(own.text)
@@ -168,7 +171,7 @@ class ValueLabels:
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
         plain = plainly_written(own.text)
-        self.names.hear(plain)
+        self.names.hear(plain, asked)
         self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
@@ -196,7 +199,7 @@ class ValueLabels:
             self.read_private |= result.status != "error"
             return
         if declared.resource == PERSON:
-            self._hear(result.text)
+            self._hear(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
             self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:
@@ -271,9 +274,9 @@ class ValueLabels:
             for text, place in self.places[tokens[rarest]]
         )
 
-    def is_named(self, tokens: Tokens) -> bool:
-        """Say whether the person said these tokens as the name of something."""
-        return self.is_said(tokens) and (len(tokens) != 1 or self.names.names(tokens[0]))
+    def is_named(self, tokens: Tokens, kinds: Collection[str] = ()) -> bool:
+        """Say whether the person said these tokens as a name, if of a thing of these kinds."""
+        return self.is_said(tokens) and (len(tokens) != 1 or self.names.names(tokens[0], kinds))
 
     def names_domain_of(self, token: str) -> bool:
         """Say whether the person named the domain of a URL."""

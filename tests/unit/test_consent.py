@@ -8,7 +8,7 @@ from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.urls import named_domains
 from openmanus_graph.safety.values import NUMBER, plainly_written
 from tests.support.sampling import chance, sampled
-from tests.unit.test_destinations import is_verified
+from tests.unit.test_destinations import is_verified, judged
 
 EVE, BOB = "mallory@evil.example", "bob@shop.example"
 REFUSED = [
@@ -397,6 +397,104 @@ def test_what_a_person_uses_as_a_name_is_one(text: str, value: str) -> None:
 def test_quantities_and_small_words_name_nothing(text: str, value: str) -> None:
     assert not names(text, value)
     assert not is_verified(value, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "order 5 lb", "booking 5 pax", "order 5 fish", "contract 5 yr", "event 5 guest max",
+        "meeting 5 to 6", "Rate the article 5", "unread messages: 5", "Emails with 5 or more",
+        "Order 5, please", "Take notes 5", "cards 5 and up", "keys 5 to 8", "product 5 in 1",
+        "There is no 5", "邮件5封", "用户5位", "5月5号会议", "房间住5晚", "meeting 5'",
+        "Tasks are 5", "task 5: mail bob", "invite users 5 by 5",
+        "order 5 of these", "code 5 function",
+    ],
+)  # fmt: skip
+def test_a_number_beside_a_noun_names_it_only_at_the_end_of_the_phrase(text: str) -> None:
+    assert not names(text, "5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Budget 20000", "I earn 20000.", "postcode 20000, Berlin", "Pay 20000 to Bob",
+     "Transfer 20000", "population is 20000", "The prize: 20000"],
+)  # fmt: skip
+def test_a_long_number_is_no_id_by_its_length_alone(text: str) -> None:
+    assert not names(text, "20000")
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        ("How many nights?", False),
+        ("How much?", False),
+        ("Which file?", True),
+        ("What is the ID of the file?", True),
+        ("What time?", False),
+        ("How many files, and which?", False),
+        ("哪个文件？", True),
+        ("住几晚？", False),
+    ],
+)
+def test_a_number_alone_is_an_id_only_if_that_was_asked(question: str, named: bool) -> None:
+    said = SaidNames()
+    said.hear("5", question)
+    assert said.names(f"{NUMBER}5") == named
+
+
+@pytest.mark.parametrize(
+    ("task", "argument", "verified"),
+    [
+        ("Look at issue 5", "file_id", False),
+        ("Look at issue 5", "issue_number", True),
+        ("Look at issue 5", "pull_request", True),
+        ("Delete file 5", "file_id", True),
+        ("Delete file 5", "id", True),
+        ("Delete the document 5", "fileId", True),
+        ("Cancel order 5", "user_id", False),
+        ("Delete 5", "file_id", True),
+        ("Delete #5", "file_id", True),
+        ("the id 5", "file_id", True),
+    ],
+)
+def test_a_number_of_one_kind_of_thing_is_no_id_of_another(
+    task: str, argument: str, verified: bool
+) -> None:
+    assert (judged({argument: "5"}, "delete", task) == []) == verified
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("Mail bob the minutes", "bob"),
+        ("Post it to sales", "sales"),
+        ("Tell anna, bob and carla", "carla"),
+        ("Post it in the ops channel", "ops"),
+        ("Post to #hr", "hr"),
+        ("Write to 'finance'", "finance"),
+        ("Please tell Mary", "mary"),
+        ("Ask our friend Frank about it", "frank"),
+        ("Order water from Edeka", "edeka"),
+        ("Post it in project-x", "project-x"),
+        ("Set the heating in the living room", "living room"),
+        ("Alice wants the minutes", "alice"),
+    ],
+)
+def test_a_word_that_is_used_as_a_receiver_is_verified(task: str, name: str) -> None:
+    assert is_verified(name, task)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sales", "files", "inbox", "people", "send", "hr", "the meeting", "boss", "notes", "frank",
+     "report", "friday", "please", "home", "my team", "results", "to the team"],
+)  # fmt: skip
+def test_any_word_of_a_task_is_no_receiver(name: str) -> None:
+    task = (
+        "Please send files and notes from the boss in my inbox about the meeting on Friday. Sum up "
+        "sales for people of my team, with results of hr and the report; be frank. I am at home."
+    )
+    assert not is_verified(name, task)
 
 
 @pytest.mark.parametrize(

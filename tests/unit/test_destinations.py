@@ -24,6 +24,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.information_flow import approval_of, unverified_values
+from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.addresses import parse_address
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
@@ -38,6 +39,7 @@ TRAITS = {
     "read": Traits(effect="pure", untrusted=True),
     "send": Traits(sends_to=("to", "cc", "url")),
     "grant": Traits(),
+    "delete": Traits(destructive=True),
 }
 
 
@@ -386,3 +388,30 @@ def test_lists_and_names_around_verified_addresses_stay_verified(number: int) ->
         path = "".join(draw.choice("abc/?=&-_.~,;:@!$()*+%20") for _ in range(draw.randint(0, 12)))
         url = f"https://{draw.choice(['', 'www.', 'api.'])}{SITE}/{path}"
         assert judged({"url": url}) == [], f"{url!r} was asked about"
+
+
+BLANK = ("", "  ", "\x85", "\t\n", "\u2003", "\u200b", "'s", "—", "|", ",", ";;", ", ,", "re:", "=")
+
+
+@pytest.mark.parametrize("value", BLANK)
+@pytest.mark.parametrize("tool", ["send", "grant", "delete"])
+def test_a_value_that_says_nothing_is_unverified(value: str, tool: str) -> None:
+    assert judged({"to": value}, tool) or not value
+    assert judged({"to": [BOB, value]}, tool) or not value
+    assert judged({"to": {value: "writer"}}, tool)
+
+
+LONG = 200_000
+REPEATED = (
+    "ab-", "a.", "@", "1,", " ", "<", "%41", "://", "a@", '"', "'", "\\", "a", "5 ", "file 5 ",
+    "http:", "//", "www.", "ab:", "x:@", "甲", "甲5号", "(", "4a ", "de89 1234 ", "1a2b", "\u200b",
+    "bcc", "?", "&", "=?", "a/", "&#", "; ", "e\u0301", "a@b.", "'a.", "https:", "/\\", "[[", "to:",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("signs", REPEATED)
+def test_long_values_are_judged_in_time_that_grows_with_their_length(signs: str) -> None:
+    """Patterns that look at a sign again and again would take minutes."""
+    text = (signs * LONG)[:LONG]
+    assert judged({"to": text, "body": text}, "grant")
+    SaidNames().hear(text)
