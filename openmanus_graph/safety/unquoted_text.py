@@ -1,7 +1,8 @@
 """Parts what a person wrote from what he pasted: a mail to summarise is not his own word.
 
-What is taken for foreign is what a reader would: lines that begin with `>`, fenced blocks, long
-quotations, and the text behind a colon whose sentence speaks of a text ("summarise this mail:").
+What is taken for untrusted is what a reader would: lines that begin with `>`, fenced blocks,
+quotations with an address in them, mails, and all that follows a line which asks to read, judge or
+change a text ("summarise this mail:").
 """
 
 import re
@@ -9,36 +10,43 @@ from dataclasses import dataclass
 
 from openmanus_graph.safety.refusals import without_refused
 
-_FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_MARKED = re.compile(r"^[ \t]*>[^\n]*(?:\n|\Z)", re.MULTILINE)
-_CLOSING_TAG = re.compile(r"</(\w[\w-]{0,30})\s?>")
+_FENCED = re.compile(
+    r"^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)", re.M | re.S
+)
+_MARKED = re.compile(
+    r"^[ \t]*(?:[-*]\s)?(?:[>»＞]|&gt;)"
+    r"(?:[^\n]*[^\n.!?:>»＞]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)",
+    re.M,
+)
+"""A line that is marked as a reply marks what it answers, with a line that it runs on in."""
+_TAGGED = (re.compile(r"</(\w[\w-]{0,30})\s?>"), "<"), (re.compile(r"\[/(\w{1,30})\]"), "[")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _MOST_TAGS = 20
 """Kinds of them that are looked for."""
 LONG_QUOTATION = 160
 """Characters from which a quotation is a text, not a name or a sentence to be used."""
 _QUOTED = re.compile(
-    rf"\"[^\"]{{{LONG_QUOTATION},}}\"|“[^“”]{{{LONG_QUOTATION},}}”|«[^«»]{{{LONG_QUOTATION},}}»"
+    r"\'\'\'[^\']+\'\'\'|```[^`]+```|`[^`\n]+`|\"[^\"]+\"|[“„][^“”„]+[“”]|«[^«»]+»|»[^«»]+«|‹[^‹›]+›"
+    r"|›[^‹›]+‹|「[^「」]+」|『[^『』]+』|(?<!\w)\'[^\'\n]+\'(?!\w)|(?<!\w)‘[^‘’\n]+’(?!\w)"
 )
-_HEAD_NAMES = (
-    "from|to|cc|date|sent|subject|von|an|gesendet|betreff|de|objet|à"
-    "|发件人|收件人|抄送|主题|日期|发送时间"
-)
+_ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]{4}")
 _MAIL_HEAD = re.compile(
-    rf"^[*\s]{{0,4}}(?:{_HEAD_NAMES})\*?\s?[:：][^\n]*\n"
-    rf"(?=[*\s]{{0,4}}(?:{_HEAD_NAMES})\*?\s?[:：])",
+    r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
+    r"\*{0,2}\s?[:：]",
     re.I | re.M,
 )
-"""Two lines of a mail's head: one alone may be the person's own."""
-_SENDER = re.compile(
-    r"^[*\s]{0,4}(?:from|von|de|发件人|date|sent|gesendet|日期|发送时间)\*?\s?[:：]", re.I | re.M
-)
+"""Who sent a mail: a mail that the person wants sent has no such line."""
+_OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*\Z")
 _FORWARDED = re.compile(
-    r"^[ \t]*(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发).{0,60}--"
-    r"|begin forwarded message|(?:on|am|le)\b.{4,120}\b(?:wrote|schrieb|a écrit)\s?:"
-    r"|.{4,80}写道[:：])",
+    r"^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
+    r".{0,60}--"
+    r"|begin (?:forwarded message|mail|message|vcard)"
+    r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|написала?"
+    r"|のメール|写道)\s?[:：]"
+    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)",
     re.I | re.M,
 )
-"""The line before a mail that somebody else wrote."""
+"""The line before a mail or a chat that somebody else wrote."""
 _LOG_LINE = re.compile(
     r"^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} \S+ \S+ \["
@@ -49,29 +57,57 @@ _LOG_LINE = re.compile(
 _LEAST_LOG_LINES = 2
 _SAID_BY_OTHERS = re.compile(
     r"(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
-    r"|told (?:me|us|him|her|them))\b"
-    r"[^\n\"“«]{0,30})(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)",
+    r"|told (?:me|us|him|her|them))\b)"
+    r"(?:[^\n\"“«]{0,30}(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)"
+    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)",
     re.IGNORECASE,
 )
 """What others said, of more than one word: a single value in quotation marks is the person's."""
 _TEXTS = (
-    "mail|email|e-mail|message|letter|text|article|page|post|document|comment|review|note|notes"
-    "|transcript|log|output|paragraph|report|review|invoice|bill|thread|chat|following|below|says"
-    "|wrote|said|reads"
+    "mails?|emails?|e-mails?|messages?|letter|text|article|page|post|document|comment|review|notes?"
+    "|transcript|log|output|paragraph|report|invoice|bill|thread|chat"
 )
-_INTRODUCED = re.compile(rf"\b(?:{_TEXTS})\b[^\n:.?!]{{0,40}}:[ \t]*(?=\S|\n)", re.IGNORECASE)
-_TO_READ = re.compile(
-    r"\b(?:summari[sz]e|translate|proofread|rephrase|shorten|explain|analy[sz]e|reply to|answer"
-    r"|classify|review|correct|fasse|übersetze|résume[rz]?|traduis)\b"
-    r"[^\n:.?!]{0,80}:[ \t]*(?=\S|\n)",
+_INTRODUCED = re.compile(
+    rf"(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
+    r"|\b(?:says?|said|wrote|reads|got|received|below)\b[^\n:.?!]{0,20}"
+    r"|(?<!，)(?:说|說|写道|寫道))[:：][ \t]*(?=\S|\n)",
     re.IGNORECASE,
+)
+_TO_SEND = re.compile(
+    r"\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply)\b", re.IGNORECASE
 )
 _MOST_INTRODUCED = 50
 """Such colons that are looked at; behind more of them there is a pasted text."""
+_READ = (
+    r"(?:\b(?:summari[sz]e|sum(?:\s+up)?|tl;?dr|translate|proofread|rephrase|shorten|explain|analy[sz]e"
+    r"|classify|review|correct|answer\s+(?:this|these|the)|improve|fix\s+the|make\s+(?:this|it)\s+sound|handle\s+th(?:is|ese)"
+    r"|reply\s+to\s+th(?:is|ese)|respond\s+to\s+th(?:is|ese)|check\s+th(?:is|ese)"
+    r"|what\s+(?:does|do|is|are)\s+th(?:is|at|ese)|what\s+is\s+it|who\s+is\s+in\s+this|why\s+does\s+(?:it|this)"
+    r"|is\s+(?:this|it)\s+(?:an?\s+)?(?:spam|scam|phishing|legit|real|true|genuine|fake|safe)"
+    r"|(?:here\s?(?:is|[’']s)|this\s+is)\s+what|i\s+pasted|follows"
+    r"|was\s+will|fass\w*|übersetze|résume[rz]?|traduis|traduce|riassumi|resum[aeo]\w?|vat\s+samen)\b"
+    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|解释|解釋|润色|帮我看|什么意思)"
+)
+_TO_READ = re.compile(
+    rf"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
+    r"(?P<rest>[^\n]{0,300})",
+    re.I | re.M,
+)
+"""A line that asks to read, judge or change a text."""
+_TEXT_BEGINS = re.compile(r"[:：]+(?!//)\s*|[<{\[|\\](?!https?:)|[?？]\s+(?=\S)")
+_THIS = re.compile(
+    r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
+    re.I,
+)
+_FEW_WORDS = 4
+"""Words of a line such as "Translate into German" that names no text: it is behind the line."""
 _LOOKED_AT_CHARS = 20_000
-LONG_TEXT = 60
+LONG_TEXT = 30
 """Characters from which what stands behind such a colon is a text that was pasted."""
-_SOURCE = re.compile(r"(?:https?://|www\.|[~./]*/)\S+|\S+\.\w{2,4}\b", re.IGNORECASE)
+_SOURCE = re.compile(
+    r"(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))",
+    re.I,
+)
 """An address or a file, at the beginning of what the person wants read."""
 _ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
 
@@ -88,53 +124,81 @@ class UnquotedText:
 
 def unquoted_text(text: str) -> UnquotedText:
     """Return what a person wrote himself, without the foreign text that he quotes."""
-    own = _without_tagged(text)
-    for quoted in (_FENCED, _MARKED, _QUOTED):
+    own = _COMMENT.sub("\n", _without_tagged(text))
+    for quoted in (_FENCED, _MARKED):
         own = quoted.sub("\n", own)
-    own = _SAID_BY_OTHERS.sub(r"\g<says>", _without_mail(own))
+    own = _QUOTED.sub(_without_quotation, _without_mail(own))
+    own = _SAID_BY_OTHERS.sub(r"\g<says>", own)
     if len(_LOG_LINE.findall(own)) >= _LEAST_LOG_LINES:
         own = _LOG_LINE.sub("\n", own)
     for number, introduced in enumerate(_INTRODUCED.finditer(own)):
-        if number == _MOST_INTRODUCED or _is_pasted(own, introduced.end()):
+        if number == _MOST_INTRODUCED or _is_pasted(own, introduced):
             own = own[: introduced.end()]
             break
-    to_read = _TO_READ.search(own)
-    if to_read is not None and _is_pasted(own, to_read.end(), least_chars=1):
-        own = own[: to_read.end()]
+    own = own[: _pasted_from(own)]
     return UnquotedText(without_refused(own), own != text)
+
+
+def _without_quotation(quotation: re.Match[str]) -> str:
+    """Return a quotation that is the person's own: a value, or words without an address."""
+    quoted = quotation[0]
+    is_text = len(quoted) >= LONG_QUOTATION or (
+        len(quoted.split()) > 1 and _ADDRESS.search(quoted) is not None
+    )
+    return "\n" if is_text else quoted
 
 
 def _without_tagged(text: str) -> str:
     """Return a text without what stands between tags, `<mail>...</mail>` say."""
-    for name in list(dict.fromkeys(_CLOSING_TAG.findall(text)))[:_MOST_TAGS]:
-        start, end = text.find(f"<{name}>"), text.rfind(f"</{name}>")
-        if 0 <= start < end:
-            text = f"{text[:start]}\n{text[end + len(name) + 3 :]}"
+    for closing, bracket in _TAGGED:
+        for name in list(dict.fromkeys(closing.findall(text)))[:_MOST_TAGS]:
+            start, end = text.find(f"{bracket}{name}"), text.rfind(f"{bracket}/{name}")
+            if 0 <= start < end:
+                text = f"{text[:start]}\n{text[end + len(name) + 3 :]}"
     return text
 
 
 def _without_mail(text: str) -> str:
     """Return a text without what stands behind the head of a mail."""
-    heads = [found.start() for found in (_FORWARDED.search(text), _mail_head(text)) if found]
-    return text[: min(heads)] if heads else text
+    heads = [found.start() for found in (_FORWARDED.search(text), _MAIL_HEAD.search(text)) if found]
+    if not heads:
+        return text
+    before = text[: min(heads)]
+    while (line := before.rstrip("\n").rpartition("\n")[2]) and _OTHER_HEAD.match(line[:300]):
+        before = before.rstrip("\n")[: -len(line)]
+    return before
 
 
-def _mail_head(text: str) -> re.Match[str] | None:
-    """Return the first lines of a mail's head; a mail that the person wants sent has no sender."""
-    head = _MAIL_HEAD.search(text)
-    return head if head and _SENDER.search(text, head.start()) else None
+def _pasted_from(text: str) -> int:
+    """Return where a text begins that the person asks to read: his own words end there."""
+    for asked in _TO_READ.finditer(text):
+        line_end = asked.end()
+        begins = _TEXT_BEGINS.search(text, asked.end("asked"), line_end)
+        if begins and not (begins[0][0] in "?？" and not _THIS.search(asked[0])):
+            rest = text[begins.end() : begins.end() + _LOOKED_AT_CHARS].strip()
+            if rest and not (_SOURCE.match(rest) or len(rest.split()) == 1):
+                return begins.end()
+        elif (
+            (_THIS.search(asked[0]) or len(asked[0].split()) <= _FEW_WORDS)
+            and text[line_end : line_end + 1] == "\n"
+            and not _SOURCE.search(asked["rest"])
+        ):
+            return line_end
+    return len(text)
 
 
-def _is_pasted(text: str, start: int, least_chars: int = LONG_TEXT) -> bool:
+def _is_pasted(text: str, introduced: re.Match[str]) -> bool:
     """Say whether what stands behind a colon is a text that somebody else wrote.
 
     A list is the person's own, and so are addresses and names of files, and what he puts in
-    quotation marks to have it used.
+    quotation marks or tells to send, to have it used.
     """
-    rest = text[start : start + _LOOKED_AT_CHARS]
-    lines = [line for line in rest.strip().splitlines() if line.strip()]
+    start = introduced.end()
+    sentence = text[max(0, text.rfind("\n", 0, start - 1) + 1, start - 200) : start]
+    rest = text[start : start + _LOOKED_AT_CHARS].strip()
+    lines = [line for line in rest.splitlines() if line.strip()]
     if not lines or all(_ITEM.match(line) or len(line.split()) == 1 for line in lines):
         return False
     names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
-    quoted = lines[0].lstrip()[:1] in "'\"“‘«" and least_chars > 1
-    return len(rest.strip()) >= least_chars and not (quoted or names_source)
+    own = lines[0].lstrip()[:1] in "'\"“‘«" or _TO_SEND.search(sentence)
+    return len(rest) >= LONG_TEXT and not (own or names_source)
