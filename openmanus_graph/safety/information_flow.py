@@ -44,6 +44,7 @@ from openmanus_graph.safety.values import (
     TIME,
     URL,
     Tokens,
+    addresses_behind,
     addresses_in,
     is_address,
     reached_by,
@@ -332,9 +333,11 @@ class _Judgement:
     ) -> bool:
         first = part.tokens[0]
         if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
-            if self._was_given(part.tokens) or self.labels.names_domain_of(first):
-                return True
             said = self.labels.is_said(part.tokens)
+            if self._was_given(part.tokens):
+                return True
+            if self.labels.names_domain_of(first):
+                return said or all(map(self.is_verified, addresses_behind(first.removeprefix(URL))))
             # A name with a dot in it is no address only because somebody could open it.
             return said and (not is_site if part.bare_host else not _is_of_web(first))
         return self._is_composed(part.tokens, receives, kinds)
