@@ -68,6 +68,9 @@ ANOTHER_PAGE = "another page"
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
+_CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
+"""Chinese has no spaces: where a name in it ends cannot be told."""
+_PHONE = re.compile(r"(?<![\w+.-])\+\d(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
@@ -318,7 +321,7 @@ class _Judgement:
             receives: It gets something: then a plain word has to be used as a name.
             kinds: Of things that it may be an id of.
         """
-        if approval_key(value) in self.approved:
+        if approval_key(value) in self.approved or self._is_written(value):
             return True
         if not (is_site or holds_address(value)) and self._is_composed(
             tokens_of(value), receives, kinds
@@ -327,6 +330,15 @@ class _Judgement:
         return all(
             self._is_verified_part(part, is_site, receives, kinds) for part in parts_of(value)
         )
+
+    def _is_written(self, value: str) -> bool:
+        """Say whether the person wrote a Chinese name, or this phone number in another way."""
+        if _CHINESE.fullmatch(value):
+            return any(value in text for text in self.labels.heard)
+        if not _PHONE.fullmatch(value):
+            return False
+        said = (one[0] for text in self.labels.heard for one in _PHONE.finditer(text))
+        return _digits(value) in map(_digits, said)
 
     def _is_verified_part(
         self, part: Part, is_site: bool, receives: bool, kinds: Collection[str]
@@ -364,6 +376,10 @@ class _Judgement:
             or tokens in labels.reached
             or " ".join(tokens) in self.approved
         )
+
+
+def _digits(phone: str) -> str:
+    return re.sub(r"[^\d+]", "", phone.replace("(0)", ""))
 
 
 def _is_of_web(token: str) -> bool:

@@ -649,3 +649,25 @@ def test_a_destination_is_found_in_any_container(args: dict[str, object]) -> Non
 def test_a_small_number_of_people_is_a_count(args: dict[str, object]) -> None:
     assert judged(args, "grant") == []
     assert judged(dict.fromkeys(args, "4912345678"), "grant")
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "verified"),
+    [
+        ("把报告转发给李雷和韩梅梅", "韩梅梅", True),
+        ("给王芳发消息，说我晚点到", "王芳", True),
+        ("在项目群里发布总结", "项目群", True),
+        ("给王芳发消息", "李雷", False),
+        ("不要给王芳发消息", "王", False),
+        ("Text +1 555 123 4567 that I am late", "+15551234567", True),
+        ("Text +1 (555) 123-4567 that I am late", "+15551234567", True),
+        ("Call +49 (0)30 1234567", "+49301234567", True),
+        ("Call +49 30 1234567", "1234567", False),
+        ("Call +49 30 1234567", "+1234567", False),
+        ("Call +49 30 1234567", "+4930123456", False),
+    ],
+)
+def test_chinese_names_and_phone_numbers_are_found_as_they_are_written(
+    task: str, value: str, verified: bool
+) -> None:
+    assert is_verified(value, task) == verified
