@@ -20,6 +20,11 @@ DESTINATIONS = frozenset({
     "telephone", "payee", "beneficiary", "creditor", "counterparty", "wallet", "hotel", "company",
     "restaurant", "vendor", "merchant", "seller", "store", "customer", "repo", "repository",
     "bucket", "destination", "dest", "dst", "target", "rcpt", "handle",
+    "addr", "acct", "card", "routing", "msisdn", "tel", "sms", "fax", "whatsapp", "paypal", "venmo",
+    "client", "org", "organization", "organisation", "tenant", "workspace", "audience", "mailing",
+    "distribution", "grantee", "principal", "invite", "notify", "whom", "arn", "queue", "hook",
+    "remote", "dsn", "sink", "relay", "proxy", "peer", "fqdn", "trustee", "transferee", "supplier",
+    "employee", "empfaenger", "empfänger", "destinataire", "destinatario", "destinatário",
 })  # fmt: skip
 """Last words of the names of arguments, in the singular, that make them destinations."""
 ADDRESSES = frozenset({
@@ -29,12 +34,25 @@ ADDRESSES = frozenset({
 """Those of them that name a place on the net."""
 READ_FROM = frozenset({"url", "uri", "link", "href", "endpoint", "webhook", "callback"})
 """Those of tools that only read."""
-_SAYS_HOW = frozenset({"id", "number", "no", "nr", "num", "name", "key", "list", "ref"})
+_SAYS_HOW = frozenset(
+    {"id", "number", "no", "nr", "num", "name", "key", "list", "ref", "slug", "ts"}
+)
 """Last words that leave a name what the word before them makes it: `user_id`."""
-_ALONE = frozenset({"number", "numbers", "callback_url"})
+_ALONE = frozenset({"number", "numbers", "callback_url", "list_id", "list_ids"})
 """Names that are destinations only as they are: a `page_number` is none."""
 _COUNTS = frozenset({"max", "min", "num", "n", "count", "limit", "total", "from", "source"})
 """First words of names that count, or say where something comes from."""
+_RANGES = frozenset(
+    {"date", "time", "day", "year", "price", "amount", "range", "age", "page", "from"}
+)
+"""First words of names with `to` behind them that say where a range ends."""
+_HOW_MANY = frozenset({"people", "persons", "guests", "attendees", "participants", "number"})
+_COUNT = re.compile(r"\d{1,2}")
+_CHINESE = re.compile(
+    r"收件|接收|收款|抄送|账号|账户|帐号|手机|电话|電話|邮箱|邮件地址|网址|链接|目标|域名|群组|频道|联系人"
+)
+GRANTS = frozenset({"permission", "acl", "grant", "access", "role", "share", "sharing"})
+"""Words of names of objects whose keys say who gets something."""
 _FIELDS = frozenset({
     "name", "first", "last", "title", "label", "type", "kind", "role", "permission", "access",
     "level", "value", "id", "status", "state", "note", "comment", "format", "date", "time", "text",
@@ -45,7 +63,7 @@ _IDS = frozenset(
 )
 Names = Sequence[str]
 """Of an argument and of the fields within it, on the way to a value."""
-_WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
 _ONE_WORD = re.compile(
     rf"(?:to|dest|destination|target|recipient|send|reply|forward|share|mail)?"
     rf"(?P<what>{'|'.join(sorted(DESTINATIONS, key=len, reverse=True))})"
@@ -55,7 +73,9 @@ _SHARED = frozenset({"share", "shared", "meet", "call", "book"})
 
 
 @lru_cache(4096)
-def names_destination(name: str, known: frozenset[str] = DESTINATIONS) -> bool:
+def names_destination(  # noqa: C901
+    name: str, known: frozenset[str] = DESTINATIONS
+) -> bool:
     """Say whether an argument of this name is a destination.
 
     Args:
@@ -63,16 +83,20 @@ def names_destination(name: str, known: frozenset[str] = DESTINATIONS) -> bool:
         known: The words that make it one.
     """
     words = [one.lower() for one in _WORD.findall(name) if not one.isdigit()]
+    if known is DESTINATIONS and _CHINESE.search(name):
+        return True
     if known is DESTINATIONS and "_".join(words) in _ALONE:
         return True
     if "of" in words[1:]:
         words = words[: words.index("of")]
-    while len(words) > 1 and _singular(words[-1]) in _SAYS_HOW:
+    while len(words) > 1 and not _SAYS_HOW.isdisjoint({words[-1], _singular(words[-1])}):
         words.pop()
     if not words or (len(words) > 1 and words[0] in _COUNTS):
         return False
+    if words[-1] == "to" and words[0] in _RANGES:
+        return False
     last = _singular(words[-1])
-    if last in known or (last == "with" and words[0] in _SHARED):
+    if last in known or words[-1] in known or (last == "with" and words[0] in _SHARED):
         return True
     if len(words) > 1:
         return False
@@ -80,11 +104,22 @@ def names_destination(name: str, known: frozenset[str] = DESTINATIONS) -> bool:
     return joined is not None and joined["what"] in known
 
 
+def is_count(name: str, value: str) -> bool:
+    """Say whether a value of an argument says how many there are: `people: 4`."""
+    return name.lower() in _HOW_MANY and _COUNT.fullmatch(value) is not None
+
+
+def grants(name: str) -> bool:
+    """Say whether the keys of an object of this name say who gets something."""
+    words = [one.lower() for one in _WORD.findall(name)]
+    return bool(words) and _singular(words[-1]) in GRANTS
+
+
 def is_field(key: str) -> bool:
     """Say whether a key of a JSON object is a field's name, and no value itself."""
     words = [one.lower() for one in _WORD.findall(key)]
     plain = re.fullmatch(r"[A-Za-z]\w*", key) is not None
-    return plain and (_singular(words[-1]) in _FIELDS or names_destination(key))
+    return plain and bool(words) and (_singular(words[-1]) in _FIELDS or names_destination(key))
 
 
 def names_id(name: str) -> bool:

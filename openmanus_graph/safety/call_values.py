@@ -1,11 +1,27 @@
 """The values in a call's arguments: at any depth, in keys, and in texts that are JSON."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from openmanus_graph.safety.argument_names import ADDRESSES, Names, is_field, names_destination
+from openmanus_graph.safety.argument_names import (
+    ADDRESSES,
+    Names,
+    grants,
+    is_count,
+    is_field,
+    names_destination,
+)
+
+_GRANTEE = "grantee"
+_PAIR = re.compile(
+    r"\s*(?:-{0,2}(?P<name>[\w-]{1,40})\s*[:=]\s*(?P<value>\S[^\n]*)|<(?P<tag>[\w-]{1,40})>(?P<in>[^<]*)</(?P=tag)>)\s*"
+)
+"""A text that is nothing but a name and its value."""
+_MOST_PAIR_CHARS, _MOST_NAME_CHARS, _PAIR_ITEMS = 1000, 40, 2
+_NAMES, _VALUES = ("name", "key", "field"), ("value", "values", "content")
 
 
 def leaves(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -46,7 +62,7 @@ def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iter
         test: Says which ones do, by the names on the way to them.
     """
     for names, value, holds_json in _opened(args):
-        if test(names) and not holds_json:
+        if test(names) and not (holds_json or is_count(names[-1], value)):
             is_site = any(names_destination(name, ADDRESSES) for name in names)
             yield Destination(names[0], value, is_site)
 
@@ -76,15 +92,19 @@ def _keys(value: Any, way: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], s
         if isinstance(one, dict):
             for key, inner in cast("dict[Any, Any]", one).items():
                 if not is_field(str(key)):
-                    yield names, str(key)
+                    yield (*names, _GRANTEE) if names and grants(names[-1]) else names, str(key)
                 pending.append((inner, (*names, str(key))))
         elif isinstance(one, list | tuple):
             pending += [(inner, names) for inner in cast("Sequence[Any]", one)]
 
 
 def _json_in(text: str) -> Any:
-    """Return the JSON that a text is; None if it is none, or only a number."""
+    """Return the JSON that a text is, or the name and value; None if it is none, or a number."""
     if not text.lstrip().startswith(("[", "{", '"')):
+        pair = _PAIR.fullmatch(text) if len(text) < _MOST_PAIR_CHARS else None
+        name = pair and (pair["name"] or pair["tag"])
+        if pair and name and names_destination(name):
+            return {name: pair["value"] or pair["in"]}
         return None
     try:
         found: Any = json.loads(text)
@@ -99,9 +119,22 @@ def leaves_of(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
     while pending:  # JSON of others may be nested deeper than Python calls functions
         one, way = pending.pop()
         if isinstance(one, dict):
-            fields = reversed(list(cast("dict[Any, Any]", one).items()))
-            pending += [(inner, (*way, str(name))) for name, inner in fields]
+            fields = cast("dict[Any, Any]", one)
+            named = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), "")
+            pending += [
+                (inner, (*way, str(name), *((named,) if named and name in _VALUES else ())))
+                for name, inner in reversed(list(fields.items()))
+            ]
         elif isinstance(one, list | tuple):
-            pending += [(inner, way) for inner in reversed(cast("Sequence[Any]", one))]
+            pending += reversed(list(_items(cast("Sequence[Any]", one), way)))
         elif isinstance(one, str | int | float) and not isinstance(one, bool) and one != "":
             yield way, str(one)
+
+
+def _items(items: Sequence[Any], way: tuple[str, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Yield the items of a list; one behind a name, `["--to", "Bob"]`, has that name, too."""
+    before = ""
+    for one in items:
+        yield one, (*way, before) if before else way
+        is_name = isinstance(one, str) and (len(items) == _PAIR_ITEMS or one.startswith("-"))
+        before = one.lstrip("-") if is_name and len(one) < _MOST_NAME_CHARS else ""

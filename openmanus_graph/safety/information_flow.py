@@ -44,6 +44,7 @@ from openmanus_graph.safety.values import (
     TIME,
     URL,
     Tokens,
+    addresses_behind,
     addresses_in,
     is_address,
     reached_by,
@@ -67,6 +68,9 @@ ANOTHER_PAGE = "another page"
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
+_CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
+"""Chinese has no spaces: where a name in it ends cannot be told."""
+_PHONE = re.compile(r"(?<![\w+.-])\+\d(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
@@ -322,7 +326,7 @@ class _Judgement:
             receives: It gets something: then a plain word has to be used as a name.
             kinds: Of things that it may be an id of.
         """
-        if approval_key(value) in self.approved:
+        if approval_key(value) in self.approved or self._is_written(value):
             return True
         if not (is_site or holds_address(value)) and self._is_composed(
             tokens_of(value), receives, kinds
@@ -332,14 +336,25 @@ class _Judgement:
             self._is_verified_part(part, is_site, receives, kinds) for part in parts_of(value)
         )
 
+    def _is_written(self, value: str) -> bool:
+        """Say whether the person wrote a Chinese name, or this phone number in another way."""
+        if _CHINESE.fullmatch(value):
+            return any(value in text for text in self.labels.heard)
+        if not _PHONE.fullmatch(value):
+            return False
+        said = (one[0] for text in self.labels.heard for one in _PHONE.finditer(text))
+        return _digits(value) in map(_digits, said)
+
     def _is_verified_part(
         self, part: Part, is_site: bool, receives: bool, kinds: Collection[str]
     ) -> bool:
         first = part.tokens[0]
         if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
-            if self._was_given(part.tokens) or self.labels.names_domain_of(first):
-                return True
             said = self.labels.is_said(part.tokens)
+            if self._was_given(part.tokens):
+                return True
+            if self.labels.names_domain_of(first):
+                return said or all(map(self.is_verified, addresses_behind(first.removeprefix(URL))))
             # A name with a dot in it is no address only because somebody could open it.
             return said and (not is_site if part.bare_host else not _is_of_web(first))
         return self._is_composed(part.tokens, receives, kinds)
@@ -366,6 +381,10 @@ class _Judgement:
             or tokens in labels.reached
             or " ".join(tokens) in self.approved
         )
+
+
+def _digits(phone: str) -> str:
+    return re.sub(r"[^\d+]", "", phone.replace("(0)", ""))
 
 
 def _is_of_web(token: str) -> bool:

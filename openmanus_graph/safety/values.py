@@ -62,6 +62,7 @@ _EMAIL_PATTERN = r"(?<![\w.+%-])[\w.+%-]{1,100}@(?:[\w-]{1,63}\.){1,20}[\w-]{0,6
 IBAN_PATTERN = (
     r"(?<![\w-])[a-z]{2}\d{2}(?:(?=(?:[a-z]*\d){6})[a-z0-9]{11,30}"
     r"|(?:[ -][a-z0-9]{4}){2,7}(?:[ -][a-z0-9]{1,3})?)(?![\w-])"
+    r"|(?<![\w-])[a-z]{2} ?\d{2}(?:[ .-]\d{4}){3,7}(?:[ .-]\d{1,3})?(?![\w-])"
 )
 _DATE_PATTERN = (
     r"(?<![\w.-])(?:(?P<iso>\d{4}-\d{1,2}-\d{1,2})(?=t\d|(?![\w-]))"
@@ -87,12 +88,25 @@ _ADDRESS = rf"(?i)(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{
 _MOST_ENCODINGS = 3
 _ESCAPED = re.compile(r"\\{1,3}u00([0-7][0-9a-fA-F])")
 _ODD_MAILBOX = re.compile(
-    r"(?<!\w)\"[^\"\s<>]{1,64}\"@\[?\w[\w.:-]{0,100}\]?|(?<![\w.+%-])[\w.+%-]{1,100}@\[[\w.:]{1,60}\]"
+    r"(?<!\w)\"[^\"\n<>]{1,64}\"@\[?\w[\w.:-]{0,100}\]?|(?<![\w.+%-])[\w.+%-]{1,100}@\[[\w.:]{1,60}\]"
+    r"|(?<![\w.+%'’`-])[\w.+%'’`-]{0,100}\w(?:['’`]|\([^()\n]{0,40}\))@\w[\w.-]{0,100}"
+    r"|(?<![\w.+%-])[\w.+%-]{1,100}@localhost(?![\w.-])"
 )
-"""A mailbox with a quoted name, or with an IP address for a host."""
+"""A mailbox with a quoted name or a comment, or with an IP address or this machine for a host."""
+_ODD_URL = re.compile(
+    r"(?:(?<!\w)(?:https?|wss?|ftp):[/\\]{0,4}|(?<![\w/\\:])[/\\]{2,4})"
+    r"(?:(?:[\w-]{1,63}\.){1,20}(?:[^\W\d_]{2,63}|xn--[\w-]{1,59})|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:.]{2,45}\])"
+    r"(?![\w-])[^\s<>\"'`|^{}]*"
+    r"|(?<![\w.:/@-])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5}|/)[^\s<>\"'`|^{}]*",
+    re.IGNORECASE,
+)
+"""What browsers take for a URL, though it lacks a scheme or a slash, or has them the other way."""
+_HOST_OF_URL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?/{0,2}[^/?#]*[/?#]?", re.IGNORECASE)
+_WIDE_DOT = re.compile(r"(?<=[a-zA-Z0-9])[。｡](?=[a-z0-9])")
 _OTHER_HOST = re.compile(
     r"\\{1,2}[^\s/?#\"'<>]{0,100}@[\w.-]+"
     r"|['\"`{}|^]{1,3}[\w-]{0,63}(?:\.[\w-]{1,63}){2,20}(?![\w(])"
+    r"|[<>\\]{1,3}(?:\.[\w-]{1,63}){2,20}(?![\w(])"
 )
 """Behind a URL what makes another host of it for some programs: `\\@evil.example`."""
 _URL_END = ".,;:!?)]}*_~'\""
@@ -137,7 +151,7 @@ def addresses_in(text: str) -> Iterator[str]:
     of another width), and that without percent signs, HTML entities and JSON's escapes, also where
     they are doubled. What programs read in different ways is found as a whole: `"a"@b.example`.
     """
-    plain = _plainly_spelt(text)
+    plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
     found = dict.fromkeys(
         address
         for variant in dict.fromkeys((*_decoded(plain), plain, text))
@@ -175,6 +189,15 @@ def _addresses_in(text: str) -> Iterator[str]:
             yield address.rstrip(_URL_END)
     for odd in _ODD_MAILBOX.finditer(text):
         yield odd[0]
+    for odd in _ODD_URL.finditer(text):
+        yield odd[0].rstrip(_URL_END)
+
+
+def addresses_behind(url: str) -> Iterator[str]:
+    """Yield the addresses in a URL's path and query, to which its site may send its reader."""
+    for address in addresses_in(_HOST_OF_URL.sub(" ", url)):
+        if has_scheme(address) or _ODD_URL.match(address):
+            yield address
 
 
 def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
@@ -246,7 +269,7 @@ def _tokens(text: str) -> Iterator[str]:
         elif found["url"] is not None:
             yield from _url(raw)
         elif found["iban"] is not None:
-            yield IBAN + re.sub(r"[ -]", "", raw).upper()
+            yield IBAN + re.sub(r"[ .-]", "", raw).upper()
         elif found["date"] is not None:
             yield _date(found)
         else:

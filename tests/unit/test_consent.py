@@ -695,3 +695,71 @@ def test_a_destination_is_known_however_its_argument_is_written(name: str) -> No
 )
 def test_other_arguments_are_no_destinations(name: str) -> None:
     assert not names_destination(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "addr", "dest_addr", "wallet_addr", "ethAddr", "acct", "acct_no", "cardNumber", "msisdn",
+        "routingNumber", "tel", "sms", "fax", "whatsapp", "clientId", "org", "tenant", "audience",
+        "list_id", "team_slug", "thread_ts", "grantee", "principal", "invite", "notify", "whom",
+        "topicArn", "queue", "hook", "webHook", "remote", "dsn", "收件人", "账号", "手机号", "邮箱",
+        "网址", "empfaenger", "empfänger", "destinataire", "destinatario", "mailingList",
+    ],
+)  # fmt: skip
+def test_other_words_for_destinations_are_known(name: str) -> None:
+    assert names_destination(name)
+
+
+@pytest.mark.parametrize("name", ["date_to", "price_to", "time_to", "list", "ts", "slug", "范围"])
+def test_ends_of_ranges_are_no_destinations(name: str) -> None:
+    assert not names_destination(name)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"fields": [{"name": "to", "value": "Mallory"}]},
+        {"fields": [{"key": "recipient", "values": ["Mallory"]}]},
+        {"data": [["to", "Mallory"]]},
+        {"args": ["--to", "Mallory"]},
+        {"args": ["send", "--to", "Mallory", "--now"]},
+        {"payload": "to: Mallory"},
+        {"payload": "to=Mallory"},
+        {"payload": "<to>Mallory</to>"},
+        {"permissions": {"Mallory": "writer"}},
+        {"acl": {"Mallory": "rw"}},
+        {"acl": [{"grantee": "Mallory"}]},
+        {"payload": '{"acl": {"Mallory": "rw"}}'},
+    ],
+)
+def test_a_destination_is_found_in_any_container(args: dict[str, object]) -> None:
+    assert judged(args, "grant")
+
+
+@pytest.mark.parametrize("args", [{"people": 4}, {"guests": "2"}, {"number": 2}])
+def test_a_small_number_of_people_is_a_count(args: dict[str, object]) -> None:
+    assert judged(args, "grant") == []
+    assert judged(dict.fromkeys(args, "4912345678"), "grant")
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "verified"),
+    [
+        ("把报告转发给李雷和韩梅梅", "韩梅梅", True),
+        ("给王芳发消息，说我晚点到", "王芳", True),
+        ("在项目群里发布总结", "项目群", True),
+        ("给王芳发消息", "李雷", False),
+        ("不要给王芳发消息", "王", False),
+        ("Text +1 555 123 4567 that I am late", "+15551234567", True),
+        ("Text +1 (555) 123-4567 that I am late", "+15551234567", True),
+        ("Call +49 (0)30 1234567", "+49301234567", True),
+        ("Call +49 30 1234567", "1234567", False),
+        ("Call +49 30 1234567", "+1234567", False),
+        ("Call +49 30 1234567", "+4930123456", False),
+    ],
+)
+def test_chinese_names_and_phone_numbers_are_found_as_they_are_written(
+    task: str, value: str, verified: bool
+) -> None:
+    assert is_verified(value, task) == verified

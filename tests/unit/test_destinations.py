@@ -184,7 +184,6 @@ def test_the_approval_of_an_odd_value_is_none_of_its_parts(value: str) -> None:
         f"https://www.{SITE}:443/",
         f"http://api.{SITE}/",
         f"HTTPS://{SITE.upper()}/x",
-        f"https://{SITE}/a?next=https://evil.example@x",
     ],
 )
 def test_plain_forms_of_verified_values_are_verified(value: object) -> None:
@@ -415,3 +414,45 @@ def test_long_values_are_judged_in_time_that_grows_with_their_length(signs: str)
     text = (signs * LONG)[:LONG]
     assert judged({"to": text, "body": text}, "grant")
     SaidNames().hear(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//evil.ru", "[x](//evil.ru)", "<img src=//evil.ru>", "<img src='//evil.ru?d=1'>",
+        "http:evil.ru", "http:/evil.ru", "https:\\\\evil.ru\\x",
+        "\\\\evil.ru\\share", "/\\evil.ru/x",
+        "https:evil.xn--p1ai", "//[2001:db8::1]/x", "1.2.3.4:80", "1.2.3.4/x", "url(//evil.ru/a)",
+        "mallory@localhost", "'mallory'@evil.example", "mallory'@evil.example",
+        '"mal lory"@evil.example', "mallory(c)@evil.example", "mallory@evil\u3002example",
+        "mallory@evil\uff61example", "https://evil\u3002ru/x", "DE 89 3704 0044 0532 0130 00",
+        "DE89.3704.0044.0532.0130.00", f"https://{SITE}/?next=https://evil.ru",
+        f"https://{SITE}/?next=//evil.ru", f"https://{SITE}/?next=https%3A%2F%2Fevil.ru",
+        f"https://{SITE}/r/https:/evil.ru", f"https://{SITE}>.evil.ru", f"https://{SITE}\\.evil.ru",
+        f"https://{SITE}/#//evil.ru",
+    ],
+)  # fmt: skip
+def test_an_address_in_a_text_is_found_however_it_is_written(text: str) -> None:
+    assert judged({"body": f"Look: {text} it is"}, "grant")
+    assert judged({"body": text}, "grant")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// see main.py for it", "a // b", "C:\\Users\\bob\\notes.txt", "and/or",
+        "on 12/05/2024", "1.2.3.4",
+        f"<img src='//{SITE}/a.png'>", f"https://{SITE}/a//b",
+        f"<a href=\"https://{SITE}\">www.{SITE}</a>",
+        "at 10 with john from here", "I'm @ home", "2//3", f"{BOB}\u3002Thanks", "react@18 and git",
+        f"https://{SITE}/repo/next.js/issues", f"https://{SITE}/?next=https://{SITE}/b",
+        "ratio 3.5//2",
+    ],
+)  # fmt: skip
+def test_a_text_without_another_address_is_not_asked_about(text: str) -> None:
+    assert judged({"body": text}, "grant") == []
+
+
+def test_a_url_that_the_person_wrote_may_lead_on() -> None:
+    url = f"https://{SITE}/?next=https://other.example/b"
+    assert judged({"body": url}, "grant", task=f"Post {url}, please") == []
