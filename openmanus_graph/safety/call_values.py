@@ -16,6 +16,8 @@ from openmanus_graph.safety.argument_names import (
 )
 
 _GRANTEE = "grantee"
+_HEADERS = frozenset({"to", "cc", "bcc", "recipient", "recipients", "sendto", "send_to"})
+"""Names before a value in one text; others, as in "Hotel: Ritz", are a title's words."""
 _PAIR = re.compile(
     r"\s*(?:-{0,2}(?P<name>[\w-]{1,40})\s*[:=]\s*(?P<value>\S[^\n]*)|<(?P<tag>[\w-]{1,40})>(?P<in>[^<]*)</(?P=tag)>)\s*"
 )
@@ -103,7 +105,7 @@ def _json_in(text: str) -> Any:
     if not text.lstrip().startswith(("[", "{", '"')):
         pair = _PAIR.fullmatch(text) if len(text) < _MOST_PAIR_CHARS else None
         name = pair and (pair["name"] or pair["tag"])
-        if pair and name and names_destination(name):
+        if pair and name and (pair["tag"] or name.lower() in _HEADERS) and names_destination(name):
             return {name: pair["value"] or pair["in"]}
         return None
     try:

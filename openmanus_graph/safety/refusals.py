@@ -29,7 +29,8 @@ _VERB_ZH = (
     r"|回复|回覆|问|分享)"
 )
 _HARMLESS = (
-    r"\b(?:(?:don[’']?t|do\s+not|never|not)\s+(?:forget|hesitate|fail|worry|neglect|omit|mind)"
+    rf"\A\s*(?:no|nope|nah|nein|non|不)\s*[,.;:!，。：！]\s*(?=(?:please\s+)?(?:to\b|use\b|take\b|{_VERB}|{_VERB_ZH}))"
+    r"|\b(?:(?:don[’']?t|do\s+not|never|not)\s+(?:forget|hesitate|fail|worry|neglect|omit|mind)"
     r"|not\s+(?:only|sure|certain|yet|later|until|more|less)|(?:why|if|or)\s+not|no\.?\s*#?\d+"
     r"|(?:nobody|no\s+one|nothing)\s+(?:but|except|other\s+than)"
     rf"|(?:don[’']?t|do\s+not|never)\s+{_VERB}[^.,;\n@]{{0,30}}\b(?:any(?:one|body))\s+(?:but|except|other\s+than)"

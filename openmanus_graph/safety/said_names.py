@@ -132,7 +132,10 @@ _THINGS = re.compile(
     r"|work|office|prices?|invites?|invitations?|calls?|names?|address|addresses|love|feedback|detail|mind)"
 )
 """What is sent, and when, but to whom."""
-_SAYS_OF_IT = frozenset({"is", "was", "has", "wants", "needs", "asked", "sent", "wrote", "said"})
+_SAYS_OF_IT = frozenset({
+    "is", "was", "has", "had", "wants", "needs", "sent", "wrote", "said", "says", "will", "should",
+    "must", "can", "cannot", "did", "does", "told", "paid", "got", "and",
+})  # fmt: skip
 _THE = frozenset({"the", "our", "my"})
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
 _SENTENCE = re.compile(r"[.!?:\n。！？]")
@@ -341,4 +344,5 @@ def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> 
     between = text[words[place - 1][2] : start] if place else ""
     if place and not _SENTENCE.search(between):
         return True
-    return place + 1 < len(words) and words[place + 1][0] in _SAYS_OF_IT
+    following = words[place + 1][0] if place + 1 < len(words) else ""
+    return following in _SAYS_OF_IT or following.endswith("ed")  # "Apple called": no command
