@@ -1,4 +1,4 @@
-"""The key by which this user's processes know the options of threads that they stored themselves."""
+"""The key by which this user's processes know the options of threads that they stored."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 """What is believed of a thread's stored options.
 
-Whoever writes to a database, a home folder or a bundle writes options, too. So a row carries an HMAC
-made with this user's key. Without a valid one only options count that can do no harm.
+Whoever writes to a database, a home folder or a bundle writes options, too. So a row carries an
+HMAC made with this user's key. Without a valid one only options count that can do no harm.
 """
 
 import hashlib
