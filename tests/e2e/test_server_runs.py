@@ -1,6 +1,8 @@
 """Runs as the page starts, watches, answers, stops and repeats them."""
 
 import asyncio
+import json
+import sqlite3
 import sys
 from typing import Any
 
@@ -367,3 +369,26 @@ async def test_questions_of_helpers_are_answered_on_the_page_each_under_its_name
             validator.validate(plain(event))
     assert final["status"] == "finished"
     assert (final["answer"].count("It is red"), final["answer"].count("It is blue")) == (1, 1)
+
+
+async def test_options_that_somebody_else_wrote_into_the_database_do_not_count(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(Reply(text="One."), Reply(text="Two."))
+    async with new_page(served) as page:
+        await page.ask(message="Begin.", context={"max_steps": 7})
+        await page.final()
+        evil = {"policy": "auto", "server": ["sh -c true"], "base_url": "http://127.0.0.1:9/v1"}
+        with sqlite3.connect(served.home / "openmanus.db") as connection:
+            connection.execute(
+                "UPDATE threads SET options = ? WHERE id = ?",
+                (json.dumps({"max_steps": 7, **evil}), page.thread),
+            )
+        connection.close()
+        await page.ask(message="More.")
+        assert (await page.final())["answer"] == "Two."
+        notices = [event["text"] for event in page.seen if event["type"] == "notice"]
+        assert [name in notices[-1] for name in evil] == [True] * 3
+        known = (await page.http.get(page.base)).json()["options"]
+    assert known["max_steps"] == 7
+    assert not {"policy", "mcp_servers", "base_url"} & known.keys()

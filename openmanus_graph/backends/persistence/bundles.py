@@ -38,9 +38,15 @@ _MANIFEST, _BEGINNING, _CALLS, _FACTS, _OUTCOMES = (
     "facts.jsonl",
     "tool_calls.jsonl",
 )
-_MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox", "replaced_tools")
-"""Options that mean something on the machine of the run alone. They do not count where they stand
-in a bundle all the same: whoever wrote it must not choose where keys are sent and what is run."""
+_REPLAYED = frozenset(
+    {
+        "model", "max_steps", "max_cost_usd", "max_tokens", "timeout", "network", "allow_host",
+        "policy", "review_plan", "prompts",
+    }
+)  # fmt: skip
+"""Options that a replay needs, which asks no model and runs nothing. All others mean something on
+the machine of the run alone, and do not count in a bundle. What really asks or runs takes only
+`harmless` ones: whoever wrote the file must not choose what is reached and what is run."""
 _APPROVALS = frozenset({"standing_approvals", "approved_values"})
 """Of the state: what a person approved there, which nobody has approved here."""
 _APPROVED_BY_CALL = frozenset({"standing_approval", "approved_values"})
@@ -214,7 +220,7 @@ def _altered(path: Path, where: str) -> ConfigError:
 
 
 def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in _MOVED}
+    return {name: value for name, value in options.items() if name in _REPLAYED}
 
 
 def _digest(line: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.backends.persistence.database import Database
 from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
+from openmanus_graph.backends.persistence.stored_options import believed, signed
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, HumanMessage
@@ -29,13 +30,16 @@ class Thread:
     task: str
     """The newest user message."""
     options: dict[str, Any]
-    """The run's options as given, never keys."""
+    """The run's options as given, never keys; of those that others may have written, what can do
+    no harm."""
     status: str
     """`running` while a run goes on, and after a crash; or `DAMAGED`."""
     created: str
     updated: str
     title: str = ""
     """The first task, unless a person chose another one."""
+    unused: tuple[str, ...] = ()
+    """Names of stored options that do not count, as others may have written them."""
 
 
 class Threads:
@@ -87,7 +91,7 @@ class Threads:
             " ON CONFLICT (id) DO UPDATE SET rowid = excluded.rowid, agent = excluded.agent,"
             " task = excluded.task, options = excluded.options, status = 'running',"
             " updated = CURRENT_TIMESTAMP",
-            (thread, agent, task, json.dumps(options)),
+            (thread, agent, task, json.dumps(signed(thread, options))),
             worker_of=thread,
         )
 
@@ -193,7 +197,10 @@ def _thread(row: Sequence[Any]) -> Thread:
     title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
-    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title)
+    options, unused = believed(texts[0], options)
+    return Thread(
+        texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title, unused
+    )
 
 
 def _readable(value: Any) -> str:

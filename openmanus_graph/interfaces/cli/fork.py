@@ -34,8 +34,14 @@ from openmanus_graph.config.resolve import (
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_thread
-from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
+from openmanus_graph.interfaces.service.threads import (
+    find_thread,
+    open_threads,
+    whole_thread,
+    with_stored,
+)
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.tree_copy import copy_entry
@@ -122,7 +128,7 @@ def new_fork(
     if not new.strip() or find_thread(new) is not None:
         raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
     with hold_thread(openmanus_home(), new):
-        found = begin_fork(known, point, new, files, known.options)
+        found = begin_fork(known, point, new, files, with_stored(RunOptions(), known).stored())
     state = "as they were then" if found.state == "restored" else "as they are now"
     told = (
         f"Thread {new} begins after point {point.number} of {known.id}. "

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.stored_options import harmless
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
@@ -25,7 +26,7 @@ from openmanus_graph.interfaces.service.replay import (
 )
 from openmanus_graph.interfaces.service.replay_test import bundle_of, write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
-from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
 from openmanus_graph.interfaces.service.tool_functions import load_function
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 from openmanus_graph.model_calls.what_if import WhatIf
@@ -51,6 +52,11 @@ class Changes:
     """Whether the steps in the browser are really done again."""
     allow_hosts: Sequence[str] = ()
     """Private hosts that they may reach beside those of the run."""
+
+    @property
+    def is_real(self) -> bool:
+        """Say whether a model is asked, or a function or the browser is really used."""
+        return bool(self.model or self.prompts or self.tools or self.browser)
 
     def apply(self, context: Context) -> tuple[Context, WhatIf | None]:
         """Return the context with them, and what is tried; None if nothing is."""
@@ -121,16 +127,17 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
         record = load_bundle(path)
         known: FlightRecord | Thread = record
         graph = replay_graph(record.agent)
+        if changes.is_real or goes_on:  # what is asked and reached is not for a file to say
+            known = record = dataclasses.replace(record, options=harmless(record.options))
         options = RunOptions().over(dict(record.options))
-        if changes.browser:  # what its pages may reach is not for another one's file to say
-            options = dataclasses.replace(options, policy=None, allow_host=None, network=None)
+        if changes.browser:
             _require_no_logins(to_context(options))
         context, what_if = changes.apply(to_context(options))
         found = run_and_close_models(replay_bundle(record, context, what_if, graph))
     else:
         known = thread = whole_thread(thread_id(source))
         graph = replay_graph(thread.agent)
-        context, what_if = changes.apply(to_context(RunOptions().over(thread.options)))
+        context, what_if = changes.apply(to_context(with_stored(RunOptions(), thread)))
         found = run_and_close_models(replay_thread(thread, context, what_if, graph))
         record = asyncio.run(record_of(thread))
     if what_if is None:

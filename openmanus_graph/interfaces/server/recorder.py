@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from langchain_core.messages import HumanMessage, convert_to_messages
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence.stored_options import describe_unused
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import answered_ids
@@ -67,7 +68,8 @@ class Recorder:
         for question, answer in (await _answers(run, agent)).items():
             self._add_event(run, {"type": "answered", "id": question, "answer": answer})
         self._add_event(run, await _start_event(run, agent, task, settings))
-        for warning in settings.warnings:
+        unused = describe_unused(run.thread, known.unused, options) if known else ""
+        for warning in (*settings.warnings, *filter(None, [unused])):
             self._add_event(run, {"type": "notice", "level": "warning", "text": warning})
 
     def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:

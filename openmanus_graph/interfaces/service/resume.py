@@ -45,10 +45,10 @@ class ResumeAnswer:
 def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> "Run":
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
     from openmanus_graph.interfaces.service.runner import Run
-    from openmanus_graph.interfaces.service.threads import whole_thread
+    from openmanus_graph.interfaces.service.threads import whole_thread, with_stored
 
     known = whole_thread(thread)
-    merged = options.over(known.options)
+    merged = with_stored(options, known)
     context = to_context(merged)
     return Run(
         thread=thread,

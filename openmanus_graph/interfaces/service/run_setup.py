@@ -43,7 +43,11 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
     if not given.thread.strip():
         raise ConfigError("The thread's name is empty. Leave --thread out to begin a new one.")
     from openmanus_graph.backends.persistence.threads import DAMAGED
-    from openmanus_graph.interfaces.service.threads import find_thread, whole_thread
+    from openmanus_graph.interfaces.service.threads import (
+        find_thread,
+        whole_thread,
+        with_stored,
+    )
 
     known = find_thread(given.thread)
     if known is None:
@@ -57,7 +61,7 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
             f"(openmanus resume {shlex.quote(known.id)} --approve, --reject or --answer TEXT), or "
             "give the task another --thread."
         )
-    return known.id, agent, options.over(known.options)
+    return known.id, agent, with_stored(options, known)
 
 
 def _with_latest(given: InputOptions) -> InputOptions:

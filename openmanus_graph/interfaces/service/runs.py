@@ -18,7 +18,7 @@ from openmanus_graph.interfaces.service.resume import ResumeAnswer, read_thread_
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
 from openmanus_graph.interfaces.service.step_events import step_line
-from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.interfaces.service.threads import find_thread, with_stored
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -209,7 +209,7 @@ async def first_question(thread: str, agent: str) -> str | None:
 def thread_options(options: RunOptions, thread: str) -> RunOptions:
     """Return a server's options, with the stored ones of the thread as defaults. Blocks."""
     known = find_thread(thread)
-    return options.over(known.options) if known else options
+    return with_stored(options, known) if known else options
 
 
 def resolve_workspace(options: RunOptions, thread: str) -> Workspace:

@@ -6,15 +6,19 @@ What lists or finds threads loads nothing of graphs and models: it answers at on
 import itertools
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.rows import DamagedRowError
+from openmanus_graph.backends.persistence.stored_options import describe_unused
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.runtime.output import printable
 
 MIN_BEGINNING = 4
 """Characters of an id that may stand for it: a shorter one is a name of its own."""
@@ -102,3 +106,10 @@ def whole_thread(thread: str) -> Thread:
         f"options are not known. Its conversation may be whole (openmanus show {name}); go on by "
         f"saying them again: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
+
+
+def with_stored(options: RunOptions, known: Thread) -> RunOptions:
+    """Return the given options, and the thread's where none is given; say which do not count."""
+    if unused := describe_unused(known.id, known.unused, options.stored()):
+        sys.stderr.write(f"{printable(unused)}\n")
+    return options.over(known.options)
