@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import math
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +13,7 @@ import pytest
 import vl_convert
 
 from openmanus_graph import ToolError
-from openmanus_graph.backends.charts.draw import plotted_columns, render
+from openmanus_graph.backends.charts.draw import plotted_columns, redraw, render
 from openmanus_graph.backends.charts.entries import ChartEntry, ChartType
 from openmanus_graph.backends.charts.insights import find_insights
 from openmanus_graph.backends.charts.report import chart_page
@@ -154,6 +155,47 @@ def test_an_unknown_field_is_named_with_the_nearest_right_one(
 ) -> None:
     with pytest.raises(ToolError, match=problem):
         check_spec(spec)
+
+
+ROWS: dict[str, Any] = {"values": [{"a": "http://127.0.0.1:1/x", "b": 1}]}
+BAR: dict[str, Any] = {"mark": "bar", "encoding": {"x": {"field": "a", "type": "nominal"}}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        BAR | {"data": {"url": "http://127.0.0.1:1/x"}},
+        BAR | {"data": {"url": "file:///etc/passwd", "format": {"type": "csv"}}},
+        {"data": ROWS, "mark": "image", "encoding": {"x": {"field": "a", "type": "nominal"}}},
+        {"data": ROWS, "mark": {"type": "image"}, "encoding": {"url": {"field": "a"}}},
+        {"data": ROWS, "layer": [BAR, {"mark": {"type": "bar", "href": "http://127.0.0.1:1"}}]},
+        {"data": ROWS, "layer": [{"data": {"url": "x.csv"}, **BAR}]},
+        {"data": ROWS, "hconcat": [{"vconcat": [BAR | {"data": {"url": "x.csv"}}]}]},
+        {"data": ROWS, "facet": {"field": "a"}, "spec": BAR | {"data": {"url": "x.csv"}}},
+        {"data": ROWS, **BAR, "config": {"image": {"url": "file:///x.png"}}},
+        {"data": ROWS, **BAR, "config": {"style": {"s": {"url": "file:///x.png"}}}},
+        {"data": ROWS, **BAR, "usermeta": {"embedOptions": {"patch": "http://127.0.0.1:1"}}},
+        {"data": {"lookup": "a", "from": {"data": {"url": "x.csv"}}}, **BAR},
+        BAR
+        | {
+            "data": ROWS,
+            "transform": [
+                {"lookup": "a", "from": {"data": {"url": "x.csv"}, "key": "a", "fields": ["b"]}}
+            ],
+        },
+    ],
+)
+def test_a_specification_that_loads_something_is_never_drawn(spec: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="loads something"):
+        render(spec)
+    kept = io.BytesIO(json.dumps(spec).encode())
+    with pytest.raises(ToolError, match="loads something"):
+        redraw(kept, {"lines": ["x"]})
+
+
+def test_rows_may_have_columns_of_any_name() -> None:
+    rows = [{"a": "x", "url": "http://127.0.0.1:1", "href": "y", "type": "image"}]
+    assert render(BAR | {"data": {"values": rows}})["png"]
 
 
 def test_a_column_that_the_table_has_not_is_refused_unless_it_is_made() -> None:

@@ -1,6 +1,9 @@
 """What a plan's `file:` check takes for a file that holds what its name says."""
 
 import io
+import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -117,3 +120,27 @@ def test_the_head_of_a_file_is_shown_as_text(
     path.write_bytes(data)
     with path.open("rb") as file:
         assert shown in content_head(file, name, 500)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["zip", "zip64"])
+@pytest.mark.parametrize("comment", [b"", b"a comment"])
+def test_a_huge_list_of_files_is_not_read(tmp_path: Path, large: bool, comment: bytes) -> None:
+    listed = 3 << 30
+    path = tmp_path / "sparse.docx"
+    with path.open("wb") as file:
+        file.write(b"PK\3\4" + b"\0" * 26 + b"a")
+        end = file.seek(listed + 40)
+        if large:
+            file.write(b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, listed, 40))
+            file.write(b"PK\6\7" + struct.pack("<IQI", 0, end, 1))
+        size, count = (0xFFFFFFFF, 0xFFFF) if large else (listed, 1)
+        file.write(b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, count, count, size, 40, len(comment)))
+        file.write(comment)
+    code = (
+        "import resource, sys; from pathlib import Path; "
+        "from openmanus_graph.backends.files.file_content import content_problem; "
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2); "
+        "print(content_problem(Path(sys.argv[1]).open('rb'), sys.argv[1]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert "list of files has more than 16 MB" in ran.stdout, ran.stderr

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 
 from openmanus_graph.backends.charts.entries import ChartEntry
 from openmanus_graph.backends.charts.insights import find_insights
-from openmanus_graph.backends.charts.specs import make_spec, with_data
+from openmanus_graph.backends.charts.specs import check_spec, make_spec, with_data
 from openmanus_graph.backends.charts.tables import read_table
 from openmanus_graph.errors import ToolError
 
@@ -49,14 +49,16 @@ def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return `png` in base64, and the `spec`."""
+    """Check a specification, whoever wrote it; return `png` in base64, and the `spec`."""
     import vl_convert
+
+    check_spec(spec)
 
     fonts = importlib.util.find_spec(_FONT_PACKAGE)
     if fonts is not None and fonts.origin is not None:
         vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
     try:
-        png = vl_convert.vegalite_to_png(spec, scale=SCALE)
+        png = vl_convert.vegalite_to_png(spec, scale=SCALE, allowed_base_urls=[])
     except ValueError as error:
         why = str(error).partition("\n    at ")[0]  # where in Vega's own code is of no use
         raise ToolError(f"The chart cannot be drawn: {why[:300]}.") from error

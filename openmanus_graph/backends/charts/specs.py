@@ -20,6 +20,8 @@ _MARKS = {
     "bar": "bar", "line": "line", "area": "area", "scatter": "point", "pie": "arc",
     "histogram": "bar", "boxplot": "boxplot", "heatmap": "rect",
 }  # fmt: skip
+_LOADING = frozenset({"url", "href", "usermeta"})
+"""Fields by which the drawing library, or a page with the chart, loads or opens something."""
 Fragment = Mapping[str, Any]
 Spec = dict[str, Any]
 
@@ -28,7 +30,7 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     """Describe a chart; the caller's own specification goes before what the columns suggest.
 
     Raises:
-        ToolError: A column does not exist, or the specification is not valid.
+        ToolError: A column does not exist.
     """
     for column in (entry.x, entry.y, entry.color):
         if column is not None and column not in table.columns:
@@ -39,7 +41,6 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     spec.setdefault("width", WIDTH)
     spec.setdefault("height", HEIGHT)
     spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
-    check_spec(spec)
     for field in _fields(spec):  # of an unknown field the chart would be blank
         name = field.replace("\\", "")
         if name not in table.columns:
@@ -167,8 +168,13 @@ def check_spec(spec: Spec) -> None:
     from altair.utils.schemapi import SchemaValidationError
     from jsonschema import ValidationError
 
-    if _has_url(spec):
-        raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
+    if loads := _loads(spec):
+        raise ToolError(
+            f"The specification has {loads!r}, which loads something or opens it. A chart shows "
+            "nothing but its table: remove it, and use csvFilePath for data."
+        )
+    if "values" in spec.get("data", ()):  # rows are not checked one by one
+        spec = {**spec, "data": {**spec["data"], "values": []}}
     schema: Any = altair.VegaLiteSchema
     root: Fragment = schema._rootschema  # there is no public name
     if faults := list(_unknown_names(spec, [root], root["definitions"], "")):
@@ -183,11 +189,24 @@ def check_spec(spec: Spec) -> None:
         ) from error
 
 
-def _has_url(value: Any) -> bool:
+def _loads(value: Any) -> str | None:
+    """Return what in a specification loads something; the rows of its data may have any names."""
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return "url" in fields or any(map(_has_url, fields.values()))
-    return isinstance(value, list) and any(map(_has_url, cast("list[Any]", value)))
+        if found := _LOADING & fields.keys():
+            return min(found)
+        if "image" in (fields.get("mark"), fields.get("type")):
+            return "image"
+        parts: Any = [
+            {each: part for each, part in cast("dict[str, Any]", inner).items() if each != "values"}
+            if name == "data" and isinstance(inner, dict)
+            else inner
+            for name, inner in fields.items()
+            if name != "datasets"
+        ]
+    else:
+        parts = cast("list[Any]", value) if isinstance(value, list) else ()
+    return next(filter(None, map(_loads, parts)), None)
 
 
 def _unknown_names(

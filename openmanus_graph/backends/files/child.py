@@ -1,7 +1,7 @@
 """Parses untrusted files in a child process.
 
 A damaged document or page can crash a parser, eat all memory or never end. Here it only ends the
-child.
+child, which has no network where the system allows that.
 """
 
 import importlib
@@ -18,6 +18,7 @@ from openmanus_graph.errors import ToolError
 
 TIMEOUT_S = 60
 _MEMORY_BYTES = 2 * 1024**3
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from openmanus_graph.backends.files.child import main; "
@@ -82,6 +83,7 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     """Run in the child: read the file on stdin, write the answer to stdout as JSON."""
     for name, most in limits.items():
         _limit(getattr(resource, name), most)
+    _leave_network()
     module, _, name = entry.partition(":")
     answer: dict[str, Any]
     try:
@@ -93,6 +95,14 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     except MemoryError:
         answer = {"error": "It needs more memory than allowed (2 GB) to be read."}
     sys.stdout.write(json.dumps(answer))
+
+
+def _leave_network() -> None:
+    """Have a network of its own, without any way out; not every system lets a process do so."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
 def _limit(limit: int, most: int) -> None:

@@ -4,7 +4,7 @@ import base64
 import struct
 import zipfile
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from openmanus_graph.errors import ToolError
 
@@ -45,6 +45,7 @@ _OLE_STREAMS = (
     ("Book", "Excel .xls", ".xlsx"),
     ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
 )
+_LISTING_BYTES = 16 * 1024 * 1024
 _OLE_SEARCHED = 32 * 1024 * 1024
 _JPEG_SIZE_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE_MARKERS = {0x01, *range(0xD0, 0xD9)}
@@ -78,11 +79,28 @@ def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
     return "html" if suffix in {".html", ".htm", ".xhtml"} and b"<" in head else None
 
 
+class _ListingReader:
+    """A zip archive for `ZipFile`, which reads the whole list of files that its end names."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size if 0 <= size <= _LISTING_BYTES else _LISTING_BYTES + 1)
+        if len(data) > _LISTING_BYTES:
+            raise ToolError(
+                f"It is a zip archive whose list of files has more than {_LISTING_BYTES >> 20} MB, "
+                "which is not read. Unpack it in bash."
+            )
+        return data
+
+
 def _office_kind(file: BinaryIO) -> str | None:
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(cast("Any", _ListingReader(file))) as archive:
             names = set(archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError, UnicodeError) as error:
+    except (zipfile.BadZipFile, struct.error, NotImplementedError, OSError, ValueError) as error:
         raise ToolError(
             f"It begins like a zip archive or an Office document, but is damaged: {error}. "
             "Download or create it again."
