@@ -53,7 +53,6 @@ ALLOWED = {
     "backends/sandbox/scratch.py:package_folders": SYSTEM,
     "backends/sandbox/scratch.py:python_prefixes": SYSTEM,
     "backends/sandbox/scratch.py:remove_folder": "a folder where nothing runs any more",
-    "backends/sandbox/shell.py:close": "`rmtree` follows no link, and works by descriptors",
     "backends/sandbox/ssh.py": "it only reads the sizes of files",
     "backends/sandbox/ssh_link.py": OURS,
     "backends/snapshots/copy_out.py:copy_snapshot": "a folder where nothing runs yet",
@@ -145,7 +144,10 @@ OTHERS = {
     "rmtree": "shutil", "make_archive": "shutil", "unpack_archive": "shutil",
 }  # fmt: skip
 BY_DESCRIPTOR = {"dir_fd", "src_dir_fd", "dst_dir_fd"}
-OPENED = {"folder", "descriptor", "below", "binaries", "place.folder", "file", "text"}
+OPENED = {
+    "folder", "descriptor", "below", "binaries", "place.folder", "file", "text", "below.descriptor",
+    "folder.descriptor",
+}  # fmt: skip
 """What opened folders and files are called."""
 NO_PATHS = {
     "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
