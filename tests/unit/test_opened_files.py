@@ -114,6 +114,8 @@ ALLOWED = {
     "runtime/skills.py:copy_skills": PRIVATE,
     "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",
     "runtime/tree_copy.py:_copy_status": "the new copy, where nobody else writes",
+    "runtime/workspace.py:_make_private": "a home, which may be reached by links",
+    "runtime/workspace.py:readable_outputs": "only names, which are compared",
     "runtime/workspace.py:hidden": "what is protected, to know it again",
     "runtime/workspace.py:inherit_outputs": PRIVATE,
     "runtime/workspace.py:opened_folder": PRIVATE,
