@@ -23,6 +23,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
+from openmanus_graph.safety.folder_walk import Folder, walk
 from openmanus_graph.safety.open_beneath import open_beneath
 from openmanus_graph.state.manus import Artifact
 
@@ -137,31 +138,24 @@ def _baseline_path(workspace: Workspace, run: str) -> Path:
 
 def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
     """Yield the workspace's files but for caches and our own: path, size and time. Blocks."""
-    protected, waiting = workspace.protected_inside(), [""]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            with (
-                opened_folder(workspace, f"{workspace.root}/{folder}") as descriptor,
-                os.scandir(descriptor) as listed,
-            ):
-                found = list(_stamped(listed, folder, protected, waiting))
-        except OSError:
-            continue  # gone, or not to be read
-        yield from found
+    protected = workspace.protected_inside()
+    with suppress(OSError), opened_folder(workspace, workspace.root) as top:
+        for folder in walk(top):
+            with suppress(OSError), os.scandir(folder.descriptor) as listed:
+                yield from _stamped(listed, folder, protected)
 
 
 def _stamped(
-    listed: Iterable[os.DirEntry[str]], folder: str, protected: Set[str], waiting: list[str]
+    listed: Iterable[os.DirEntry[str]], folder: Folder, protected: Set[str]
 ) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the files of a folder, and add its folders to those that wait."""
+    """Yield the files of a folder, and have its folders walked into."""
     for entry in listed:
-        path = f"{folder}/{entry.name}" if folder else entry.name
+        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
         if path in protected or entry.is_symlink():
             continue
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in SKIPPED_FOLDERS:
-                waiting.append(path)
+                folder.below.append(entry.name)
         elif not is_part(entry.name):
             with suppress(OSError):  # gone since it was listed
                 found = entry.stat(follow_symlinks=False)

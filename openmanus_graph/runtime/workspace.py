@@ -55,6 +55,10 @@ _OUTSIDE = (
     "{} is outside the workspace. Only files of the workspace can be reached; use a path relative "
     "to it."
 )
+_LINK = (
+    "{} is a symbolic link. Programs in the sandbox could read what it leads to, so nothing was "
+    "run. Remove the link, or move what it leads to there."
+)
 _ADVICE = {
     errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
     errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
@@ -106,14 +110,22 @@ class Workspace:
         return self.private / "incoming"
 
     def prepare(self) -> None:
-        """Create the folders. Raises ConfigError when they cannot be written."""
+        """Create the folders.
+
+        Raises:
+            ConfigError: They cannot be written, or a link lies where a folder of ours should: a
+                home that was copied may bring one, and would show the sandbox what it leads to.
+        """
         advice = {
             self.root: "Choose another with --workspace.",
             self.outputs: "Set OPENMANUS_HOME to another folder.",
         }
         for folder, what_to_do in advice.items():
             try:
-                make_folder(folder)
+                if folder == self.root:
+                    make_folder(folder)
+                else:
+                    self._make_private()
                 with tempfile.TemporaryFile(dir=folder):
                     pass
             except OSError as error:
@@ -121,6 +133,23 @@ class Workspace:
                 raise ConfigError(
                     f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
                 ) from error
+
+    def _make_private(self) -> None:
+        """Create our folders one in the other, from the home on, which may be reached by links."""
+        home, name = self.private.parents[1], self.private.relative_to(self.private.parents[1])
+        make_folder(home)
+        try:
+            with located(home.resolve(), name / "outputs" / "x", create=True, follow=False):
+                pass
+            with located(home.resolve(), name / "x", follow=False) as place:
+                for entry in names_in(place.folder):
+                    if (known := status(place.folder, entry)) and stat.S_ISLNK(known.st_mode):
+                        raise ConfigError(_LINK.format(self.private / entry))
+        except NotADirectoryError as error:
+            for path in (self.outputs, *self.outputs.parents[:2]):
+                if path.is_symlink():
+                    raise ConfigError(_LINK.format(path)) from error
+            raise
 
     def output_named(self, path: str) -> str | None:
         """Return the name in `outputs` of what a conversation names; None if it is no output."""
@@ -147,12 +176,29 @@ class Workspace:
         return real  # of a folder that is not there yet
 
     def former_outputs(self) -> list[Path]:
-        """Return the folders whose files are in `outputs`, because the thread was forked."""
+        """Return the folders whose files are in `outputs`, because the thread was forked.
+
+        The note may have come with a copied home: only folders of outputs are believed.
+        """
         try:
             data = read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
         except OSError:
             return []
-        return list(map(Path, data.decode("utf-8", "surrogateescape").splitlines()))
+        noted = map(Path, data.decode("utf-8", "surrogateescape").splitlines())
+        return [place for place in noted if _is_of_outputs(place)]
+
+    def readable_outputs(self) -> list[Path]:
+        """Return the folders of outputs of this home that really lie where they are named.
+
+        For a sandbox that shows folders of this machine by their own paths.
+        """
+        own = self.private.parent.resolve()
+        return [
+            place
+            for place in (self.outputs, *self.former_outputs())
+            if place.resolve().is_relative_to(own)
+            and place.resolve() == own.joinpath(*place.parts[-2:])
+        ]
 
     def inherit_outputs(self, older: "Workspace") -> None:
         """Take over what a forked thread's conversation names, by the paths that it names.
@@ -160,8 +206,9 @@ class Workspace:
         Args:
             older: Of the thread that this one is forked from.
         """
-        self.outputs.mkdir(parents=True, exist_ok=True)
-        for kept in older.outputs.iterdir() if older.outputs.is_dir() else ():
+        for one in (self, older):
+            one._make_private()
+        for kept in older.outputs.iterdir():
             target = self.outputs / kept.name
             if kept.is_file() and not kept.is_symlink() and not target.exists():
                 try:
@@ -211,6 +258,16 @@ class Workspace:
         path = self.outputs / (hashlib.sha256(content).hexdigest()[:16] + suffix)
         put_file(self, path, content)
         return path
+
+
+def _is_of_outputs(place: Path) -> bool:
+    """Say whether a path is that of a thread's or workspace's outputs, in whichever home."""
+    return (
+        place.is_absolute()
+        and ".." not in place.parts
+        and place.name == "outputs"
+        and place.parts[-3:-2] in (("threads",), ("runs",))
+    )
 
 
 @contextmanager

@@ -23,6 +23,9 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BUFFER_BYTES = 1 << 17
 _MOST_LINKS = 40
 """Links and `..` in one path, as many as the kernel allows."""
+MOST_PARTS = 200
+"""Of a path: folders can be put inside one another without end, and all take time to walk."""
+_MOST_PATH_BYTES = 4096
 
 Identity = tuple[int, int] | None
 """Device and inode of a file or folder; None of what does not exist."""
@@ -257,21 +260,21 @@ def _too_large(path: str, size: int, limit: int) -> UnsafeFileError:
     return UnsafeFileError(errno.EFBIG, text)
 
 
+def _too_long(path: str) -> UnsafeFileError:
+    text = (
+        f"The path {shown(path[:80])}... is too long: at most {_MOST_PATH_BYTES:,} bytes and "
+        f"{MOST_PARTS} folders can be used here. Move what it names to a folder less deep."
+    )
+    return UnsafeFileError(errno.ENAMETOOLONG, text)
+
+
 def _hidden(path: str) -> UnsafeFileError:
     text = f"{shown(path)} belongs to OpenManus itself and is out of reach."
     return UnsafeFileError(errno.EACCES, text)
 
 
 def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[Identity]) -> Place:
-    try:
-        named = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        named = False
-    if not named:
-        raise UnsafeFileError(
-            errno.EINVAL, f"No file can have the name {path!r}. Give another one."
-        )
-    parts = _parts(root, path, path) if path.startswith("/") else _split(path)
+    parts = _named_parts(root, path)
     if parts and ".." not in parts:
         # Quick, and only right where nothing on the way is a link: else we walk by hand.
         folder = _open_link_free(root, "/".join(parts[:-1]) or ".")
@@ -282,6 +285,24 @@ def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[
                 _require_shown(folder, len(parts) - 1, path, hidden)
             return Place(folder, parts[-1], "/".join(parts))
     return _walked(root, path, parts, create, follow, hidden)
+
+
+def _named_parts(root: Path, path: str) -> list[str]:
+    """Return the parts of a path beneath the root, if a file can have it."""
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise UnsafeFileError(
+            errno.EINVAL, f"No file can have the name {path!r}. Give another one."
+        )
+    if len(encoded) > _MOST_PATH_BYTES:
+        raise _too_long(path)
+    parts = _parts(root, path, path) if path.startswith("/") else _split(path)
+    if len(parts) > MOST_PARTS:
+        raise _too_long(path)
+    return parts
 
 
 def _walked(
@@ -350,6 +371,8 @@ def _turn(root: Path, path: str, names: list[str], waiting: deque[str], target: 
         ahead = _parts(root, "/".join((os.fspath(root), "..", *waiting)), path)
         waiting.clear()
     waiting.extendleft(reversed(ahead))
+    if len(names) + len(waiting) > MOST_PARTS:
+        raise _too_long(path)
     return target == ".." or target.startswith("/")
 
 

@@ -53,7 +53,6 @@ ALLOWED = {
     "backends/sandbox/scratch.py:package_folders": SYSTEM,
     "backends/sandbox/scratch.py:python_prefixes": SYSTEM,
     "backends/sandbox/scratch.py:remove_folder": "a folder where nothing runs any more",
-    "backends/sandbox/shell.py:close": "`rmtree` follows no link, and works by descriptors",
     "backends/sandbox/ssh.py": "it only reads the sizes of files",
     "backends/sandbox/ssh_link.py": OURS,
     "backends/snapshots/copy_out.py:copy_snapshot": "a folder where nothing runs yet",
@@ -115,6 +114,8 @@ ALLOWED = {
     "runtime/skills.py:copy_skills": PRIVATE,
     "runtime/tree_copy.py:_copy": "the new copy, where nobody else writes",
     "runtime/tree_copy.py:_copy_status": "the new copy, where nobody else writes",
+    "runtime/workspace.py:_make_private": "a home, which may be reached by links",
+    "runtime/workspace.py:readable_outputs": "only names, which are compared",
     "runtime/workspace.py:hidden": "what is protected, to know it again",
     "runtime/workspace.py:inherit_outputs": PRIVATE,
     "runtime/workspace.py:opened_folder": PRIVATE,
@@ -145,7 +146,10 @@ OTHERS = {
     "rmtree": "shutil", "make_archive": "shutil", "unpack_archive": "shutil",
 }  # fmt: skip
 BY_DESCRIPTOR = {"dir_fd", "src_dir_fd", "dst_dir_fd"}
-OPENED = {"folder", "descriptor", "below", "binaries", "place.folder", "file", "text"}
+OPENED = {
+    "folder", "descriptor", "below", "binaries", "place.folder", "file", "text", "below.descriptor",
+    "folder.descriptor",
+}  # fmt: skip
 """What opened folders and files are called."""
 NO_PATHS = {
     "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",

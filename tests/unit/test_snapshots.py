@@ -21,7 +21,6 @@ from openmanus_graph.backends.snapshots.restore import Restored, restore_snapsho
 from openmanus_graph.backends.snapshots.scan import Extent
 from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime import workspace as thread_workspace
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
 
@@ -528,15 +527,15 @@ def test_what_cannot_be_read_is_named_and_left_alone(
     folder.put("theirs/f")
     folder.put("theirs/g")
     folder.put("own/f", "one")
-    opened_folder = thread_workspace.opened_folder
+    really_open = os.open
 
-    def refused(workspace: Workspace, real: Path | str, **more: Any) -> Any:
-        if Path(real).name == "theirs":
+    def refused(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if path == "theirs":
             raise PermissionError(13, "Permission denied")
-        return opened_folder(workspace, real, **more)
+        return really_open(path, flags, mode, **more)
 
     with monkeypatch.context() as patched:  # the tests may run as root, who may read all
-        patched.setattr(scan, "opened_folder", refused)
+        patched.setattr(os, "open", refused)
         first = folder.take()
     assert folder.index.left_out == {"theirs": scan.UNREADABLE}
     folder.put("theirs/f", "changed")

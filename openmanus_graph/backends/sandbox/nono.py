@@ -83,7 +83,7 @@ class Nono(OnThisMachine):
     ) -> Launch:
         """Make the command; `launch.py` applies the rules to itself first."""
         layout, workspace = self._layout, self._layout.workspace
-        outputs = (workspace.outputs, *workspace.former_outputs())
+        outputs = workspace.readable_outputs()
         own = (workspace.root, workspace.python)
         read, write = (own, ()) if layout.read_only else ((), own)
         folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs, *read))]

@@ -16,6 +16,7 @@ from typing import IO
 from filelock import FileLock
 
 from openmanus_graph.backends.sandbox.environment import pip_configuration
+from openmanus_graph.runtime.tree_copy import remove_tree
 from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.open_beneath import located, read_beneath
 
@@ -90,10 +91,12 @@ def fill_scratch(scratch: Path, *, network: bool, host: Mapping[str, str], prefi
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder, even if programs inside have taken away rights."""
-    for path, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            Path(path).chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            remove_tree(above, folder.name)
+        finally:
+            os.close(above)
 
 
 def make_python(folder: Path) -> Path:
@@ -116,13 +119,13 @@ def make_python(folder: Path) -> Path:
         }
         has = {name: _content(folder, name) for name in files}
         if has[_MARKER] not in (None, configuration):
-            shutil.rmtree(folder)  # made for another Python, whose packages would not load
+            remove_folder(folder)  # made for another Python, whose packages would not load
         elif has == files and _has_link(folder):
             return folder / "bin" / "python"
         try:
             _write_python(folder, files)
         except (NotADirectoryError, IsADirectoryError):  # a program has put it in the way
-            shutil.rmtree(folder)
+            remove_folder(folder)
             _write_python(folder, files)
         return folder / "bin" / "python"
 

@@ -27,6 +27,7 @@ from openmanus_graph.backends.sandbox.kernel_state import (
     describe_shell,
     read_shell_state,
 )
+from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.output import newest_line, shorten_file
@@ -165,7 +166,7 @@ class Shell:
             output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
-        shutil.rmtree(self._run, ignore_errors=True)  # the next shell numbers its files anew
+        remove_folder(self._run)  # the next shell numbers its files anew
 
     def _start(self) -> None:
         with contextlib.ExitStack() as undo:

@@ -46,23 +46,26 @@ def changes_between(store: SnapshotStore, before: str, after: str) -> list[Chang
     Raises:
         MissingObjectError: A snapshot is gone.
     """
-    return sorted(_compare(store, before, after, ""), key=lambda change: change.path)
+    return sorted(_compare(store, before, after), key=lambda change: change.path)
 
 
-def _compare(store: SnapshotStore, before: str, after: str, folder: str) -> Iterator[Change]:
-    if before == after:
-        return
-    old = store.tree(before) if before else {}
-    new = store.tree(after) if after else {}
-    for name in old.keys() | new.keys():
-        was, now, path = old.get(name), new.get(name), join(folder, name)
-        if was == now:
+def _compare(store: SnapshotStore, before: str, after: str) -> Iterator[Change]:
+    waiting = [(before, after, "")]
+    while waiting:
+        before, after, folder = waiting.pop()
+        if before == after:
             continue
-        tree_before = was.content if was is not None and was.kind == "folder" else ""
-        tree_after = now.content if now is not None and now.kind == "folder" else ""
-        if not (tree_before and tree_after and was and now and was.mode == now.mode):
-            yield Change(path, was, now)
-        yield from _compare(store, tree_before, tree_after, path)
+        old = store.tree(before) if before else {}
+        new = store.tree(after) if after else {}
+        for name in old.keys() | new.keys():
+            was, now, path = old.get(name), new.get(name), join(folder, name)
+            if was == now:
+                continue
+            tree_before = was.content if was is not None and was.kind == "folder" else ""
+            tree_after = now.content if now is not None and now.kind == "folder" else ""
+            if not (tree_before and tree_after and was and now and was.mode == now.mode):
+                yield Change(path, was, now)
+            waiting.append((tree_before, tree_after, path))
 
 
 def unified_diff(store: SnapshotStore, change: Change) -> str:

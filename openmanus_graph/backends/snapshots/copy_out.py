@@ -1,11 +1,11 @@
 """Writes a snapshot to a new folder, for a thread that begins in another thread's past."""
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.scan import Extent, scan
@@ -42,7 +42,7 @@ def copy_snapshot(
         if source.root.is_dir():
             _copy_left_alone(source, root, _left_alone(source, extent, done), done)
     except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
+        remove_folder(root)
         raise
     return done
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ from openmanus_graph.backends.snapshots.scan import (
 from openmanus_graph.backends.snapshots.take import Index, pieces_in
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, change_mode, part_name, status
-from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.tree_copy import copy_entry, remove_tree
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
 
@@ -96,7 +95,7 @@ def restore_snapshot(
             "and do the same again: it goes on where it stopped, and nothing is lost."
             + (f" What no snapshot held lies in {aside} now." if restoring.done.put_aside else "")
         ) from error
-    restoring.done.left_alone += restoring.found.ignored
+    restoring.done.left_alone += [*restoring.found.ignored, *sorted(restoring.found.too_deep)]
     return restoring.done
 
 
@@ -320,7 +319,7 @@ def _move_folder(folder: int, name: str, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         copy_entry(folder, name, target)
-        shutil.rmtree(name, dir_fd=folder)
+        remove_tree(folder, name)
 
 
 def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
+from itertools import islice
 
 from openmanus_graph.backends.snapshots.objects import Kind
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.folder_walk import Folder, TooDeepError, walk
 from openmanus_graph.state.settings import StorageSettings
 
 CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints")
@@ -23,6 +25,7 @@ MAX_ENTRIES = 250_000
 """Of a workspace, ignored ones not counted."""
 TOO_LARGE = "too large"
 UNREADABLE = "unreadable"
+TOO_DEEP = "too deep"
 OWN_HISTORY = "a history of its own"
 
 Stamp = tuple[int, int, int, int, int]
@@ -58,10 +61,20 @@ class Scan:
     """The names in each folder, sorted; the root's path is empty."""
     unreadable: set[str] = field(default_factory=set[str])
     """Folders that cannot be listed."""
+    too_deep: set[str] = field(default_factory=set[str])
+    """Folders that lie too deep to be looked into."""
     parts: list[str] = field(default_factory=list[str])
     """Files of ours under way, or left half-written by a process that was killed."""
     ignored: list[str] = field(default_factory=list[str])
     """What snapshots leave alone: ignored names, sockets, pipes and devices."""
+
+    def note_failure(self, folder: str, error: OSError) -> None:
+        """Note a folder that cannot be looked into, unless it is gone."""
+        self.folders[folder] = []
+        if isinstance(error, TooDeepError):
+            self.too_deep.add(folder)
+        elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            self.unreadable.add(folder)
 
     @property
     def histories(self) -> list[str]:
@@ -80,52 +93,45 @@ def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
         TooManyFilesError: There are more than `MAX_ENTRIES`.
         OSError: The workspace itself cannot be read.
     """
-    found, waiting, protected = Scan(), [""], workspace.protected_inside()
-    while waiting:
-        folder = waiting.pop()
-        try:
-            names = _scan_folder(workspace, folder, ignore, protected, found)
-        except OSError as error:
-            if not folder:
-                raise
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                found.unreadable.add(folder)
-            names = []
-        found.folders[folder] = names
-        below = (join(folder, name) for name in names)
-        waiting += [path for path in below if stat.S_ISDIR(found.stamps[path][0])]
-        if len(found.stamps) > MAX_ENTRIES:
-            raise TooManyFilesError(
-                f"The workspace {workspace.root} holds more than {MAX_ENTRIES:,} files. Name a "
-                "smaller folder, or leave some out with [storage] snapshot_ignore."
-            )
+    found, protected = Scan(), workspace.protected_inside()
+    with opened_folder(workspace, workspace.root) as top:
+        for folder in walk(top, found.note_failure):
+            try:
+                _scan_folder(folder, ignore, protected, found)
+            except OSError as error:
+                if not folder.path:
+                    raise
+                found.note_failure(folder.path, error)
+            if len(found.stamps) > MAX_ENTRIES:
+                raise TooManyFilesError(
+                    f"The workspace {workspace.root} holds more than {MAX_ENTRIES:,} files. Name a "
+                    "smaller folder, or leave some out with [storage] snapshot_ignore."
+                )
     return found
 
 
-def _scan_folder(
-    workspace: Workspace, folder: str, ignore: Sequence[str], protected: Set[str], found: Scan
-) -> list[str]:
-    names: list[str] = []
-    with opened_folder(workspace, f"{workspace.root}/{folder}") as descriptor:
-        with os.scandir(descriptor) as entries:
-            listed = sorted(entry.name for entry in entries)
-        for name in listed:
-            path = join(folder, name)
-            if path in protected:
-                continue
-            if is_part(name):
-                found.parts.append(path)
-                continue
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except OSError:
-                continue  # gone since it was listed
-            if is_ignored(name, ignore) or kind_of(status.st_mode) is None:
-                found.ignored.append(path)
-                continue
-            found.stamps[path] = stamp_of(status)
-            names.append(name)
-    return names
+def _scan_folder(folder: Folder, ignore: Sequence[str], protected: Set[str], found: Scan) -> None:
+    names = found.folders[folder.path] = []
+    with os.scandir(folder.descriptor) as entries:
+        listed = sorted(entry.name for entry in islice(entries, MAX_ENTRIES + 1))
+    for name in listed:
+        path = join(folder.path, name)
+        if path in protected:
+            continue
+        if is_part(name):
+            found.parts.append(path)
+            continue
+        try:
+            status = os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False)
+        except OSError:
+            continue  # gone since it was listed
+        if is_ignored(name, ignore) or kind_of(status.st_mode) is None:
+            found.ignored.append(path)
+            continue
+        found.stamps[path] = stamp_of(status)
+        names.append(name)
+        if stat.S_ISDIR(status.st_mode):
+            folder.below.append(name)
 
 
 def is_ignored(name: str, ignore: Sequence[str]) -> bool:

@@ -24,7 +24,13 @@ from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.progress import progress_shown
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.scan import CACHES, TOO_LARGE, Extent, TooManyFilesError
+from openmanus_graph.backends.snapshots.scan import (
+    CACHES,
+    TOO_DEEP,
+    TOO_LARGE,
+    Extent,
+    TooManyFilesError,
+)
 from openmanus_graph.backends.snapshots.take import INDEX, Index, read_index, take_snapshot
 from openmanus_graph.backends.snapshots.take import write_index as save_index
 from openmanus_graph.backends.snapshots.thread_snapshots import (
@@ -307,7 +313,9 @@ class ThreadFiles:
                 f"Not kept in {url}: {named_paths(large)}, more than [storage] workspace_max_mb. "
                 "Another machine will not have that."
             )
-        if others := [path for path in new if left_out[path] != TOO_LARGE]:
+        if deep := [path for path in new if left_out[path] == TOO_DEEP]:
+            yield f"Not kept in {url}: {named_paths(deep)}, which lies too deep."
+        if others := [path for path in new if left_out[path] not in (TOO_LARGE, TOO_DEEP)]:
             yield f"Not kept in {url}: {named_paths(others)}, which cannot be read."
         if torn := self._files.index.torn:
             yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."

@@ -22,6 +22,7 @@ from openmanus_graph.backends.snapshots.objects import (
 )
 from openmanus_graph.backends.snapshots.scan import (
     OWN_HISTORY,
+    TOO_DEEP,
     TOO_LARGE,
     UNREADABLE,
     Extent,
@@ -123,6 +124,7 @@ def take_snapshot(
     found = scan(workspace, extent.ignored)
     left_out = dict.fromkeys(too_large(found, extent.max_bytes), TOO_LARGE)
     left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
+    left_out |= dict.fromkeys(found.too_deep, TOO_DEEP)
     left_out |= dict.fromkeys(found.histories, OWN_HISTORY)
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)

@@ -18,6 +18,7 @@ from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.progress import progress_shown
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.scan import (
+    TOO_DEEP,
     TOO_LARGE,
     UNREADABLE,
     Extent,
@@ -37,6 +38,7 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.safety.open_beneath import MOST_PARTS
 from openmanus_graph.state.settings import StorageSettings
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
@@ -179,6 +181,11 @@ class ThreadSnapshots:
             yield (
                 f"Snapshots leave out {named_paths(unreadable)}, which cannot be read. Going back "
                 "does not restore that."
+            )
+        if deep := [path for path, why in new if why == TOO_DEEP]:
+            yield (
+                f"Snapshots leave out {named_paths(deep)}: it lies too deep, below {MOST_PARTS} "
+                "folders or a very long path. Going back does not restore that."
             )
         if torn := [path for path, why in new if why == "torn"]:
             yield f"The snapshot may hold half of {named_paths(torn)}, written to as it was read."
