@@ -234,7 +234,7 @@ def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
         load_bundle(other)
 
 
-@pytest.mark.parametrize("said", ["a \ud800 b", "\udfff", "\ud83d", "é\ud800\u4e2d"])
+@pytest.mark.parametrize("said", ["a \ud800 b", "\udfff", "é\ud800\u4e2d"])
 def test_a_half_character_is_kept(said: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     record = replace(record_of(said), task=f"the {said}")
