@@ -76,7 +76,13 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
 def _read_toml(path: Path, text: str) -> Reading:
     try:
         reading = read(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:  # its traceback is as deep as the text
+        raise ConfigError(
+            f"{path} is nested too deeply. Write fewer tables in one another."
+        ) from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # also of a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     if any(name.startswith("llm.vision.") for name in reading.values):
         for each in fields(LlmKeys):
@@ -90,7 +96,11 @@ def _read_mcp_file(path: Path, text: str) -> Reading:
     """Read the form that most programs share, `mcpServers`, or `servers`."""
     try:
         raw: Any = json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as error:
+    except RecursionError:
+        raise ConfigError(
+            f"{path} is nested too deeply. Write fewer objects in one another."
+        ) from None
+    except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: the file: Input should be a valid dictionary.")

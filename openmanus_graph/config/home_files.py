@@ -78,7 +78,10 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
-    known: object = json.loads(text) if text.strip() else {}
+    try:
+        known: object = json.loads(text) if text.strip() else {}
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):
         raise ValueError("it holds no JSON object")  # as json's own errors
     return cast("dict[str, Any]", known)

@@ -285,7 +285,7 @@ def _chat_model(port: int, timeout_s: float) -> str | None:
     try:
         with opener.open(f"http://127.0.0.1:{port}/v1/models", timeout=timeout_s) as answer:
             listed: object = json.load(answer)
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None
     for entry in _entries(listed):
         name = entry.get("id")

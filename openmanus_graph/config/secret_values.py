@@ -33,6 +33,8 @@ _SECRET_TABLES = ("headers", "env")
 """Whose values are secret if they look like keys, whatever their names."""
 _LOOKS_LIKE_KEY = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w+=.~-]{20,}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
+_MAX_DEPTH = 100
+"""Of tables: no setting is that deep."""
 
 
 class SecretValues:
@@ -74,26 +76,19 @@ def _values(files: Sequence[Path]) -> Iterator[str]:
         yield _text(home / SERVER_TOKEN_FILE).strip()
 
 
-def _in_table(table: Mapping[str, Any], *around: str) -> Iterator[str]:
-    """Yield what is secret in a table of a file, or of the environment.
-
-    Args:
-        table: It.
-        around: Names of the tables that it stands in.
-    """
-    for name, value in table.items():
-        yield from _in_value(value, *around, name)
-
-
-def _in_value(value: Any, *names: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from _in_table(cast("dict[str, Any]", value), *names)
-    elif isinstance(value, list):
-        for one in cast("list[Any]", value):
-            yield from _in_value(one, *names)
-    elif isinstance(value, str):
-        for text in {value, _VARIABLE.sub(lambda found: os.environ.get(found[1], ""), value)}:
-            yield from _in_text(text, names)
+def _in_table(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is secret in a table of a file, or of the environment."""
+    left: list[tuple[Any, tuple[str, ...]]] = [(table, ())]
+    while left:  # a hostile file may be nested too deeply for calls
+        value, names = left.pop()
+        if isinstance(value, Mapping) and len(names) < _MAX_DEPTH:
+            inner = cast("Mapping[str, Any]", value)
+            left += [(one, (*names, name)) for name, one in inner.items()]
+        elif isinstance(value, list):
+            left += [(one, names) for one in cast("list[Any]", value)]
+        elif isinstance(value, str):
+            for text in {value, _VARIABLE.sub(lambda found: os.environ.get(found[1], ""), value)}:
+                yield from _in_text(text, names)
 
 
 def _in_text(text: str, names: Sequence[str]) -> Iterator[str]:
@@ -130,7 +125,7 @@ def _read(file: Path) -> Mapping[str, Any]:
             return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
         if file.suffix == ".toml":
             return tomllib.loads(text)
-    except ValueError:  # what JSON and TOML raise
+    except (ValueError, RecursionError):  # what JSON and TOML raise
         return {}
     pairs = (line.removeprefix("export ").partition("=") for line in text.splitlines())
     return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}

@@ -73,7 +73,11 @@ def store_model(spec: str, base_url: str | None) -> Path:
         text = path.read_text("utf-8") if path.exists() else ""
         changed = with_top_keys(text, {"model": spec, "base_url": base_url})
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    except (OSError, ValueError) as error:  # UnicodeDecodeError and TOMLDecodeError among them
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:  # UnicodeDecodeError and TOMLDecodeError among them
         raise ConfigError(
             f"{path} cannot be changed: {error}. Write model = {json.dumps(spec)} into it."
         ) from error

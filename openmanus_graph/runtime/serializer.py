@@ -31,8 +31,14 @@ from openmanus_graph.state.reducers import DeltaSnapshot
 
 MAX_DEPTH = 200
 """Containers and objects inside one another."""
-MAX_BYTES = 256 << 20
+MAX_BYTES = 64 << 20
 """Of one value, decompressed."""
+MAX_VALUES = 2_000_000
+"""In one value: an empty list takes a byte here, and more than 60 in memory."""
+MAX_SET = 10_000
+"""Elements of a set: numbers can be chosen so that each is compared with all others."""
+_MAX_RATIO, _ANY_RATIO_BYTES = 200, 4 << 20
+"""How far a value may be compressed, and the size up to which it may be any far."""
 _COMPRESSED_FROM = 800
 """Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
 _CHECKSUM_BYTES = 4
@@ -112,9 +118,16 @@ class StrictSerializer(SerializerProtocol):
                 f"A value of {len(content) >> 20} MB cannot be stored: the limit is "
                 f"{MAX_BYTES >> 20} MB. Keep large data in files."
             )
+        if _has_too_many(content):
+            raise ConfigError(
+                f"A value cannot be stored: it holds more than {MAX_VALUES:,} others. Keep large "
+                "data in files."
+            )
         kind = _PLAIN
         if len(content) >= _COMPRESSED_FROM:
-            kind, content = _COMPRESSED, zlib.compress(content, level=1)
+            compressed = zlib.compress(content, level=1)
+            if len(content) <= _most_from(compressed):
+                kind, content = _COMPRESSED, compressed
         return kind, content + _checksum(content)
 
     @override
@@ -130,9 +143,13 @@ class StrictSerializer(SerializerProtocol):
         content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
         if _checksum(content) != known:
             raise RefusedDataError("a value that is not as it was written")
-        return self._raised(
-            _unpacked(_decompressed(content) if kind == _COMPRESSED else content), 0
-        )
+        if kind == _COMPRESSED:
+            content = _decompressed(content)
+        if len(content) > MAX_BYTES:
+            raise RefusedDataError(f"a value of more than {MAX_BYTES >> 20} MB")
+        if _has_too_many(content):
+            raise RefusedDataError(f"a value that holds more than {MAX_VALUES:,} others")
+        return self._raised(_unpacked(content), 0)
 
     def _lowered(self, value: Any, depth: int) -> Any:
         """Return a value as plain data, with our extensions for objects."""
@@ -210,14 +227,55 @@ def _unpacked(content: bytes) -> Any:
 def _decompressed(content: bytes) -> bytes:
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(content, MAX_BYTES + 1)
+        most = _most_from(content)
+        found = stream.decompress(content, most + 1)
     except zlib.error as error:
         raise RefusedDataError("a value that is damaged") from error
-    if len(found) > MAX_BYTES:
-        raise RefusedDataError(f"a value of more than {MAX_BYTES >> 20} MB")
+    if len(found) > most:
+        raise RefusedDataError(
+            f"a value of {len(content):,} bytes that grows to more than {most >> 20} MB"
+        )
     if not stream.eof or stream.unused_data:
         raise RefusedDataError("a value that is damaged")
     return found
+
+
+def _most_from(compressed: bytes) -> int:
+    return min(MAX_BYTES, max(_ANY_RATIO_BYTES, _MAX_RATIO * len(compressed)))
+
+
+def _has_too_many(content: bytes) -> bool:
+    """Say whether msgpack holds too many values, from its heads alone, before any is built."""
+    if len(content) <= MAX_VALUES:  # each takes a byte at least
+        return False
+    found, parts = 0, [(0, len(content))]
+    while parts:
+        at, end = parts.pop()
+        while at < end:
+            found += 1
+            if found > MAX_VALUES:
+                return True
+            width, fixed, is_extension = _HEADS[content[at]]
+            start = at + 1 + width + is_extension
+            at = start + fixed + int.from_bytes(content[at + 1 : at + 1 + width], "big")
+            if is_extension and start <= end and content[start - 1] == _OBJECT:
+                parts.append((start, min(at, end)))
+    return False
+
+
+def _head(first: int) -> tuple[int, int, bool]:
+    """Return of a value's first byte: bytes that say a length, further bytes, if an extension."""
+    if 0xA0 <= first <= 0xBF:
+        return 0, first - 0xA0, False
+    if 0xD4 <= first <= 0xD8:
+        return 0, 1 << first - 0xD4, True
+    lengths = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+    numbers = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+    numbers |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+    return lengths.get(first, 0), numbers.get(first, 0), 0xC7 <= first <= 0xC9
+
+
+_HEADS = [_head(first) for first in range(256)]
 
 
 def _checksum(content: bytes) -> bytes:
@@ -327,9 +385,18 @@ def _text(kind: type[Any]) -> _Codec:
 
 def _several(kind: Any) -> _Codec:
     def make(found: list[Any]) -> Any:
+        if kind is not deque and len(found) > MAX_SET:
+            raise ValueError("too many elements")
         return kind(_hashable(one) for one in found)
 
-    return _Codec(kind.__name__, kind, list, make)
+    def fields(value: Any) -> list[Any]:
+        if kind is not deque and len(value) > MAX_SET:
+            raise ConfigError(
+                f"A set of more than {MAX_SET:,} elements cannot be stored. Use a list."
+            )
+        return list(value)
+
+    return _Codec(kind.__name__, kind, fields, make)
 
 
 def _hashable(value: Any) -> Any:

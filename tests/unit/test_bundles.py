@@ -16,6 +16,7 @@ from langgraph.types import Overwrite, Send
 
 from openmanus_graph.backends.persistence.bundles import (
     FORMAT,
+    _digest,
     load_bundle,
     save_bundle,
 )
@@ -231,3 +232,49 @@ def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
         archive.writestr("readme.txt", json.dumps("hello"))
     with pytest.raises(ConfigError, match=r"manifest\.json"):
         load_bundle(other)
+
+
+@pytest.mark.parametrize("said", ["a \ud800 b", "\udfff", "é\ud800\u4e2d"])
+def test_a_half_character_is_kept(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    record = replace(record_of(said), task=f"the {said}")
+    save_bundle(record, path)
+    assert load_bundle(path).calls == record.calls
+    assert load_bundle(path).task == record.task
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_bundle_that_cannot_be_written_leaves_what_was_there(bundle: Path) -> None:
+    before = bundle.read_bytes()
+    with pytest.raises(TypeError):
+        save_bundle(replace(record_of("x"), options={"a": object()}), bundle)
+    assert bundle.read_bytes() == before
+    assert list(bundle.parent.iterdir()) == [bundle]
+
+
+def test_a_small_bundle_does_not_become_many_values(bundle: Path) -> None:
+    line = json.dumps(["x", "," * 3_000_000])
+    rewrite_with_digest(bundle, "facts.jsonl", line)
+    assert load_bundle(bundle).facts == [("x", "," * 3_000_000)]
+    rewrite_with_digest(bundle, "facts.jsonl", f'["x", [{",".join(["[]"] * 1_500_000)}]]')
+    with pytest.raises(ConfigError, match="facts.jsonl in it holds more than 2,000,000 values"):
+        load_bundle(bundle)
+
+
+def test_a_small_bundle_does_not_become_a_large_text(bundle: Path) -> None:
+    rewrite_with_digest(bundle, "facts.jsonl", json.dumps(["x", "a" * (256 << 20)]))
+    with pytest.raises(ConfigError, match="more than 256 MB"):
+        load_bundle(bundle)
+
+
+def rewrite_with_digest(bundle: Path, name: str, line: str) -> None:
+    """Put a line in place of a file's, as somebody who wrote the bundle would."""
+
+    def change(manifest: str) -> str:
+        about = json.loads(manifest.rstrip("\n").rpartition("\n")[0])
+        about["lines"][name] = [_digest(line)]
+        text = json.dumps(about)
+        return f"{text}\n{_digest(text)}\n"
+
+    rewrite(bundle, name, lambda _: f"{line}\n")
+    rewrite(bundle, "manifest.json", change)

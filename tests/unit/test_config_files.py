@@ -1,14 +1,18 @@
 """What a cloned folder brings is read only if it is a file of it: no link out, pipe or device."""
 
 import os
+import re
 import socket
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from openmanus_graph import ConfigError
+from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.instructions import read_instructions
+from openmanus_graph.config.openmanus_files import old_files
 from openmanus_graph.config.read_files import MAX_BYTES
 from openmanus_graph.config.resolve import read_layers
 from openmanus_graph.config.secret_values import known_secrets
@@ -176,3 +180,39 @@ def test_a_linked_folder_of_skills_is_refused(host: Path, linked: str) -> None:
     assert found["helpful"].skill is None
     with pytest.raises(ConfigError, match="cannot be read"):
         show_skill("helpful")
+
+
+DEEP = 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *product(["openmanus.toml", "config/config.toml"], ["lists", "tables", "names", "digits"]),
+        *product(["mcp.json"], ["lists", "tables", "digits"]),
+    ],
+)
+def test_a_file_nested_too_deeply_is_refused_in_a_sentence(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    is_json = name.endswith("json")
+    pair = '{"a":' if is_json else "{a="
+    value = {
+        "lists": "[" * DEEP + "]" * DEEP,
+        "tables": pair * DEEP + "1" + "}" * DEEP,
+        "names": "",
+        "digits": "9" * 5000,
+    }[kind]
+    text = f'{{"mcpServers": {{"a": {value}}}}}' if is_json else f"[llm]\nmodel = {value}\n"
+    if kind == "names":
+        text = "[llm]\n" + "a." * DEEP + "b = 1\n"
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    known_secrets()
+    if kind == "names":
+        assert read_layer(path, tmp_path) is not None
+        assert list(old_files(tmp_path)) or name == "openmanus.toml"
+        return
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
+        read_layer(path, tmp_path)

@@ -253,3 +253,64 @@ def test_the_payloads_of_these_tests_would_run_code(tmp_path: pathlib.Path) -> N
     pickle.loads(payloads(tmp_path / "pickled")["pickle"][1])
     assert (tmp_path / "pickled").exists()
     assert of_kind(ormsgpack.packb(1), "msgpack+crc32") == StrictSerializer().dumps_typed(1)
+
+
+def stored(content: bytes, *, compressed: bool) -> tuple[str, bytes]:
+    content = zlib.compress(content, 9) if compressed else content
+    kind = "msgpack+zlib+crc32" if compressed else "msgpack+crc32"
+    return kind, content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def many(head: bytes, one: bytes, count: int) -> bytes:
+    return head + count.to_bytes(4, "big") + one * count
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        many(b"\xdd", b"\x90", 5_000_000),
+        many(b"\xdd", b"\x80", 5_000_000),
+        many(b"\xdd", b"\xa0", 5_000_000),
+        many(b"\xdf", b"\x01\x90", 3_000_000),
+        many(b"\xdd", ormsgpack.packb(ormsgpack.Ext(100, many(b"\xdd", b"\x90", 99_000))), 40),
+        many(b"\xdd", b"\xd4\x64\xdb", 1) + many(b"\xdd", b"\x90", 5_000_000),
+    ],
+    ids=["lists", "objects", "texts", "keys", "extensions", "misleading"],
+)
+def test_small_data_does_not_become_many_values(content: bytes, compressed: bool) -> None:
+    with pytest.raises(RefusedDataError, match="holds more than 2,000,000|grows to more than"):
+        StrictSerializer().loads_typed(stored(content, compressed=compressed))
+
+
+def test_a_few_bytes_do_not_become_a_large_text() -> None:
+    content = ormsgpack.packb("a" * (60 << 20))
+    with pytest.raises(RefusedDataError, match="grows to more than"):
+        StrictSerializer().loads_typed(stored(content, compressed=True))
+
+
+@pytest.mark.parametrize("size", [1 << 20, 3 << 20, 8 << 20, 40 << 20])
+def test_a_long_text_of_one_letter_is_a_value_as_any(size: int) -> None:
+    serializer = StrictSerializer()
+    assert serializer.loads_typed(serializer.dumps_typed("a" * size)) == "a" * size
+
+
+def test_values_up_to_the_limit_are_counted_right() -> None:
+    serializer = StrictSerializer()
+    rows = [{"text": "é" * 40, "n": -7, "big": 1 << 70, "f": 0.5, "raw": b"x" * 300}] * 20_000
+    assert serializer.loads_typed(serializer.dumps_typed(rows)) == rows
+    assert len(serializer.loads_typed(serializer.dumps_typed([0] * 1_999_999))) == 1_999_999
+    with pytest.raises(ConfigError, match="holds more than"):
+        serializer.dumps_typed([[]] * 2_000_001)
+
+
+def test_numbers_that_collide_do_not_take_for_ever() -> None:
+    numbers = [
+        ormsgpack.Ext(100, ormsgpack.packb(["int", f"{((1 << 61) - 1) * n:x}"]))
+        for n in range(1, 20_000)
+    ]
+    content = ormsgpack.packb(ormsgpack.Ext(100, ormsgpack.packb(["set", numbers])))
+    with pytest.raises(RefusedDataError, match="set"):
+        StrictSerializer().loads_typed(stored(content, compressed=False))
+    with pytest.raises(ConfigError, match="10,000"):
+        StrictSerializer().dumps_typed(set(range(10_001)))

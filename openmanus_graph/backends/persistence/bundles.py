@@ -6,6 +6,8 @@ altered is refused, and says where.
 
 import hashlib
 import json
+import re
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -38,6 +40,7 @@ _MANIFEST, _BEGINNING, _CALLS, _FACTS, _OUTCOMES = (
     "facts.jsonl",
     "tool_calls.jsonl",
 )
+_LINES = (_BEGINNING, _CALLS, _FACTS, _OUTCOMES)
 _REPLAYED = frozenset(
     {
         "model", "max_steps", "max_cost_usd", "max_tokens", "timeout", "network", "allow_host",
@@ -51,8 +54,11 @@ _APPROVALS = frozenset({"standing_approvals", "approved_values"})
 """Of the state: what a person approved there, which nobody has approved here."""
 _APPROVED_BY_CALL = frozenset({"standing_approval", "approved_values"})
 """Of a call's outcome: the same."""
-_MAX_BYTES = 512 << 20
-"""Of a file in a bundle, decompressed."""
+_MAX_BYTES = 256 << 20
+"""Of a bundle, decompressed."""
+_MAX_VALUES = 2_000_000
+"""In a file of a bundle: an empty list takes three bytes there, and more than 60 in memory."""
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 
 
 def save_bundle(record: FlightRecord, path: Path) -> None:
@@ -63,7 +69,10 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
         OSError: The file cannot be written.
     """
     secrets = known_secrets(record.options.get("config"))
-    lines = {name: list(map(secrets.remove_from, made)) for name, made in _lines(record).items()}
+    lines = {
+        name: [_storable(secrets.remove_from(line)) for line in made]
+        for name, made in _lines(record).items()
+    }
     about = {
         "format": FORMAT,
         "openmanus": version("openmanus-graph"),
@@ -74,11 +83,14 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
         "inputs": [_input_to_json(given) for given in record.inputs],
         "lines": {name: [_digest(line) for line in made] for name, made in lines.items()},
     }
-    manifest = secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(_MANIFEST, f"{manifest}\n{_digest(manifest)}\n")
-        for name, made in lines.items():
-            archive.writestr(name, "".join(f"{line}\n" for line in made))
+    manifest = _storable(secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1)))
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        part = Path(folder, path.name)
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_MANIFEST, f"{manifest}\n{_digest(manifest)}\n")
+            for name, made in lines.items():
+                archive.writestr(name, "".join(f"{line}\n" for line in made))
+        part.replace(path)
 
 
 def is_bundle(path: Path) -> bool:
@@ -94,10 +106,15 @@ def load_bundle(path: Path) -> FlightRecord:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
+                raise ConfigError(
+                    f"{path} is refused: it has more than {_MAX_BYTES >> 20} MB, unpacked."
+                )
             about = _manifest(path, archive)
             found = {
                 name: _read_lines(path, archive, name, digests)
                 for name, digests in about["lines"].items()
+                if name in _LINES
             }
         return _record(about, found)
     except FileNotFoundError as error:
@@ -204,12 +221,28 @@ def _read_lines(path: Path, archive: zipfile.ZipFile, name: str, digests: list[s
 def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
     try:
         with archive.open(name) as member:
-            content = member.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise ConfigError(f"{path} is refused: {name} in it has over {_MAX_BYTES >> 20} MB.")
-        return content.decode()
+            content = member.read(_MAX_BYTES).decode()
+        if _has_too_many(content):
+            raise ConfigError(
+                f"{path} is refused: {name} in it holds more than {_MAX_VALUES:,} values."
+            )
+        return content
     except (KeyError, UnicodeDecodeError, *_FAULTS) as error:
         raise _altered(path, name) from error
+
+
+def _has_too_many(content: str) -> bool:
+    """Say whether JSON holds too many values, before any is built."""
+
+    def found(text: str) -> int:
+        return sum(map(text.count, ",[{\n"))
+
+    return found(content) > _MAX_VALUES and found(_TEXTS.sub("", content)) > _MAX_VALUES
+
+
+def _storable(line: str) -> str:
+    """Return JSON with half characters, which no file can hold, as JSON writes them."""
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 def _altered(path: Path, where: str) -> ConfigError:

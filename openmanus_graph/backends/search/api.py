@@ -140,7 +140,7 @@ def _said(body: bytes, secrets: Any) -> str:
     """Return the engine's own words about an error, without keys."""
     try:
         words = _first_text(json.loads(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""  # an error page is of no use
     for secret in secrets:
         for part in {secret, secret.removeprefix("Bearer ")} - {""}:
@@ -168,7 +168,7 @@ def _first_text(value: Any, depth: int = 0) -> str:
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if body.lstrip()[:1] == b"<":
             problem = "it answered with a web page (a captcha, a login, or the wrong address)"
         else:

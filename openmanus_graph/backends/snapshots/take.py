@@ -71,7 +71,7 @@ class Index:
 
 def read_index(workspace: Workspace, name: str = INDEX) -> Index:
     """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+    with suppress(OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         saved = cast(
             "dict[str, Any]", json.loads(read_beneath(workspace.private, name, _INDEX_BYTES))
         )
