@@ -23,7 +23,7 @@ from tests.support.layers import layer_of
 
 ONLY_FILES = {"prices", "mcp.servers"}
 """What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""
-ONLY_RUNS = {"config", "mcp_servers", "response_format"}
+ONLY_RUNS = {"config", "mcp_servers", "response_format", "untrusted_prompt"}
 """Fields of `Context` that no file can have."""
 TABLES = {*CONTEXT_TABLES, "roles"}
 """Fields of `Context` that are a table in a file."""
