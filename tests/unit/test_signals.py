@@ -2,8 +2,12 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from openmanus_graph.interfaces.service.signals import Signals
 from tests.support.cli import until
@@ -42,3 +46,41 @@ async def test_a_signal_that_interrupts_nothing_wakes_the_loop() -> None:
         asyncio.get_running_loop().call_soon(waits.set)
         await asyncio.wait_for(run.asked.wait(), BACKSTOP_S)
     taking.join()
+
+
+BUSY = """
+import asyncio, os, signal, threading
+from openmanus_graph.interfaces.service import signals
+
+signals.CUT_OFF_S = signals.CLOSING_S = 0.1
+
+class Run:
+    def request_drain(self, reason):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+async def main():
+    never = threading.Event().wait
+    handling = signals.Signals(Run(), lambda **event: None)
+    with handling.handled():
+        call = asyncio.create_task(asyncio.to_thread(never))
+        await asyncio.sleep(0)
+        BODY
+
+asyncio.run(main())
+"""
+CUT_OFF = """os.kill(os.getpid(), signal.SIGTERM)
+        while not call.done():
+            try:
+                await asyncio.shield(call)
+            except asyncio.CancelledError:
+                pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [(CUT_OFF, 128 + signal.SIGTERM), ("handling.exit_code = 3", 3)]
+)
+def test_a_thread_that_never_ends_does_not_keep_the_process(body: str, code: int) -> None:
+    program = [sys.executable, "-c", BUSY.replace("BODY", body)]
+    done = subprocess.run(program, capture_output=True, timeout=BACKSTOP_S, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")

@@ -1,7 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP during a run.
 
 The first signal lets the step finish, the second cuts it off; after that there is only the
-`final` event to write, and no signal prevents it.
+`final` event to write, and no signal prevents it. A thread that never ends, in a call of the
+system or of a library, does not keep the process: it ends all the same after a while.
 """
 
 import asyncio
@@ -9,10 +10,16 @@ import atexit
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
 from openmanus_graph.runtime.process_signals import ENDING_SIGNALS
+
+CUT_OFF_S = 10.0
+"""Time that a run has to end once it was cut off, before the process ends without it."""
+CLOSING_S = 30.0
+"""Time that a process has to close what it opened, once its run has ended."""
 
 
 class Drainable(Protocol):
@@ -34,6 +41,7 @@ class Signals:
         self.exit_code: int | None = None
         """With what later signals end the process; None leaves them to who handled them before."""
         self._control, self._emit = control, emit
+        self._end: threading.Timer | None = None
         self._asking = False
 
     @contextlib.contextmanager
@@ -62,6 +70,7 @@ class Signals:
                 text = "Finishing the running step; once more stops it at once."
                 self._emit(type="notice", level="warning", text=text)
             elif task is not None:
+                self._end_in(CUT_OFF_S, 128 + number)
                 task.cancel()
 
         # Any handler of the loop's own makes signals wake it: one that comes just before it waits,
@@ -75,8 +84,23 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, handler if self.exit_code is None else self._exit)
             loop.remove_signal_handler(signal.SIGURG)
+            self._stay()
             if self.exit_code is not None:
                 atexit.register(_ignore, before)
+                self._end_in(CLOSING_S, self.exit_code)
+
+    def _end_in(self, seconds: float, code: int) -> None:
+        """Have the process end after a time, whatever its threads do."""
+        if self._end is None:
+            self._end = threading.Timer(seconds, os._exit, (code,))
+            self._end.daemon = True
+            self._end.start()
+
+    def _stay(self) -> None:
+        """Have the process not end by itself: the run has ended in time."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
 
     def _exit(self, number: int, frame: object) -> None:
         os._exit(self.exit_code or 0)
