@@ -384,13 +384,15 @@ def _text(kind: type[Any]) -> _Codec:
 
 
 def _several(kind: Any) -> _Codec:
+    is_set = kind is not deque
+
     def make(found: list[Any]) -> Any:
-        if kind is not deque and len(found) > MAX_SET:
+        if is_set and len(found) > MAX_SET:
             raise ValueError("too many elements")
         return kind(_hashable(one) for one in found)
 
     def fields(value: Any) -> list[Any]:
-        if kind is not deque and len(value) > MAX_SET:
+        if is_set and len(value) > MAX_SET:
             raise ConfigError(
                 f"A set of more than {MAX_SET:,} elements cannot be stored. Use a list."
             )

@@ -16,7 +16,7 @@ from langgraph.types import Overwrite, Send
 
 from openmanus_graph.backends.persistence.bundles import (
     FORMAT,
-    _digest,
+    digest_of,
     load_bundle,
     save_bundle,
 )
@@ -272,9 +272,9 @@ def rewrite_with_digest(bundle: Path, name: str, line: str) -> None:
 
     def change(manifest: str) -> str:
         about = json.loads(manifest.rstrip("\n").rpartition("\n")[0])
-        about["lines"][name] = [_digest(line)]
+        about["lines"][name] = [digest_of(line)]
         text = json.dumps(about)
-        return f"{text}\n{_digest(text)}\n"
+        return f"{text}\n{digest_of(text)}\n"
 
     rewrite(bundle, name, lambda _: f"{line}\n")
     rewrite(bundle, "manifest.json", change)

@@ -81,13 +81,13 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
         "task": record.task,
         "options": _portable(record.options),
         "inputs": [_input_to_json(given) for given in record.inputs],
-        "lines": {name: [_digest(line) for line in made] for name, made in lines.items()},
+        "lines": {name: [digest_of(line) for line in made] for name, made in lines.items()},
     }
     manifest = _storable(secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1)))
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         part = Path(folder, path.name)
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_MANIFEST, f"{manifest}\n{_digest(manifest)}\n")
+            archive.writestr(_MANIFEST, f"{manifest}\n{digest_of(manifest)}\n")
             for name, made in lines.items():
                 archive.writestr(name, "".join(f"{line}\n" for line in made))
         part.replace(path)
@@ -196,7 +196,7 @@ def _outcome(
 def _manifest(path: Path, archive: zipfile.ZipFile) -> Mapping[str, Any]:
     text = _read(path, archive, _MANIFEST)
     content, _, digest = text.rstrip("\n").rpartition("\n")
-    if digest != _digest(content):
+    if digest != digest_of(content):
         raise _altered(path, _MANIFEST)
     about: dict[str, Any] = json.loads(content)
     if about["format"] > FORMAT:
@@ -211,7 +211,7 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Mapping[str, Any]:
 def _read_lines(path: Path, archive: zipfile.ZipFile, name: str, digests: list[str]) -> list[Any]:
     lines = _read(path, archive, name).split("\n")[:-1]
     for number, digest in enumerate(digests, 1):
-        if number > len(lines) or _digest(lines[number - 1]) != digest:
+        if number > len(lines) or digest_of(lines[number - 1]) != digest:
             raise _altered(path, f"{name}, line {number}")
     if len(lines) > len(digests):
         raise _altered(path, f"{name}, line {len(digests) + 1}")
@@ -256,7 +256,8 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in _REPLAYED}
 
 
-def _digest(line: str) -> str:
+def digest_of(line: str) -> str:
+    """Return the digest of a line, by which a bundle finds damage."""
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
