@@ -80,7 +80,7 @@ _SOFT = (
 )
 """Words of doubt, and mentions: an address beside them is wanted only with a verb."""
 _MENTION = (
-    rf"~~[^~\n]{{1,200}}~~|\b(?:from|by|about|against|of)\s+{_ADDRESS}"
+    rf"~~[^~\n]{{1,200}}~~|\b(?:from|by|about|against|of)\s+(?!https?:|www\.){_ADDRESS}"
     rf"|\b(?:add|move|put)\b[^;\n]{{1,200}}?\b(?:block|black|ban|spam|deny)[\s-]?(?:list|folder)?\b"
 )
 """An address that is only spoken of."""

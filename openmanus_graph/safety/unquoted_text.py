@@ -94,7 +94,7 @@ _TO_READ = re.compile(
     re.I | re.M,
 )
 """A line that asks to read, judge or change a text."""
-_TEXT_BEGINS = re.compile(r"[:：]+(?!//)\s*|[<{\[|\\](?!https?:)|[?？]\s+(?=\S)")
+_TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|[?？]\s+(?=\S)")
 _THIS = re.compile(
     r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
     re.I,

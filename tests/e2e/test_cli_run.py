@@ -325,7 +325,7 @@ def test_thread_names_with_slashes_stay_inside_their_folders(cli: Cli, model: Op
     assert [path.name for path in cli.root.rglob("here")] == ["here"]
     assert (cli.cwd / "workspace").is_dir()
     assert list((cli.cwd / "workspace").glob("*/here"))
-    assert sorted(path.name for path in cli.root.iterdir()) == ["home", "project"]
+    assert sorted(path.name for path in cli.root.iterdir()) == ["config", "home", "project"]
     assert cli.run("show", name).code == 0
 
 

@@ -150,7 +150,8 @@ def test_a_bundle_chooses_neither_where_keys_are_sent_nor_what_is_run(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its digests prove no author."""
-    monkeypatch.setattr("openmanus_graph.backends.persistence.bundles._MOVED", ())
+    everything = {"base_url", "replaced_tools", "max_steps"}
+    monkeypatch.setattr("openmanus_graph.backends.persistence.bundles._REPLAYED", everything)
     theirs = {"base_url": "https://theirs.example", "replaced_tools": {"bash": "os:system"}}
     save_bundle(replace(record_of("a"), options={**theirs, "max_steps": 5}), bundle)
     monkeypatch.undo()
@@ -247,7 +248,7 @@ def test_a_half_character_is_kept(said: str, tmp_path: Path) -> None:
 def test_a_bundle_that_cannot_be_written_leaves_what_was_there(bundle: Path) -> None:
     before = bundle.read_bytes()
     with pytest.raises(TypeError):
-        save_bundle(replace(record_of("x"), options={"a": object()}), bundle)
+        save_bundle(replace(record_of("x"), options={"model": object()}), bundle)
     assert bundle.read_bytes() == before
     assert list(bundle.parent.iterdir()) == [bundle]
 

@@ -28,6 +28,7 @@ ALLOWED = {
     "backends/browser/launch.py": SYSTEM,
     "backends/browser/page/frames.py:script": OURS,
     "backends/charts/own_pages.py": PRIVATE,
+    "backends/files/file_kinds.py:_office_kind": "an opened file, read through a limit",
     "backends/mcp/login_store.py": "logins in the person's configuration folder",
     "backends/sandbox/bwrap.py": SYSTEM,
     "backends/sandbox/docker.py": SYSTEM,

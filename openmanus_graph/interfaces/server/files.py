@@ -81,7 +81,10 @@ async def upload_file(
         exists = isinstance(error.__cause__, FileExistsError)
         advice = " Add ?replace=1 to replace it." if exists else ""
         raise Refused(409 if exists else 400, f"{error}{advice}") from error
-    found = await asyncio.to_thread(find, workspace, path)
+    try:
+        found = await asyncio.to_thread(find, workspace, path)
+    except (ToolError, OSError):  # a program has replaced it meanwhile
+        found = None
     name = found.path if found else path
     return file_json(thread, name, size, int(datetime.datetime.now().timestamp() * 1e9))
 
