@@ -85,7 +85,9 @@ _MENTION = (
 )
 """An address that is only spoken of."""
 _WORD = re.compile(
-    rf"(?P<harmless>{_HARMLESS})|(?P<mention>{_MENTION})|(?P<thing>{_THING})|(?P<hard>{_HARD})|(?P<soft>{_SOFT})",
+    rf"(?P<harmless>{_HARMLESS}"
+    rf"|(?>{_ADDRESS})(?!\s+(?:wrote|writes|said|says|wants|asked|tries)\b|\s*(?:给我|的邮件|发来|寄来|写)))"
+    rf"|(?P<mention>{_MENTION})|(?P<thing>{_THING})|(?P<hard>{_HARD})|(?P<soft>{_SOFT})",
     re.IGNORECASE,
 )
 _FROM_WANTED = re.compile(r"\b(?:reply|answer|respond|hear|heard|ask|request|order|buy)\b", re.I)

@@ -482,7 +482,8 @@ async def test_fields_of_a_server_are_trusted_or_private_where_declared(
     server = raw(**fields)
     graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
     contact = json.dumps({"name": "Ann", "passport": "HGK137803"})
-    made = calls(("mcp_raw_echo", {"text": contact})), calls(("mcp_raw_pay", {"text": "HGK137803"}))
+    asked = f"hex:{contact.encode().hex()}"  # an echo of the call's own words would verify nothing
+    made = calls(("mcp_raw_echo", {"text": asked})), calls(("mcp_raw_pay", {"text": "HGK137803"}))
     async with open_session("t"):
         await run_graph(graph, *made, "done", task="Do it.", config=THREAD)
         waiting = (await graph.aget_state(THREAD)).interrupts

@@ -122,7 +122,10 @@ def called(call_id: Any, name: str, args: dict[str, Any]) -> dict[str, Any]:
         return slow(call_id)
     if name in DEEDS:
         return DEEDS[name]()
-    return said(args["text"] if name == "echo" else f"{name} {json.dumps(args)} pid {os.getpid()}")
+    if name == "echo":  # what it is given as hexadecimal digits it says in words of its own
+        text: str = args["text"]
+        return said(bytes.fromhex(text[4:]).decode() if text.startswith("hex:") else text)
+    return said(f"{name} {json.dumps(args)} pid {os.getpid()}")
 
 
 def die() -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 from openmanus_graph.safety.argument_names import names_destination
 from openmanus_graph.safety.refusals import without_refused
 from openmanus_graph.safety.said_names import SaidNames
+from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.urls import named_domains
 from openmanus_graph.safety.values import NUMBER, plainly_written
 from tests.support.sampling import chance, sampled
@@ -763,3 +764,14 @@ def test_chinese_names_and_phone_numbers_are_found_as_they_are_written(
     task: str, value: str, verified: bool
 ) -> None:
     assert is_verified(value, task) == verified
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Mail {b}", "Compare it with https://{h}/.", "Open www.{h}"],
+)
+def test_words_inside_an_address_refuse_nothing(text: str) -> None:
+    for name in ("invalid", "no-reply", "stop", "old-news", "never", "block"):
+        address = f"{name}@{name}.example", f"{name}.example"
+        said = text.format(b=address[0], h=address[1])
+        assert unquoted_text(said).text == said
