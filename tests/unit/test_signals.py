@@ -52,15 +52,15 @@ BUSY = """
 import asyncio, os, signal, threading
 from openmanus_graph.interfaces.service import signals
 
-signals.CUT_OFF_S = signals.CLOSING_S = 0.1
+signals.TERM_GRACE_S = signals.CUT_OFF_S = signals.CLOSING_S = 0.1
 
 class Run:
     def request_drain(self, reason):
-        os.kill(os.getpid(), signal.SIGTERM)
+        DRAIN
 
 async def main():
     never = threading.Event().wait
-    handling = signals.Signals(Run(), lambda **event: None)
+    handling = signals.Signals(Run(), lambda **event: None, ends_process=True)
     with handling.handled():
         call = asyncio.create_task(asyncio.to_thread(never))
         await asyncio.sleep(0)
@@ -77,10 +77,29 @@ CUT_OFF = """os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
+SECOND = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
 @pytest.mark.parametrize(
-    ("body", "code"), [(CUT_OFF, 128 + signal.SIGTERM), ("handling.exit_code = 3", 3)]
+    ("drain", "body", "code"),
+    [
+        (SECOND, CUT_OFF, 128 + signal.SIGTERM),
+        ("pass", CUT_OFF, 128 + signal.SIGTERM),
+        ("pass", "handling.exit_code = 3", 3),
+    ],
+    ids=["two signals", "one signal", "after the run"],
 )
-def test_a_thread_that_never_ends_does_not_keep_the_process(body: str, code: int) -> None:
-    program = [sys.executable, "-c", BUSY.replace("BODY", body)]
+def test_a_thread_that_never_ends_does_not_keep_the_process(
+    drain: str, body: str, code: int
+) -> None:
+    program = [sys.executable, "-c", BUSY.replace("DRAIN", drain).replace("BODY", body)]
     done = subprocess.run(program, capture_output=True, timeout=BACKSTOP_S, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
+
+
+async def test_a_run_that_does_not_end_its_process_leaves_nothing_that_would() -> None:
+    before = signal.getsignal(signal.SIGTERM), threading.active_count()
+    handling = Signals(Run(), say)
+    with handling.handled():
+        handling.over, handling.exit_code = True, 3
+    assert (signal.getsignal(signal.SIGTERM), threading.active_count()) == before

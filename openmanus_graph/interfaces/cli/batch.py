@@ -66,7 +66,8 @@ def do_batch(
 
             runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
         with view:
-            code = asyncio.run(Batch(tasks, results, runner, budget, view, jobs).run())
+            batch = Batch(tasks, results, runner, budget, view, jobs)
+            code = asyncio.run(batch.run(ends_process=True))
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code

@@ -107,7 +107,7 @@ def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
             runner = LocalTaskRunner(options, wanted.agent, budget, view.notice)
             batch = Batch(attempts, results, runner, budget, view, wanted.jobs, judge=grader)
-            return asyncio.run(batch.run())
+            return asyncio.run(batch.run(ends_process=True))
 
 
 def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":
@@ -148,10 +148,10 @@ def _report(
         quiet: Whether only the figures of the whole are shown.
     """
     from openmanus_graph.interfaces.cli.evaluation_tables import show_evaluation
-    from openmanus_graph.interfaces.service.batch import SIGNAL_EXIT
     from openmanus_graph.interfaces.service.evals.comparison import REGRESSIONS, compare
     from openmanus_graph.interfaces.service.evals.evaluation import REPORT
     from openmanus_graph.interfaces.service.evals.page import report_page
+    from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
 
     changes = compare(before, now) if before is not None else None
     page = out / REPORT

@@ -2,21 +2,16 @@
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask, Results
-from openmanus_graph.interfaces.service.signals import Signals
+from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 
 EXITS = (("failed", 1), ("waiting", 4), ("stopped", 3))
 """What a batch ends with whose tasks did not all finish, worst first; as for single runs."""
 OUT_OF_BUDGET_EXIT = 3
-SIGNAL_EXIT = 128
-TERM_GRACE_S = 20.0
-"""Time of the running steps after SIGTERM or SIGHUP: nobody sends a second one, and a step whose
-model cannot be reached would try for long."""
 
 
 class Budget:
@@ -125,27 +120,25 @@ class Batch:
     budget: Budget
     view: BatchView
     jobs: int
-    term_grace_s: float = TERM_GRACE_S
     judge: Judge | None = None
     """Judges each result once it is written; None if nobody does."""
     draining: bool = field(default=False, init=False)
-    _clock: asyncio.Timeout = field(default_factory=lambda: asyncio.Timeout(None), init=False)
 
-    async def run(self) -> int:
+    async def run(self, *, ends_process: bool = False) -> int:
         """Do all tasks that have no result yet, and return the exit code.
+
+        Args:
+            ends_process: As for `Signals`.
 
         Raises:
             ConfigError, RunError: As `TaskRunner.do`. The tasks at work can be resumed.
         """
-        signals = Signals(self, self._show)
+        signals = Signals(self, self._show, ends_process=ends_process)
         with signals.handled():
             try:
-                async with contextlib.AsyncExitStack() as closing, self._clock:
+                async with contextlib.AsyncExitStack() as closing:
                     closing.push_async_callback(self.runner.close)
                     await self._work()
-            except TimeoutError:
-                if not self._clock.expired():
-                    raise
             except asyncio.CancelledError:
                 if signals.first is None:
                     raise
@@ -161,12 +154,10 @@ class Batch:
         """Begin no further task, and let the running steps of those at work finish.
 
         Args:
-            reason: The signal's name. Ctrl-C gives them all the time they need, others do not.
+            reason: The signal's name.
         """
         self.draining = True
         self.runner.request_drain(reason)
-        if reason != signal.SIGINT.name:
-            self._clock.reschedule(asyncio.get_running_loop().time() + self.term_grace_s)
 
     async def _work(self) -> None:
         queue = iter(await self._in_order())

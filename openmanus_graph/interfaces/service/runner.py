@@ -42,7 +42,7 @@ from openmanus_graph.interfaces.service.final_event import (
     recursion_event,
 )
 from openmanus_graph.interfaces.service.lock import holding_thread
-from openmanus_graph.interfaces.service.signals import Signals
+from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 from openmanus_graph.interfaces.service.step_events import StepEventTagger, model_label
 from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
@@ -57,8 +57,6 @@ from openmanus_graph.state.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
 WRONG_USAGE_EXIT = 2
-SIGNAL_EXIT = 128
-"""Added to the number of the signal that ended a run, as shells do."""
 log = logging.getLogger(__name__)
 
 
@@ -167,13 +165,13 @@ async def run_graph(
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
-            driver = _Driver(graph, run, settings, view, person, stop)
+            driver = _Driver(graph, run, settings, view, person, stop, ends_process=ends_process)
             with driver.signals.handled() if own_stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
                 await opened.aclose()
-                driver.signals.exit_code = code if ends_process else None
+                driver.signals.exit_code = code
     return code
 
 
@@ -194,7 +192,15 @@ class _Driver:
     """Drives one graph run and turns what happens into events."""
 
     def __init__(
-        self, graph: Any, run: Run, settings: Settings, view: View, person: Person, stop: Stop
+        self,
+        graph: Any,
+        run: Run,
+        settings: Settings,
+        view: View,
+        person: Person,
+        stop: Stop,
+        *,
+        ends_process: bool,
     ) -> None:
         self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
         self.view, self.person = view, person
@@ -202,7 +208,7 @@ class _Driver:
             "configurable": {"thread_id": run.thread},
             "recursion_limit": recursion_limit(graph),
         }
-        self.signals = Signals(stop.control, self._emit)
+        self.signals = Signals(stop.control, self._emit, ends_process=ends_process)
         self.tagger = StepEventTagger()
         self._asked = set[str]()
         """Ids of the questions that were shown since the run was begun or resumed."""

@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP during a run.
 
-The first signal lets the step finish, the second cuts it off; after that there is only the
-`final` event to write, and no signal prevents it. A thread that never ends, in a call of the
-system or of a library, does not keep the process: it ends all the same after a while.
+The first signal lets the running step finish, SIGTERM and SIGHUP for a limited time. A second
+signal cuts the step off. After that only the `final` event is written, and no signal prevents it.
+A thread that never ends, in a system call or a library, does not keep the process alive.
 """
 
 import asyncio
@@ -16,10 +16,14 @@ from typing import Any, Protocol
 
 from openmanus_graph.runtime.process_signals import ENDING_SIGNALS
 
+SIGNAL_EXIT = 128
+"""Added to the number of the signal that ended a run, as shells do."""
+TERM_GRACE_S = 20.0
+"""Seconds that the running step gets after SIGTERM or SIGHUP; Ctrl-C waits as long as it takes."""
 CUT_OFF_S = 10.0
-"""Time that a run has to end once it was cut off, before the process ends without it."""
+"""Seconds that a run gets to end once it was cut off, before the process ends without it."""
 CLOSING_S = 30.0
-"""Time that a process has to close what it opened, once its run has ended."""
+"""Seconds that a process gets to close what it opened, once its run has ended."""
 
 
 class Drainable(Protocol):
@@ -31,16 +35,27 @@ class Drainable(Protocol):
 
 
 class Signals:
-    """Handles the process's signals during one run, or one batch of them."""
+    """Handles the process's signals during one run, or one batch of them.
 
-    def __init__(self, control: Drainable, emit: Callable[..., None]) -> None:
+    Args:
+        control: The run.
+        emit: Shows an event to the user.
+        ends_process: The process ends with the run. Later signals then end it with `exit_code`,
+            and so does a thread that never ends.
+    """
+
+    def __init__(
+        self, control: Drainable, emit: Callable[..., None], *, ends_process: bool = False
+    ) -> None:
         self.first: signal.Signals | None = None
         """The first signal, which ends the run."""
         self.over = False
         """The run has ended: further signals are ignored."""
         self.exit_code: int | None = None
-        """With what later signals end the process; None leaves them to who handled them before."""
-        self._control, self._emit = control, emit
+        """The run's exit code, once it is known."""
+        self._control, self._emit, self._ends_process = control, emit, ends_process
+        self._task: asyncio.Task[Any] | None = None
+        self._grace: asyncio.TimerHandle | None = None
         self._end: threading.Timer | None = None
         self._asking = False
 
@@ -55,23 +70,11 @@ class Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Generator[None]:
-        """Handle signals meanwhile; the second one cancels the current task."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        """Handle signals meanwhile. To cut the run off, the current task is cancelled."""
+        loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
 
         def receive(number: int, frame: object) -> None:
-            loop.call_soon_threadsafe(handle, signal.Signals(number))
-
-        def handle(number: signal.Signals) -> None:
-            if self.over:
-                return
-            first, self.first = self.first is None, self.first or number
-            if first and not self._asking:
-                self._control.request_drain(number.name)
-                text = "Finishing the running step; once more stops it at once."
-                self._emit(type="notice", level="warning", text=text)
-            elif task is not None:
-                self._end_in(CUT_OFF_S, 128 + number)
-                task.cancel()
+            loop.call_soon_threadsafe(self._handle, signal.Signals(number))
 
         # Any handler of the loop's own makes signals wake it: one that comes just before it waits,
         # or in another thread, interrupts nothing. This one is never called for.
@@ -81,13 +84,35 @@ class Signals:
         try:
             yield
         finally:
+            ending = self._ends_process and self.exit_code is not None
             for number, handler in before.items():
-                signal.signal(number, handler if self.exit_code is None else self._exit)
+                signal.signal(number, self._exit if ending else handler)
             loop.remove_signal_handler(signal.SIGURG)
             self._stay()
-            if self.exit_code is not None:
+            if ending:
                 atexit.register(_ignore, before)
-                self._end_in(CLOSING_S, self.exit_code)
+                self._end_in(CLOSING_S, self.exit_code or 0)
+
+    def _handle(self, number: signal.Signals) -> None:
+        if self.over:
+            return
+        first, self.first = self.first is None, self.first or number
+        if not first or self._asking:
+            self._cut_off(number)
+            return
+        self._control.request_drain(number.name)
+        limit = ""
+        if number != signal.SIGINT:
+            limit = f", for at most {TERM_GRACE_S:g} s"
+            loop = asyncio.get_running_loop()
+            self._grace = loop.call_later(TERM_GRACE_S, self._cut_off, number)
+        text = f"Finishing the running step{limit}; once more stops it at once."
+        self._emit(type="notice", level="warning", text=text)
+
+    def _cut_off(self, number: signal.Signals) -> None:
+        if self._task is not None and not self.over:
+            self._end_in(CUT_OFF_S, SIGNAL_EXIT + number)
+            self._task.cancel()
 
     def _end_in(self, seconds: float, code: int) -> None:
         """Have the process end after a time, whatever its threads do."""
@@ -98,6 +123,8 @@ class Signals:
 
     def _stay(self) -> None:
         """Have the process not end by itself: the run has ended in time."""
+        if self._grace is not None:
+            self._grace.cancel()
         if self._end is not None:
             self._end.cancel()
             self._end = None
