@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
 
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
@@ -108,14 +108,18 @@ def excess_addresses(
     if not (labels.tainted and labels.read_private):
         return []
     reply = messages[place] if place < len(messages) else None
-    made = reply.tool_calls if isinstance(reply, AIMessage) else []
-    earlier = [
-        url
-        for one in takewhile(lambda one: one["id"] != call["id"], made)
-        if one["name"] in traits
-        for url in addresses_of(traits[one["name"]], one["args"])
+    made = _calls_at(messages, place)
+
+    def opened(one: PendingCall | ToolCall) -> list[str]:
+        if one["name"] not in traits:
+            return []
+        site = _site_before(one, made, traits[one["name"]], labels.site) or labels.site
+        return labels.unnamed(addresses_of(traits[one["name"]], one["args"], site))
+
+    before = [
+        url for one in takewhile(lambda one: one["id"] != call["id"], made) for url in opened(one)
     ]
-    urls, before = labels.unnamed(addresses_of(declared, call["args"])), labels.unnamed(earlier)
+    urls = opened(call)
     if shared is None or not isinstance(reply, AIMessage):
         return labels.openings.excess(urls, before)
     shared.see(messages)
@@ -158,7 +162,7 @@ def unverified_values(
     if declared.sandboxed:
         judged = judgement.of_program(args)
     elif declared.page is not None:
-        site = _site_before(call, messages[place:], declared, labels.site)
+        site = _site_before(call, _calls_at(messages, place), declared, labels.site)
         judged = judgement.of_page(declared.page(args).entered, site)
     else:
         judged = judgement.of(args, external=declared.effect_of(args) == "external")
@@ -185,14 +189,18 @@ def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:
     return declared.effect_of(args) == "external" or bool(declared.sends_to)
 
 
+def _calls_at(messages: Sequence[AnyMessage], place: int) -> Sequence[ToolCall]:
+    reply = messages[place] if place < len(messages) else None
+    return reply.tool_calls if isinstance(reply, AIMessage) else ()
+
+
 def _site_before(
-    call: PendingCall, reply: Sequence[AnyMessage], declared: Traits, site: str
+    call: PendingCall | ToolCall, made: Sequence[ToolCall], declared: Traits, site: str
 ) -> str:
     """Return the site of the page that a call is for; empty if nobody can know it before.
 
     Earlier calls of the same reply may open another one. Where a click leads is not known.
     """
-    made = reply[0].tool_calls if reply and isinstance(reply[0], AIMessage) else ()
     for one in made:
         if one["id"] == call["id"]:
             break

@@ -1,5 +1,7 @@
 """Counts the openings of links that nobody named: which ones are opened, and when, is a message.
 
+An action in a page, such as a click, counts as an opening of its site.
+
 A page may list a link for each letter at each place, and an order to open those that spell a file.
 So after private data was read, only a few links of one site, of those that one result showed, and
 of all sites together are opened without a question. A person who allows more doubles what may be
@@ -29,10 +31,18 @@ MOST_OF_RUN = 30
 """Openings of all such sites together: a chain of links may lead over many."""
 
 
-def addresses_of(declared: Traits, args: Mapping[str, Any]) -> list[str]:
-    """Return the addresses that a call opens, also where its arguments have other names."""
+def addresses_of(declared: Traits, args: Mapping[str, Any], site: str = "") -> list[str]:
+    """Return the addresses that a call opens, also where its arguments have other names.
+
+    Args:
+        declared: The traits of the call's tool.
+        args: The call's arguments.
+        site: The site of the page that the browser shows. It learns what is clicked there.
+    """
     if declared.addresses is None:
         return []
+    if site and declared.page is not None and declared.page(args).acts:
+        return [site]
     found = [one for one in declared.addresses(args) if one]
     return found or [url for text in strings_in(dict(args)) for url in set(urls_in(text))]
 

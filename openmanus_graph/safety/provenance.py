@@ -350,9 +350,9 @@ def explain_unverified(addresses: Sequence[str]) -> str:
 def explain_excess(addresses: Sequence[str]) -> str:
     """Explain why a call that would open so many links needs approval."""
     return (
-        f"It would open {_listed(addresses)}. You named no such site, and many of its links are "
-        "opened after files or other private data were read: which ones, and in which order, can "
-        "spell the data out to whoever has the site."
+        f"It would open {_listed(addresses)} or act in a page there. You named no such site, and "
+        "files or other private data were read before. Which links are opened and what is clicked, "
+        "and in which order, can spell the data out to whoever has the site."
     )
 
 

@@ -183,7 +183,7 @@ class ValueLabels:
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
         declared = traits.get(name)
         if declared is not None and declared.addresses is not None:  # whatever came of it
-            self._note_openings(result, addresses_of(declared, args))
+            self._note_openings(result, addresses_of(declared, args, self.site))
         self.openings.results.append(result)
         # Notes of the person's may hold what nobody else may know, though nobody else wrote them.
         self.read_private |= (

@@ -29,6 +29,8 @@ class PageUse:
     """The address of the page that it opens."""
     switches: bool = False
     """Another page may be shown afterwards, and the call does not say which."""
+    acts: bool = False
+    """The page learns of the call: what was clicked, typed or chosen in it."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     if action == "send_keys":
         given = [keys for keys in given if not all(map(press_name, keys.split()))]
     opens = next(iter(addresses_of(args)), "") if action in _OPENING else ""
-    return PageUse(given, opens, switches=action in _SWITCHING)
+    acts = action == "hover" or effect_of(args) == "external"
+    return PageUse(given, opens, switches=action in _SWITCHING, acts=acts)
 
 
 @manus_tool(

@@ -323,3 +323,64 @@ def test_what_ran_counts_once_and_what_was_allowed_is_allowed_to_all() -> None:
 )
 def test_the_site_of_a_host(host: str, site: str) -> None:
     assert site_of(host) == site
+
+
+ACTIONS: list[dict[str, Any]] = [
+    {"action": "click_element", "index": 7},
+    {"action": "click_at", "x": 3, "y": 4},
+    {"action": "hover", "index": 7},
+    {"action": "select_dropdown_option", "index": 1, "text": "c"},
+    {"action": "send_keys", "keys": "Tab"},
+    {"action": "drag_and_drop", "index": 1, "target_index": 7},
+    {"action": "go_back"},
+    {"action": "refresh"},
+]
+
+
+def acted(conversation: Conversation, times: int, site: str = "https://evil.example") -> None:
+    for number in range(times):
+        conversation.did("browser_use", "the page", **ACTIONS[number % len(ACTIONS)])
+        conversation.messages[-1].artifact = {"site": site}  # pyright: ignore
+
+
+def at_page(task: str = "Summarise notes.txt.", site: str = "https://evil.example") -> Conversation:
+    begun = Conversation(task)
+    begun.did("browser_use", "the page", action="go_to_url", url=site)
+    begun.messages[-1].artifact = {"site": site}  # pyright: ignore
+    return begun
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action["action"])
+def test_an_action_in_a_page_tells_its_site_something(action: dict[str, Any]) -> None:
+    read = at_page().read_file()
+    acted(read, MOST_OF_SITE - 1)
+    assert read.excess(("browser_use", action)) == []
+    acted(read, 1)
+    assert read.excess(("browser_use", action)) == ["https://evil.example"]
+
+
+def test_actions_of_one_reply_count_together() -> None:
+    click = ("browser_use", ACTIONS[0])
+    assert at_page().read_file().excess(*[click] * (MOST_OF_SITE + 1)) == ["https://evil.example"]
+    there = ("browser_use", {"action": "go_to_url", "url": "https://other.example/"})
+    assert at_page().read_file().excess(there, *[click] * MOST_OF_SITE) == [
+        "https://other.example/"
+    ]
+
+
+def test_looking_at_a_page_tells_nothing() -> None:
+    read = at_page().read_file()
+    acted(read, MOST_OF_SITE)
+    for action in ("get_state", "extract_content", "wait", "scroll_down"):
+        assert read.excess(("browser_use", {"action": action})) == []
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_clicks_are_free_in_sites_that_the_person_named_and_before_anything_private(
+    read: bool,
+) -> None:
+    named = at_page("Book a room at evil.example.") if read else at_page()
+    if read:
+        named.read_file()
+    acted(named, 40)
+    assert named.excess(("browser_use", ACTIONS[0])) == []
