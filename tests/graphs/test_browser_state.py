@@ -76,7 +76,12 @@ async def test_a_page_cannot_speak_as_the_user() -> None:
             steps.append(calls(("bash", {"command": "true"}), prefix=f"b{number}-"))
         graph = build_manus_graph()
         ran = await run_graph(
-            graph, *steps, "done", allow_hosts=("127.0.0.1",), max_steps=len(steps) + 1
+            graph,
+            *steps,
+            "done",
+            task=f"Look at {site}",
+            allow_hosts=("127.0.0.1",),
+            max_steps=len(steps) + 1,
         )
     assert ran.values["status"] == "finished"
     texts = [message.text for request in ran.model.requests for message in request[2:]]
