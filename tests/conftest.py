@@ -242,6 +242,14 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         opened.pop(url).close()
 
 
+@pytest.fixture(autouse=True)
+def _process_stays() -> Iterator[None]:
+    """Fail a test that leaves a timer which would end this process in the midst of another test."""
+    yield
+    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    assert not [one for one in timers if one.function is os._exit and not one.finished.is_set()]
+
+
 @pytest.fixture
 def search_server() -> Iterator[SearchServer]:
     """A server for every search engine, which finds nothing until told otherwise."""

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import atexit, logging, sys, tempfile, threading
 from pathlib import Path
-from openmanus_graph.interfaces.cli.quick_exit import quick_exit
+from openmanus_graph.interfaces.cli.quick_exit import is_own_process, quick_exit
 
 class Kept:
     def __del__(self):
@@ -19,7 +19,9 @@ def late():
     threading.main_thread().join()
     print("thread")
 
+assert not is_own_process()
 with quick_exit():
+    assert is_own_process()
     kept = Kept()
     folder = tempfile.TemporaryDirectory(dir=".")
     threading.Thread(target=late).start()

@@ -14,6 +14,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.quick_exit import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.silent_keys import silent_keys
@@ -67,7 +68,7 @@ def do_batch(
             runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
         with view:
             batch = Batch(tasks, results, runner, budget, view, jobs)
-            code = asyncio.run(batch.run(ends_process=True))
+            code = asyncio.run(batch.run(ends_process=is_own_process()))
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.batch import BatchProgress
+from openmanus_graph.interfaces.cli.quick_exit import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
@@ -107,7 +108,7 @@ def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
             runner = LocalTaskRunner(options, wanted.agent, budget, view.notice)
             batch = Batch(attempts, results, runner, budget, view, wanted.jobs, judge=grader)
-            return asyncio.run(batch.run(ends_process=True))
+            return asyncio.run(batch.run(ends_process=is_own_process()))
 
 
 def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Generator
 
 _codes: list[int] = []
+_entered: list[bool] = []
 
 
 @contextlib.contextmanager
@@ -20,12 +21,18 @@ def quick_exit() -> Generator[None]:
 
     Any other end than an exit code, a traceback or a signal's, stays the interpreter's.
     """
+    _entered.append(True)
     try:
         yield
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             _codes.append(ended.code or 0)
         raise
+
+
+def is_own_process() -> bool:
+    """Return whether the process ends with the command, and not with a program that calls it."""
+    return bool(_entered)
 
 
 def _end_at_once() -> None:

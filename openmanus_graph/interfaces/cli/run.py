@@ -12,6 +12,7 @@ from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import FLOW, check_agent
+from openmanus_graph.interfaces.cli.quick_exit import is_own_process
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
@@ -83,7 +84,7 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
         run = make_run()
 
         with make_view(output) as view:
-            running = run_graph(run, view, TerminalPerson(view), ends_process=True)
+            running = run_graph(run, view, TerminalPerson(view), ends_process=is_own_process())
             code = run_and_close_models(running)
     if failure := stdout_failure():
         raise RunError(
