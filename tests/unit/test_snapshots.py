@@ -205,6 +205,21 @@ def test_what_no_snapshot_holds_is_put_aside(folder: Folder) -> None:
     assert (aside / "kept").read_text() == "by the person"
 
 
+def test_nothing_is_put_aside_through_a_link(folder: Folder, tmp_path: Path) -> None:
+    """A folder that was swapped for a link while it was moved is a link there."""
+    folder.put("d/a", "one")
+    before = folder.take()
+    folder.put("d/a", "by the user")
+    host = tmp_path / "host"
+    host.mkdir()
+    (folder.home / "aside").mkdir()
+    (folder.home / "aside" / "d").symlink_to(host)
+    done = folder.restore(before)
+    assert list(done.missing) == ["d/a"]
+    assert list(host.iterdir()) == []
+    assert (folder.root / "d/a").read_text() == "by the user"
+
+
 def test_a_file_with_two_names_is_put_aside_as_a_copy(folder: Folder) -> None:
     folder.put("a", "one")
     first = folder.take()

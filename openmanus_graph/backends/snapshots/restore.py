@@ -271,7 +271,10 @@ class _Restoring:
     def _put_aside(self, folder: int, name: str, path: str) -> None:
         """Keep an entry in the aside folder. A file or link stays at its place as well."""
         target = self._aside / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._aside.mkdir(parents=True, exist_ok=True)
+        # A link may have been moved there in the place of a folder: it leads nowhere else.
+        with opened_folder(Workspace(self._aside, self._aside), target.parent, create=True):
+            pass
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
             _move_folder(folder, name, target)
