@@ -14,7 +14,9 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
+from openmanus_graph.config.options_key import KEY_VARIABLE
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.tool_calls.approval_seals import UNBELIEVED, Kind, believed, seal
 from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.planning import plan_call
 
@@ -317,6 +319,65 @@ async def test_an_approval_may_hold_for_the_rest_of_the_run_and_no_longer() -> N
     await shop.go_on("once more")
     assert shop.done == ["1 anna", "2 anna"]
     assert len(await shop.open()) == 1
+
+
+@pytest.mark.parametrize("stored_in", ["ledger", "checkpoint"])
+@pytest.mark.parametrize("whose", ["mine", "somebody's"])
+async def test_only_my_own_stored_approvals_count(
+    monkeypatch: pytest.MonkeyPatch, stored_in: str, whose: str
+) -> None:
+    """A database that somebody else filled holds approvals that nobody has given here."""
+    monkeypatch.setenv(KEY_VARIABLE, "a" * 32)
+    replies = [calls(("pay", {"amount": n}), prefix=f"{n}.") for n in (1, 2, 3)]
+    shop = Shop(*replies)
+    await shop.go_on()
+    intend, conclude = Ledger.intend, Ledger.conclude
+
+    async def crash_before_the_second(self: Ledger, *given: Any) -> None:
+        if shop.done:
+            raise sqlite3.OperationalError("the process is killed here")
+        await intend(self, *given)
+
+    async def crash_after_the_first(self: Ledger, *given: Any) -> None:
+        await conclude(self, *given)
+        raise sqlite3.OperationalError("the process is killed here")
+
+    with monkeypatch.context() as patch:
+        if stored_in == "ledger":
+            patch.setattr(Ledger, "conclude", crash_after_the_first)
+        else:
+            patch.setattr(Ledger, "begin", crash_before_the_second)
+            patch.setattr(Ledger, "intend", crash_before_the_second)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.answer("always")
+    assert shop.done == ["1 anna"]
+    if whose == "mine":
+        await shop.go_on(None)
+        assert shop.done == ["1 anna", "2 anna", "3 anna"]
+        return
+    monkeypatch.setenv(KEY_VARIABLE, "b" * 32)
+    ran = await shop.go_on(None)
+    assert shop.done == ["1 anna"]
+    if stored_in == "checkpoint":
+        assert [one["text"] for one in ran.events if one["type"] == "notice"] == [UNBELIEVED]
+    await shop.answer("always")
+    assert shop.done == ["1 anna", "2 anna", "3 anna"]
+
+
+async def test_a_seal_holds_for_its_thread_kind_and_value_only() -> None:
+    other: RunnableConfig = {"configurable": {"thread_id": "u"}}
+    (sealed,) = await seal(CONFIG, "value", ["email:a@b.example"])
+    assert await believed(CONFIG, "value", [sealed]) == ["email:a@b.example"]
+    cases: list[tuple[RunnableConfig, Kind, str]] = [
+        (other, "value", sealed),
+        (CONFIG, "call", sealed),
+        (CONFIG, "value", sealed.replace("a@b", "c@d")),
+        (CONFIG, "value", "email:a@b.example"),
+        (CONFIG, "value", ""),
+        (CONFIG, "value", "\ud800 x"),
+    ]
+    for config, kind, stored in cases:
+        assert await believed(config, kind, [stored]) == []
 
 
 async def test_a_rule_about_an_unknown_argument_ends_the_run_by_name() -> None:
