@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.atomic_files import OPEN_NEW, replace_file, status
+from openmanus_graph.runtime.atomic_files import replace_file, status
 from openmanus_graph.safety.open_beneath import (
     OPEN_FOLDER,
     UnsafeFileError,
@@ -21,6 +21,7 @@ from openmanus_graph.safety.open_beneath import (
     require_regular,
 )
 
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 """Folders of what a shell names for streams, such as /dev/stdout."""
 
@@ -66,7 +67,7 @@ def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
     with _as_config_error(path), _folder_of(path) as folder:
         name = Path(path).name
         if status(folder, name) is None:
-            return os.open(name, OPEN_NEW | flags, 0o666, dir_fd=folder)
+            return os.open(name, flags | _NEW, 0o666, dir_fd=folder)
         return open_entry(folder, name, os.fspath(path), flags=flags)
 
 
