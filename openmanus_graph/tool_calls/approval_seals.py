@@ -1,8 +1,8 @@
 """What is believed of stored approvals: those that this user's processes wrote.
 
-Whoever writes to a database writes checkpoints and the ledger, too. So each approval there carries
-an HMAC made with this user's key, over its thread, kind and value. Without a valid one it is none,
-and the call is asked about again.
+Whoever writes to a database writes checkpoints and the ledger, too. So each approval there, and
+each answer that is read again, carries an HMAC made with this user's key, over its thread, kind and
+value. Without a valid one it is none, and the call is asked about again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph.config.options_key import hmac_of, options_key
 
-Kind = Literal["call", "value"]
+Kind = Literal["call", "value", "answer"]
 _process_key = secrets.token_bytes(32)
 """Where no key can be kept: then approvals end with this process."""
 UNBELIEVED = (
@@ -29,7 +29,7 @@ async def seal(config: RunnableConfig, kind: Kind, values: Sequence[str]) -> lis
 
     Args:
         config: Of the node; it names the thread.
-        kind: Of calls, or of values.
+        kind: Of calls, of values, or a person's answer to a question.
         values: What was approved.
     """
     if not values:

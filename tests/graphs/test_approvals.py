@@ -217,6 +217,35 @@ async def test_a_decision_survives_a_crash_before_the_call(monkeypatch: pytest.M
     assert (shop.done, ran.results()) == (["5 anna"], ["paid 5"])
 
 
+@pytest.mark.parametrize("reply", [PAY5, PAY_TWICE])
+async def test_a_stored_decision_of_somebody_else_is_none(
+    monkeypatch: pytest.MonkeyPatch, reply: AIMessage
+) -> None:
+    """Somebody answered in his database, and no call ran there yet."""
+    monkeypatch.setenv(KEY_VARIABLE, "a" * 32)
+    shop = Shop(reply)
+    await shop.go_on()
+
+    async def crash(*given: Any) -> None:
+        raise sqlite3.OperationalError("the process is killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "intend", crash)
+        patch.setattr(Ledger, "begin", crash)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), "approve")))
+    monkeypatch.setenv(KEY_VARIABLE, "b" * 32)
+    await shop.go_on(None)
+    assert shop.done == []
+    asked = 0
+    while questions := await shop.open():
+        asked += len(questions)
+        await shop.go_on(Command(resume=dict.fromkeys(questions, "approve")))
+    paid = [one for one in shop.done if one != "a"]
+    assert paid == (["5 anna"] if reply is PAY5 else ["1 anna", "2 anna"])
+    assert asked == len(paid)
+
+
 async def test_what_a_person_responds_is_the_result_and_nothing_runs() -> None:
     shop = Shop(PAY5)
     await shop.go_on()
