@@ -1,9 +1,13 @@
-"""The key by which this user's processes know the options of threads that they stored."""
+"""The key by which this user's processes know what they stored with threads: options, approvals."""
 
 import contextlib
+import hashlib
+import hmac
+import json
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from openmanus_graph.config.home_files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
@@ -46,6 +50,12 @@ def options_key(*, make: bool) -> bytes | None:
             return None
         _known[path] = found
     return _known[path]
+
+
+def hmac_of(key: bytes, content: Any) -> str:
+    """Return the HMAC of what can be written as JSON."""
+    text = json.dumps(content, sort_keys=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def key_file() -> Path:

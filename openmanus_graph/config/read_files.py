@@ -4,6 +4,7 @@ A folder that was cloned may hold a link to a secret of the machine, a pipe that
 or a file that fills the memory: none of them is read.
 """
 
+import errno
 from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
@@ -30,7 +31,11 @@ def read_text(path: Path, within: Path | None) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnsafeFileError as error:
-        raise ConfigError(f"{path} is not read: {error}") from error
+        advice = ""
+        if error.errno == errno.EXDEV:
+            advice = " Replace the link by the file"
+            advice += ", or use --config." if path.suffix == ".toml" else "."
+        raise ConfigError(f"{path} is not read: {error}{advice}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -27,7 +27,7 @@ from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.skills import usable_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, without_risks
-from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder
+from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder, require_inside
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
@@ -91,9 +91,11 @@ def resolve_settings(
     layers, warnings = all_layers(context)
     values = _declared_values(layers)
     home = openmanus_home()
-    workspace = Path(values.pop("workspace", None) or Path(WORKSPACES) / safe_name(thread))
-    workspace = workspace.expanduser()
+    named = values.pop("workspace", None)
+    workspace = Path(named or Path(WORKSPACES) / safe_name(thread)).expanduser()
     root = workspace.resolve()
+    if not named:
+        require_inside(workspace, root)
     refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
@@ -34,6 +35,24 @@ def refuse_system_folder(workspace: Path) -> None:
         raise ConfigError(
             f"The workspace cannot be {workspace}: {why}. Choose a folder of your own for the "
             "run's files (--workspace FOLDER, or `workspace` of the Context)."
+        )
+
+
+def require_inside(workspace: Path, real: Path) -> None:
+    """Refuse a default workspace that leads out of the working folder: a clone may bring a link.
+
+    Args:
+        workspace: Of a thread for which a person named none.
+        real: Resolved.
+
+    Raises:
+        ConfigError: It leads out.
+    """
+    if not real.is_relative_to(Path.cwd().resolve()):
+        raise ConfigError(
+            f"{workspace} leads out of this folder, to {real}. The link may have come with the "
+            "folder, so nothing was run. Remove it, or give the folder that you want with "
+            f"--workspace {shlex.quote(str(real))}."
         )
 
 

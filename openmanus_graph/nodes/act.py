@@ -6,13 +6,15 @@ from functools import partial, reduce
 from typing import Any
 
 from langchain_core.messages import ToolMessage
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.planning.plan_view import ShownPlan
+from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
-from openmanus_graph.runtime.session import changed_state
+from openmanus_graph.runtime.session import Session, changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.context import Context
@@ -20,6 +22,7 @@ from openmanus_graph.state.manus import ActInput, PendingCall
 from openmanus_graph.state.plan import active_plan
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.approval_seals import UNBELIEVED, believed, seal
 from openmanus_graph.tool_calls.chain_permissions import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
 from openmanus_graph.tool_calls.resolve_tools import resolve_tools
@@ -35,6 +38,7 @@ async def act(
     started = time.monotonic()
     session = await enter_session(runtime)
     resolved = await resolve_tools(agent, session, runtime.stream_writer)
+    approvals, values = await believed_approvals(session, state, runtime.stream_writer)
     context = await open_call_context(
         session,
         resolved.toolset,
@@ -43,8 +47,8 @@ async def act(
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         plans=state["plans"],
         handle_state=state["handle_state"],
-        standing_approvals=state["standing_approvals"],
-        approved_values=state.get("approved_values", []),
+        standing_approvals=approvals,
+        approved_values=values,
     )
     context.helpers, context.serializer = helpers_of(agent, state, context), agent.serializer
     run: RunCall = run_call
@@ -66,10 +70,12 @@ async def act(
     }
     if handle_state := changed_state(state["handle_state"], context.handle_state):
         update["handle_state"] = handle_state
-    if context.standing_approvals != state["standing_approvals"]:
-        update["standing_approvals"] = context.standing_approvals
-    if context.approved_values != state.get("approved_values", []):
-        update["approved_values"] = context.approved_values
+    if context.standing_approvals != approvals:
+        update["standing_approvals"] = await seal(
+            context.config, "call", context.standing_approvals
+        )
+    if context.approved_values != values:
+        update["approved_values"] = await seal(context.config, "value", context.approved_values)
     if context.plans is not state["plans"]:
         update["plans"] = context.plans
         if (active := active_plan(context.plans)) is not None:
@@ -77,6 +83,20 @@ async def act(
             if event := shown.next_event(active):
                 runtime.stream_writer(event)
     return with_updates(update, context.updates)
+
+
+async def believed_approvals(
+    session: Session, state: ActInput, emit: Emit
+) -> tuple[list[str], list[str]]:
+    """Return the approved calls and values, and say once if some stored ones do not count."""
+    config, calls = get_config(), state["standing_approvals"]
+    values = state.get("approved_values", [])
+    found = await believed(config, "call", calls), await believed(config, "value", values)
+    told = session.cached_across_runs("unbelieved approvals", list[str])
+    if [*map(len, found)] != [len(calls), len(values)] and not told:
+        told.append(UNBELIEVED)
+        notice(emit, UNBELIEVED)
+    return found
 
 
 def helpers_of(agent: Agent, state: ActInput, context: ToolCallContext) -> Helpers | None:

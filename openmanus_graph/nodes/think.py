@@ -55,6 +55,7 @@ from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.approval_seals import believed
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
@@ -304,7 +305,7 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
         toolset.tools if toolset else agent.tools,
         toolset.traits if toolset else flow_traits(agent.tools),
         state["messages"],
-        state.get("approved_values", []),
+        await believed(config, "value", state.get("approved_values", [])),
         network=session is not None and session.settings.sandbox.network,
         tainted=toolset is not None and toolset.untrusted_prompt,
     )

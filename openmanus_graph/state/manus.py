@@ -109,9 +109,9 @@ class ActInput(TypedDict):
     plans: Plans
     """The thread's plans before this agent step."""
     standing_approvals: list[str]
-    """What a person approved for the rest of the run, before this agent step."""
+    """What a person approved for the rest of the run, before this agent step; sealed."""
     approved_values: NotRequired[list[str]]
-    """Values that a person approved for the rest of the thread, before this agent step."""
+    """Values that a person approved for the rest of the thread, before this agent step; sealed."""
 
 
 class ManusInput(TypedDict):
@@ -163,9 +163,10 @@ class ManusState(ManusOutput):
     """What live handles hold, as each `act` leaves them. `think` reports once to the model what was
     lost with its process, and removes it."""
     standing_approvals: Annotated[list[str], union]
-    """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
+    """What a person approved for the rest of this run, sealed; written by `act`, emptied by
+    `think`."""
     approved_values: Annotated[list[str], union]
-    """Values that a person approved for the rest of the thread; written by `act`."""
+    """Values that a person approved for the rest of the thread, sealed; written by `act`."""
     loaded_tools: Annotated[list[str], union]
     """Names of the tools that `search_tools` found, over all runs of the thread; written by it."""
     interjections: list[str]

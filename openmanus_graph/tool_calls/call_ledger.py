@@ -21,6 +21,7 @@ from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.tool_traits import Observation, Reconcile
+from openmanus_graph.tool_calls.approval_seals import believed, seal
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission, evaluate
 from openmanus_graph.tool_calls.questions import Questions
@@ -109,14 +110,16 @@ async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
     )
 
 
-def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
+async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
     """Return the observation of a call that has run, with what it changed in the chain."""
     outcome = entry.outcome or {}
     execution.announce(entry.args)
     execution.context.handle_state.update(outcome.get("handle_state", {}))
-    execution.context.add_standing_approval(
-        outcome.get("standing_approval", ""), outcome.get("approved_values", ())
-    )
+    config = execution.context.config
+    for approval in await believed(config, "call", [outcome.get("standing_approval", "")]):
+        execution.context.add_standing_approval(approval)
+    approved = await believed(config, "value", outcome.get("approved_values", ()))
+    execution.context.add_standing_approval("", approved)
     found: dict[str, Any] = {
         key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
     }
@@ -246,10 +249,11 @@ async def record_outcome(
         unavailable = error
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)
+    approval = [permission.standing_approval] if permission.standing_approval else []
     beside = {
         "handle_state": changed,
-        "standing_approval": permission.standing_approval,
-        "approved_values": permission.approved_values,
+        "standing_approval": "".join(await seal(context.config, "call", approval)),
+        "approved_values": await seal(context.config, "value", permission.approved_values),
     }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
     await context.ledger.conclude(execution.key, permission.args, outcome)

@@ -5,6 +5,7 @@ them can be answered, and an answer is kept while others are open.
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,6 +21,7 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.safety.policy import PolicyDecision
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.tool_calls.approval_seals import believed, seal
 from openmanus_graph.tool_calls.call_ledger import find_entry
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.permission import QUESTION, ask_person, evaluate
@@ -41,14 +43,14 @@ async def request_permissions(calls: Sequence[PendingCall], context: ToolCallCon
         return
 
     @task
-    async def permission(position: int) -> dict[str, Any] | None:
+    async def permission(position: int) -> str | None:
         return await _decide(executions[position], verdicts[position])
 
     # LangGraph knows the tasks within a task by their places, so each call of the chain has one.
     answers = await _all_answers([permission(position) for position in range(len(executions))])
     for execution, answer in zip(executions, answers, strict=True):
-        if answer is not None:
-            context.decisions[execution.key] = Decision(**answer)
+        if decision := await _believed_decision(execution, answer):
+            context.decisions[execution.key] = decision
 
 
 async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
@@ -71,14 +73,25 @@ async def _was_asked_one_by_one(executions: Sequence[CallExecution], ledger: Led
     return any(name.startswith(QUESTION) for name in names)
 
 
-async def _decide(
-    execution: CallExecution, verdict: PolicyDecision | None
-) -> dict[str, Any] | None:
-    """Have a person decide, within the question's own task; return it as plain data."""
+async def _decide(execution: CallExecution, verdict: PolicyDecision | None) -> str | None:
+    """Have a person decide, within the question's own task; return it as sealed JSON."""
     if verdict is None:
         return None
-    questions = Questions(execution.context.ledger, get_config())
-    return asdict(await ask_person(execution, verdict.why, questions, _question(execution)))
+    questions, asked = Questions(execution.context.ledger, get_config()), _question(execution)
+    decision = await ask_person(execution, verdict.why, questions, asked)
+    text = json.dumps([asked.digest, asdict(decision)])
+    (sealed,) = await seal(execution.context.config, "answer", [text])
+    return sealed
+
+
+async def _believed_decision(execution: CallExecution, answer: str | None) -> Decision | None:
+    """Return what `_decide` sealed; None of what is not ours: the call is asked about in turn."""
+    stored = [] if answer is None else [answer]
+    for text in await believed(execution.context.config, "answer", stored):
+        asked, decision = json.loads(text)
+        if asked == _question(execution).digest:
+            return Decision(**decision)
+    return None
 
 
 def _question(execution: CallExecution) -> EffectKey:
@@ -86,7 +99,7 @@ def _question(execution: CallExecution) -> EffectKey:
     return replace(execution.key, execution="permission")
 
 
-async def _all_answers(asking: Sequence[Any]) -> list[dict[str, Any] | None]:
+async def _all_answers(asking: Sequence[Any]) -> list[str | None]:
     """Return the answers of all questions, or pause the run with those that are open."""
     results: list[Any] = await asyncio.gather(*asking, return_exceptions=True)
     for result in results:

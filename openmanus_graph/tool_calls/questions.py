@@ -6,6 +6,7 @@ ledger remembers the indices of each call's questions, and those that nobody wou
 here: an `interrupt()` whose answer is there returns at once.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,7 @@ from openmanus_graph.state.interrupts import (
     read_decision_on,
 )
 from openmanus_graph.state.validation import validation_problems
+from openmanus_graph.tool_calls.approval_seals import seal
 
 T = TypeVar("T")
 _PAUSE = "interrupt "
@@ -73,10 +75,8 @@ class Questions:
         if self._ledger is None:
             return interrupt(request)
         known = await self._known(key)
-        asked_at, done = known.get(name), f"{name} answered"
+        asked_at = known.get(name)
         self._skip_to(max(self._active, default=-1) + 1 if asked_at is None else asked_at)
-        # LangGraph keeps an answer without an id, and gives it to later questions and runs too.
-        is_answered = asked_at is not None and (self._resumed or known.get(done) == asked_at)
         while True:
             try:
                 value = interrupt(request)
@@ -85,8 +85,15 @@ class Questions:
                 await self._record(key, name, self._index)
                 raise
             self._index += 1
-            if is_answered and self._index - 1 == asked_at:
-                await self._ledger.ask(key, done, self._index - 1)
+            if asked_at is None or self._index - 1 != asked_at:
+                continue
+            text = json.dumps([key.digest, name, value], sort_keys=True, default=str)
+            (sealed,) = await seal(get_config(), "answer", [text])
+            done = f"{name} answered {sealed.partition(' ')[0]}"
+            # LangGraph keeps an answer without an id, and gives it to later questions and runs too.
+            # An answer that is stored with no seal of ours may be anybody's.
+            if self._resumed or known.get(done) == asked_at:
+                await self._ledger.ask(key, done, asked_at)
                 return value
 
     async def run_with_answers(

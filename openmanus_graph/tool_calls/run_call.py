@@ -105,7 +105,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         await execution.context.questions.skip(execution.key)
         execution.replayed = True
         await repeat_call(execution, entry)
-        return replay_outcome(execution, entry)
+        return await replay_outcome(execution, entry)
     if entry is not None and await runs_as_task(execution, entry):
         execution.server_task, permission = entry.server_task, Permission(entry.args)
     elif entry is not None and was_cut_off(execution, entry):

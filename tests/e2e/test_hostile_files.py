@@ -1,5 +1,6 @@
 """The commands, as processes, on files that somebody else made: none of it is run."""
 
+import ast
 import base64
 import hashlib
 import json
@@ -129,6 +130,53 @@ def refused(ran: Cli, bundle: Path, change: Callable[[Lines, dict[str, Any]], No
         assert len(done.stderr.splitlines()) < 4, done.stderr
     assert not (ran.cwd / "test_evil.py").exists()
     assert not (ran.cwd / "test_evil.zip").exists()
+
+
+IN_A_DOCSTRING = 'x""" + open({!r}, "w").write("1") + """'
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("field", ["task", "agent", "thread", "options"])
+def test_nothing_of_a_bundle_is_code_of_the_test_that_is_written(
+    ran: Cli, bundle: Path, tmp_path: Path, field: str
+) -> None:
+    """Texts of the record are literals of the test, whatever they hold."""
+    assert ran.run("replay", "run.zip", "--to-test", "test_plain.py").code == 0
+    evil = IN_A_DOCSTRING.format(str(tmp_path / "marker"))
+
+    def change(_: Lines, about: dict[str, Any]) -> None:
+        about[field] = {"max_cost_usd": NAN, "model": evil} if field == "options" else evil
+
+    forged(bundle, ran.cwd / "evil.zip", change)
+    made = ran.run("replay", "evil.zip", "--to-test", "test_plain_.py")
+    written = ran.cwd / "test_plain_.py"
+    if written.exists():
+        plain = shape((ran.cwd / "test_plain.py").read_text())
+        assert shape(written.read_text()).replace("plain__goes", "plain_goes") == plain
+    else:
+        assert made.code in (1, 2), made.stderr
+
+
+def test_an_id_of_more_than_a_line_is_no_id(ran: Cli, bundle: Path) -> None:
+    def change(_: Lines, about: dict[str, Any]) -> None:
+        about["thread"] = 'alpha"""\nimport os; os.system("false")\n"""'
+
+    refused(ran, bundle, change)
+
+
+def shape(code: str) -> str:
+    """Code without its literals, and without the options of the run."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant):
+            node.value = 0
+        if isinstance(node, ast.List):
+            assert all(isinstance(one, ast.Constant) for one in node.elts)
+            node.elts = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Context":
+            assert all(isinstance(ast.literal_eval(one.value), object) for one in node.keywords[1:])
+            node.keywords = node.keywords[:1]
+    return ast.dump(tree)
 
 
 def constructor(**more: Any) -> dict[str, Any]:

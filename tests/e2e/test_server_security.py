@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -26,6 +27,46 @@ async def test_no_route_answers_without_the_token(served: Served, method: str, p
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"x-auth-scheme": "langsmith"}):
             answer = await stranger.request(method, path, headers=headers)
             assert answer.status_code == 401, (headers, answer.text)
+
+
+def many_values() -> bytes:
+    return b'{"metadata":[' + b"[]," * 1_500_000 + b"1]}"
+
+
+async def in_parts(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 1 << 16):
+        yield body[start : start + (1 << 16)]
+
+
+@pytest.mark.parametrize("path", ["/threads", "/runs/wait", "/v1/chat/completions", "/ag-ui/manus"])
+@pytest.mark.parametrize("in_chunks", [False, True])
+async def test_json_that_would_fill_the_memory_is_refused(
+    served: Served, path: str, in_chunks: bool
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    long = b'{"messages":"' + b"x" * (33 << 20) + b'"}'
+    async with served.http() as client:
+        for body, said in ((many_values(), "values"), (long, "MB")):
+            content = in_parts(body) if in_chunks else body
+            answer = await client.post(path, content=content, headers=headers)
+            assert (answer.status_code, said in answer.text) == (413, True), answer.text[:200]
+            assert len(answer.content) < 1000
+        assert (await client.get("/ok")).status_code == 200
+
+
+async def test_a_refusal_does_not_repeat_what_was_sent(served: Served) -> None:
+    async with served.http() as client:
+        answer = await client.post("/threads", json={"metadata": ["x" * 100_000]})
+    assert answer.status_code == 422
+    assert len(answer.content) < 10_000
+
+
+async def test_a_file_may_be_larger_than_json(served: Served) -> None:
+    async with served.http() as client:
+        thread = (await client.post("/app/api/threads")).json()["id"]
+        path = f"/app/api/threads/{thread}/files/large"
+        answer = await client.put(path, content=b",[{" * (12 << 20))
+    assert answer.status_code == 201, answer.text
 
 
 async def test_the_page_and_a_sign_of_life_need_no_token(served: Served) -> None:

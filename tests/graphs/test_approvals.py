@@ -14,7 +14,9 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
+from openmanus_graph.config.options_key import KEY_VARIABLE
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.tool_calls.approval_seals import UNBELIEVED, Kind, believed, seal
 from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.planning import plan_call
 
@@ -215,6 +217,35 @@ async def test_a_decision_survives_a_crash_before_the_call(monkeypatch: pytest.M
     assert (shop.done, ran.results()) == (["5 anna"], ["paid 5"])
 
 
+@pytest.mark.parametrize("reply", [PAY5, PAY_TWICE])
+async def test_a_stored_decision_of_somebody_else_is_none(
+    monkeypatch: pytest.MonkeyPatch, reply: AIMessage
+) -> None:
+    """Somebody answered in his database, and no call ran there yet."""
+    monkeypatch.setenv(KEY_VARIABLE, "a" * 32)
+    shop = Shop(reply)
+    await shop.go_on()
+
+    async def crash(*given: Any) -> None:
+        raise sqlite3.OperationalError("the process is killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "intend", crash)
+        patch.setattr(Ledger, "begin", crash)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), "approve")))
+    monkeypatch.setenv(KEY_VARIABLE, "b" * 32)
+    await shop.go_on(None)
+    assert shop.done == []
+    asked = 0
+    while questions := await shop.open():
+        asked += len(questions)
+        await shop.go_on(Command(resume=dict.fromkeys(questions, "approve")))
+    paid = [one for one in shop.done if one != "a"]
+    assert paid == (["5 anna"] if reply is PAY5 else ["1 anna", "2 anna"])
+    assert asked == len(paid)
+
+
 async def test_what_a_person_responds_is_the_result_and_nothing_runs() -> None:
     shop = Shop(PAY5)
     await shop.go_on()
@@ -317,6 +348,65 @@ async def test_an_approval_may_hold_for_the_rest_of_the_run_and_no_longer() -> N
     await shop.go_on("once more")
     assert shop.done == ["1 anna", "2 anna"]
     assert len(await shop.open()) == 1
+
+
+@pytest.mark.parametrize("stored_in", ["ledger", "checkpoint"])
+@pytest.mark.parametrize("whose", ["mine", "somebody's"])
+async def test_only_my_own_stored_approvals_count(
+    monkeypatch: pytest.MonkeyPatch, stored_in: str, whose: str
+) -> None:
+    """A database that somebody else filled holds approvals that nobody has given here."""
+    monkeypatch.setenv(KEY_VARIABLE, "a" * 32)
+    replies = [calls(("pay", {"amount": n}), prefix=f"{n}.") for n in (1, 2, 3)]
+    shop = Shop(*replies)
+    await shop.go_on()
+    intend, conclude = Ledger.intend, Ledger.conclude
+
+    async def crash_before_the_second(self: Ledger, *given: Any) -> None:
+        if shop.done:
+            raise sqlite3.OperationalError("the process is killed here")
+        await intend(self, *given)
+
+    async def crash_after_the_first(self: Ledger, *given: Any) -> None:
+        await conclude(self, *given)
+        raise sqlite3.OperationalError("the process is killed here")
+
+    with monkeypatch.context() as patch:
+        if stored_in == "ledger":
+            patch.setattr(Ledger, "conclude", crash_after_the_first)
+        else:
+            patch.setattr(Ledger, "begin", crash_before_the_second)
+            patch.setattr(Ledger, "intend", crash_before_the_second)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.answer("always")
+    assert shop.done == ["1 anna"]
+    if whose == "mine":
+        await shop.go_on(None)
+        assert shop.done == ["1 anna", "2 anna", "3 anna"]
+        return
+    monkeypatch.setenv(KEY_VARIABLE, "b" * 32)
+    ran = await shop.go_on(None)
+    assert shop.done == ["1 anna"]
+    if stored_in == "checkpoint":
+        assert [one["text"] for one in ran.events if one["type"] == "notice"] == [UNBELIEVED]
+    await shop.answer("always")
+    assert shop.done == ["1 anna", "2 anna", "3 anna"]
+
+
+async def test_a_seal_holds_for_its_thread_kind_and_value_only() -> None:
+    other: RunnableConfig = {"configurable": {"thread_id": "u"}}
+    (sealed,) = await seal(CONFIG, "value", ["email:a@b.example"])
+    assert await believed(CONFIG, "value", [sealed]) == ["email:a@b.example"]
+    cases: list[tuple[RunnableConfig, Kind, str]] = [
+        (other, "value", sealed),
+        (CONFIG, "call", sealed),
+        (CONFIG, "value", sealed.replace("a@b", "c@d")),
+        (CONFIG, "value", "email:a@b.example"),
+        (CONFIG, "value", ""),
+        (CONFIG, "value", "\ud800 x"),
+    ]
+    for config, kind, stored in cases:
+        assert await believed(config, kind, [stored]) == []
 
 
 async def test_a_rule_about_an_unknown_argument_ends_the_run_by_name() -> None:

@@ -103,7 +103,8 @@ async def test_always_for_this_value_holds_for_the_thread_and_for_this_value_onl
     await office.go_on()
     assert await office.answer("always") == []
     state = await office.graph.aget_state(THREAD)
-    assert state.values["approved_values"] == [f"email:{THIEF}"]
+    (sealed,) = state.values["approved_values"]
+    assert sealed.endswith(f" email:{THIEF}")
     (asked,) = await office.go_on("Once more.")
     assert "eve@evil.example" in asked["question"]
     assert office.sent == [THIEF, THIEF]

@@ -5,9 +5,9 @@ altered is refused, and says where.
 """
 
 import hashlib
+import io
 import json
 import re
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -28,6 +28,7 @@ from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.own_files import write_own_file
 
 FORMAT = 2
 """Of the bundles that this code writes; it reads this one and those before."""
@@ -58,6 +59,7 @@ _MAX_BYTES = 256 << 20
 """Of a bundle, decompressed."""
 _MAX_VALUES = 2_000_000
 """In a file of a bundle: an empty list takes three bytes there, and more than 60 in memory."""
+_MOST_ID_CHARS = 200
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 
 
@@ -65,8 +67,7 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
     """Write a bundle. Blocks. Secret values that this machine knows are removed.
 
     Raises:
-        ConfigError: Its beginning holds what cannot be written.
-        OSError: The file cannot be written.
+        ConfigError: Its beginning holds what cannot be written, or the file cannot.
     """
     secrets = known_secrets(record.options.get("config"))
     lines = {
@@ -84,13 +85,12 @@ def save_bundle(record: FlightRecord, path: Path) -> None:
         "lines": {name: [digest_of(line) for line in made] for name, made in lines.items()},
     }
     manifest = _storable(secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1)))
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        part = Path(folder, path.name)
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_MANIFEST, f"{manifest}\n{digest_of(manifest)}\n")
-            for name, made in lines.items():
-                archive.writestr(name, "".join(f"{line}\n" for line in made))
-        part.replace(path)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_MANIFEST, f"{manifest}\n{digest_of(manifest)}\n")
+        for name, made in lines.items():
+            archive.writestr(name, "".join(f"{line}\n" for line in made))
+    write_own_file(path, content.getvalue())
 
 
 def is_bundle(path: Path) -> bool:
@@ -131,9 +131,9 @@ def load_bundle(path: Path) -> FlightRecord:
 def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> FlightRecord:
     """Return the record. Anything may be raised if somebody wrote the bundle by hand."""
     return FlightRecord(
-        thread=about["thread"],
-        agent=about["agent"],
-        task=about["task"],
+        thread=_id(about["thread"]),
+        agent=_id(about["agent"]),
+        task=str(about["task"]),
         options=_portable(about["options"]),
         inputs=[_input_from_json(given) for given in about["inputs"]],
         calls=list(_calls(found[_CALLS])),
@@ -141,6 +141,13 @@ def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> FlightR
         outcomes={str(digest): _outcome(**entry) for digest, entry in found[_OUTCOMES]},
         beginning=[checkpoint_from_json(one, _APPROVALS) for one in found.get(_BEGINNING, [])],
     )
+
+
+def _id(given: Any) -> str:
+    """Return an id if it has the form of one: it is shown, and written to files."""
+    if not (isinstance(given, str) and 0 < len(given) <= _MOST_ID_CHARS and given.isprintable()):
+        raise ValueError("an id is no short text of one line")
+    return given
 
 
 def _lines(record: FlightRecord) -> dict[str, list[str]]:

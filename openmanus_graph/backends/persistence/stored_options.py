@@ -4,15 +4,13 @@ Whoever writes to a database, a home folder or a bundle writes options, too. So 
 HMAC made with this user's key. Without a valid one only options count that can do no harm.
 """
 
-import hashlib
 import hmac
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.config.options_key import KEY_VARIABLE, key_file, options_key
+from openmanus_graph.config.options_key import KEY_VARIABLE, hmac_of, key_file, options_key
 from openmanus_graph.state.settings import MAX_COST_USD, Settings
 
 SIGNATURE = "_hmac"
@@ -32,7 +30,7 @@ def signed(thread: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = {name: value for name, value in options.items() if name != SIGNATURE}
     key = options_key(make=True)
-    return plain if key is None else {**plain, SIGNATURE: _hmac(key, thread, plain).decode()}
+    return plain if key is None else {**plain, SIGNATURE: hmac_of(key, [thread, plain])}
 
 
 def believed(thread: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -45,7 +43,8 @@ def believed(thread: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tu
     given, key = stored.get(SIGNATURE), options_key(make=False)
     if isinstance(given, str) and key is not None:
         with suppress(RecursionError):  # of what somebody nested deeply
-            if hmac.compare_digest(given.encode("utf-8", "replace"), _hmac(key, thread, plain)):
+            right = hmac_of(key, [thread, plain]).encode()
+            if hmac.compare_digest(given.encode("utf-8", "replace"), right):
                 return plain, ()
     kept = harmless(plain)
     return kept, tuple(name for name in plain if name not in kept)
@@ -76,11 +75,6 @@ def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = 
         f"{', '.join(left[:_SHOWN])}{more}. Give those again that you want; for a database that "
         f"machines share, set the same {KEY_VARIABLE} on each."
     )
-
-
-def _hmac(key: bytes, thread: str, options: Mapping[str, Any]) -> bytes:
-    text = json.dumps([thread, options], sort_keys=True)
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest().encode()
 
 
 def _is_harmless(name: str, value: Any) -> bool:

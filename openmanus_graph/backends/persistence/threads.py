@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import shlex
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ class Threads:
         except Exception as error:  # damaged fields may make the message's class raise anything
             raise DamagedRowError(
                 f"The newest message of thread {thread} is damaged: its row cannot be read. Say it "
-                f"again with: openmanus run --thread {thread} TASK."
+                f"again with: openmanus run --thread {shlex.quote(thread)} TASK."
             ) from error
 
     def all(self) -> list[Thread]:

@@ -153,13 +153,11 @@ def _report(
     from openmanus_graph.interfaces.service.evals.evaluation import REPORT
     from openmanus_graph.interfaces.service.evals.page import report_page
     from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
+    from openmanus_graph.runtime.own_files import write_own_file
 
     changes = compare(before, now) if before is not None else None
     page = out / REPORT
-    try:
-        page.write_text(report_page(now, changes), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{page} cannot be written: {error.strerror}.") from error
+    write_own_file(page, report_page(now, changes))
     is_interrupted = code > SIGNAL_EXIT
     show_evaluation(now, changes, page, quiet=quiet, needs_money=not is_interrupted)
     if is_interrupted:

@@ -36,6 +36,7 @@ from openmanus_graph.interfaces.service.replay import (
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.own_files import write_own_file
 from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
@@ -69,10 +70,7 @@ def export_page(source: str, file: str) -> int:
     )
     line = title.strip().partition("\n")[0][:200]
     page = player_page(secrets.remove_from(line), map(secrets.remove_from, numbered))
-    try:
-        Path(file).write_text(page, "utf-8", "replace")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}.") from error
+    write_own_file(file, page)
     sys.stderr.write(f"{printable(file)} plays {printable(source)}. Open it in a browser.\n")
     return 0
 

@@ -5,7 +5,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, messages_to_dict
@@ -33,6 +32,7 @@ from openmanus_graph.interfaces.service.transcript import (
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.own_files import write_own_file
 
 
 def delete_thread(thread: str) -> int:
@@ -60,7 +60,9 @@ def show_thread(thread: str, *, as_json: bool) -> int:
     _print_markdown(transcript(known, values, runs, cut=True))
     if asked:
         answer = "--approve, --reject or --answer TEXT, with --id ID where it asks several"
-        sys.stdout.write(f"It waits for you:{asked}\nopenmanus resume {thread} {answer}\n")
+        sys.stdout.write(
+            f"It waits for you:{asked}\nopenmanus resume {shlex.quote(thread)} {answer}\n"
+        )
     return 0
 
 
@@ -96,10 +98,7 @@ def export_thread(thread: str, output: str) -> int:
     if output == "-":
         sys.stdout.write(text)
         return 0
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
+    write_own_file(output, text)
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from openmanus_graph.interfaces.server.openai_api import errors as openai_errors
+from openmanus_graph.interfaces.server.body_limits import limited, refusal_of
 from openmanus_graph.interfaces.server.token import is_token
 from openmanus_graph.interfaces.service.guard import Receive, RequestGuard, Scope, Send
 
@@ -51,10 +51,15 @@ class ServerGuard(RequestGuard):
             await super().__call__(scope, receive, send)
 
     @override
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await limited(self.app, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    @override
     def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
-        if scope["path"].startswith(f"{openai_errors.PREFIX}/"):
-            return openai_errors.error_body(status, reason)
-        return super().refusal_body(scope, status, reason)
+        return refusal_of(scope, status, reason)
 
     @override
     def is_token(self, given: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -67,7 +68,8 @@ async def start_or_resume(
     """
     await require_thread(thread)
     if not is_startable(thread):
-        raise Refused(409, f"This thread belongs to the terminal: openmanus resume {thread}")
+        name = shlex.quote(thread)
+        raise Refused(409, f"This thread belongs to the terminal: openmanus resume {name}")
     known = await store().find(thread)
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():

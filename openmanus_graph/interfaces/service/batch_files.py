@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
-from openmanus_graph.safety.open_beneath import UnsafeFileError, require_regular
+from openmanus_graph.runtime.own_files import open_own_file, write_own_file
 
 MARK_SUFFIX = ".batch"
 _RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -201,7 +201,8 @@ class Results:
         """
         threads = {task.id: self.thread(task) for task in tasks}
         whole = 0
-        with self._path.open("rb") as file:
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+            file.seek(0)
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
@@ -256,16 +257,8 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
     begins_anew = not path.exists()
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = open_own_file(path, os.O_RDWR | os.O_APPEND)
     try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        try:
-            require_regular(str(path), os.fstat(descriptor))
-        except UnsafeFileError as error:
-            raise ConfigError(str(error)) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -282,10 +275,12 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
 def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
     """Return the id of the batch whose results a file holds; a new one for a new file."""
     try:
-        known = _Mark.model_validate_json(mark.read_bytes()) if mark.exists() else None
+        known = (
+            _Mark.model_validate_json(read_input(mark, MAX_TEXT_BYTES)) if mark.exists() else None
+        )
         if known is not None and known.place == place:
             return uuid.UUID(known.batch)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ConfigError) as error:
         raise ConfigError(
             f"{mark} cannot be read, which says of which batch {path} is. Give another --out."
         ) from error
@@ -297,10 +292,5 @@ def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
     if os.fstat(descriptor).st_size:
         raise ConfigError(f"{path} holds something else already. Give another --out.")
     batch = uuid.uuid4()
-    partial = mark.with_name(mark.name + ".new")
-    try:
-        partial.write_text(_Mark(batch=str(batch), place=place).model_dump_json() + "\n")
-        partial.replace(mark)
-    except OSError as error:
-        raise ConfigError(f"{mark} cannot be written: {error.strerror}.") from error
+    write_own_file(mark, _Mark(batch=str(batch), place=place).model_dump_json() + "\n")
     return batch

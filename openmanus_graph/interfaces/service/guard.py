@@ -66,13 +66,17 @@ class RequestGuard:
         """Pass a request to the app, or refuse it."""
         refused = None if scope["type"] == "lifespan" else self._refusal(scope)
         if refused is None:
-            await self.app(scope, receive, send)
+            await self.pass_on(scope, receive, send)
         elif scope["type"] == "websocket":
             close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
             await send(close)
         else:
             status, reason, headers = refused
-            await _answer(send, status, self.refusal_body(scope, status, reason), headers)
+            await answer_json(send, status, self.refusal_body(scope, status, reason), headers)
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the app answer a request that is not refused."""
+        await self.app(scope, receive, send)
 
     def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
         """Return the JSON that a refused request is answered with."""
@@ -160,9 +164,10 @@ def _too_long(headers: Headers, limit: int) -> Refusal | None:
     return None
 
 
-async def _answer(
+async def answer_json(
     send: Send, status: int, content: dict[str, Any], headers: dict[str, str]
 ) -> None:
+    """Answer a request instead of the app."""
     body = json.dumps(content).encode()
     all_headers = {"content-type": "application/json", "content-length": str(len(body)), **headers}
     head = [(name.encode(), value.encode()) for name, value in all_headers.items()]

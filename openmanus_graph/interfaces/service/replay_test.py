@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,16 @@ from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import FLOW
 from openmanus_graph.interfaces.service.replay import Replayed, replay_bundle
+from openmanus_graph.runtime.own_files import write_own_file
 from openmanus_graph.state.context import Context
 
 _CONTEXT = {"model", "max_steps", "max_cost_usd", "policy", "network"}
 _RENAMED = {"max_tokens": "max_total_tokens", "timeout": "timeout_s"}
 """Options that shape requests, and what `Context` calls them."""
-_TEMPLATE = '''"""Replays the run of thread {thread}: no model is asked, and no tool runs.
-
-{task}
+_TEMPLATE = '''"""Replays a recorded run: no model is asked, and no tool runs.
 
 The record lies beside this file. If the test fails after a change that is meant, record the run
-anew: openmanus replay THREAD --to-test {file}
+anew: openmanus replay THREAD --to-test FILE
 """
 
 import asyncio
@@ -52,6 +50,7 @@ def test_{name}_goes_as_it_was_recorded(
     assert {made} == TOOL_CALLS
     assert replayed.answers == ANSWERS
 '''
+"""What comes from the record is put in as literals only: it may be anybody's."""
 
 
 async def write_test(record: FlightRecord, path: Path) -> Replayed:
@@ -83,9 +82,6 @@ async def write_test(record: FlightRecord, path: Path) -> Replayed:
     side_by_side = kept.agent == FLOW
     calls = sorted(replayed.tool_calls) if side_by_side else replayed.tool_calls
     text = _TEMPLATE.format(
-        thread=kept.thread,
-        task=_quoted(kept.task),
-        file=path.name,
         name=re.sub(r"\W+", "_", path.stem.removeprefix("test_")),
         agent=kept.agent,
         options="".join(f", {name}={value!r}" for name, value in options.items()),
@@ -93,18 +89,13 @@ async def write_test(record: FlightRecord, path: Path) -> Replayed:
         answers=_listed(replayed.answers),
         made="sorted(replayed.tool_calls)" if side_by_side else "replayed.tool_calls",
     )
-    await asyncio.to_thread(path.write_text, text, "utf-8")
+    await asyncio.to_thread(write_own_file, path, text)
     return replayed
 
 
 def bundle_of(test: Path) -> Path:
     """Return where the bundle of a test lies."""
     return test.with_suffix(".zip")
-
-
-def _quoted(task: str) -> str:
-    text = textwrap.shorten(f"Task: {task}", 300, placeholder=" ...")
-    return textwrap.fill(text.replace("\\", "/").replace('"', "'"), 98)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shlex
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -247,8 +248,8 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
         cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
         return failed_event("The run was cancelled before it began.", {}) | cancelled
     return failed_event(
-        f"The run was cut off; the server's log may say why. openmanus resume {run.thread} goes "
-        "on with it.",
+        "The run was cut off; the server's log may say why. openmanus resume "
+        f"{shlex.quote(run.thread)} goes on with it.",
         {},
     )
 

@@ -19,6 +19,7 @@ from openmanus_graph.interfaces.service.evals.grading import (
 )
 from openmanus_graph.interfaces.service.evals.suite import attempt_id
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.runtime.own_files import write_own_file
 
 ABOUT, REPORT = "eval.json", "report.html"
 
@@ -191,9 +192,7 @@ def prepare_folder(folder: Path, about: About) -> None:
 
 def store_about(folder: Path, about: About) -> None:
     """Write what an evaluation does; tasks and attempts may have been added. Blocks."""
-    partial = folder / f"{ABOUT}.new"
-    partial.write_text(about.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    partial.replace(folder / ABOUT)
+    write_own_file(folder / ABOUT, about.model_dump_json(indent=1) + "\n")
 
 
 def _require_same(folder: Path, known: About, about: About) -> None:

@@ -1,6 +1,7 @@
 """Judges the attempts of an evaluation, and keeps the verdicts beside the batch's results."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -8,6 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
 from openmanus_graph.interfaces.service.evals.checks import CheckFinding, run_checks
 from openmanus_graph.interfaces.service.evals.suite import Suite, parse_check, task_id
@@ -19,6 +21,7 @@ from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.runtime.own_files import open_own_file, write_own_file
 
 RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
 """The files of an evaluation that lines are added to."""
@@ -59,10 +62,8 @@ class Grader:
         self._tasks = {one.task.id: one for one in suite.tasks}
         self.verdicts = {one.attempt: one for one in load_verdicts(path) if self._is_of_suite(one)}
         """Those that hold, by attempt."""
-        partial = path.with_name(f"{path.name}.new")
         lines = (f"{one.model_dump_json()}\n" for one in self.verdicts.values())
-        partial.write_text("".join(lines), encoding="utf-8")
-        partial.replace(path)
+        write_own_file(path, "".join(lines))
         results = load_results(folder / RESULTS)
         self._ungraded = [one for one in results if one.id not in self.verdicts]
 
@@ -95,8 +96,11 @@ class Grader:
         )
         self.verdicts[result.id] = verdict
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{verdict.model_dump_json()}\n")
+            descriptor = open_own_file(self._path, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{verdict.model_dump_json()}\n".encode())
+        except ConfigError as error:
+            raise RunError(str(error)) from error
         except OSError as error:
             raise RunError(f"{self._path} cannot be written: {error.strerror}.") from error
 

@@ -1,5 +1,6 @@
 """The report of an evaluation as one HTML page: no script, nothing loaded, all texts escaped."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -181,7 +182,7 @@ def _attempts(now: Evaluation) -> str:
             parts.append(
                 f"<details><summary><b>{_text(result.id)}</b> {how}</summary>"
                 f"{''.join(f'<pre>{_text(text)}</pre>' for text in texts)}"
-                f'<p class="about">openmanus show {_text(result.thread)}</p></details>'
+                f'<p class="about">openmanus show {_text(shlex.quote(result.thread))}</p></details>'
             )
     return f"<h2>Attempts</h2>{''.join(parts)}"
 

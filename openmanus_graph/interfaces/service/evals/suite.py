@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import regex
 from pydantic import Field, field_validator
@@ -25,6 +25,16 @@ _PREFIX = re.compile(r"(?P<kind>\w+)\s*:\s*(?P<wanted>.*)", re.DOTALL)
 
 class _EvalLine(TaskLine):
     checks: tuple[str, ...] = Field(min_length=1)
+
+    @field_validator("checks", mode="before")
+    @classmethod
+    def _texts(cls, checks: Any) -> Any:
+        if not isinstance(checks, list):
+            return checks
+        for check in cast("list[Any]", checks):
+            if not isinstance(check, str):
+                raise ValueError(f"{json.dumps(check)[:200]} is no text. There are {_KINDS}")
+        return tuple(cast("list[Any]", checks))  # as which only JSON itself counts otherwise
 
     @field_validator("checks")
     @classmethod
