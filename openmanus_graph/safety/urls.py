@@ -191,6 +191,12 @@ def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+def links_of(text: str, source: str) -> list[str]:
+    """Return the links of a text that its source holds, too."""
+    known = canonical_urls_in(source)
+    return [url for url in dict.fromkeys(urls_in(text)) if canonical_urls([url]) & known]
+
+
 def paths_in(text: str) -> frozenset[str]:
     """Return what may be addresses without their site in a text, but none that was cut."""
     return frozenset(found[0] for found in _PATH.finditer(text))

@@ -151,17 +151,20 @@ def addresses_in(text: str) -> Iterator[str]:
     of another width), and that without percent signs, HTML entities and JSON's escapes, also where
     they are doubled. What programs read in different ways is found as a whole: `"a"@b.example`.
     """
-    plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
     found = dict.fromkeys(
-        address
-        for variant in dict.fromkeys((*_decoded(plain), plain, text))
-        for address in _addresses_in(variant)
+        address for variant in spellings(text) for address in _addresses_in(variant)
     )
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
     whole = [address for address in found if address[::-1] not in cut]
     yield from {tokens_of(address): address for address in whole}.values()
+
+
+def spellings(text: str) -> Iterator[str]:
+    """Yield a text in each of the ways in which `addresses_in` reads it, and as it is."""
+    plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
+    yield from dict.fromkeys((*_decoded(plain), plain, text))
 
 
 def _decoded(text: str) -> Iterator[str]:

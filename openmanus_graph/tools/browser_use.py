@@ -64,6 +64,11 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     return PageUse(given, opens, switches=action in _SWITCHING, acts=acts)
 
 
+def is_composed(args: Mapping[str, Any]) -> bool:
+    """Say whether a model writes what a call returns: it answers a question about the page."""
+    return args.get("action") == "extract_content" and bool(args.get("goal"))
+
+
 @manus_tool(
     effect=effect_of,
     resource=HANDLE,
@@ -72,6 +77,7 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     approval=False,
     addresses=addresses_of,
     page=page_use,
+    composed=is_composed,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
@@ -120,5 +126,6 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         failed=seen.failed,
         bounded=action != "extract_content",
         site=seen.site,
+        links=seen.links,
         repeatable=seen.repeatable,
     )

@@ -1,7 +1,7 @@
 """A call of `browser_use`, from its arguments to what the model reads."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +38,8 @@ class ActionResult:
     failed: bool = False
     site: str = ""
     """The origin of the page, whose links are shown without it."""
+    links: Sequence[str] = ()
+    """Those of a text that a model may have written which the page holds."""
     repeatable: Mapping[str, Any] | None = None
     """What a replay needs to do it again (`recorded_step`); None if nothing was done."""
 
@@ -69,7 +71,8 @@ async def run_action(
         )
     try:
         if action == "extract_content":
-            result = ActionResult(await extract_content(browser, args.goal, ask))
+            text, links = await extract_content(browser, args.goal, ask)
+            result = ActionResult(text, links=links)
         elif action == "web_search":
             result = await _search_and_open(browser, args, repeats)
         else:
