@@ -19,6 +19,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
+from openmanus_graph.tools.web_search import unasked_openings
 
 TIMEOUT_S = 180
 
@@ -120,12 +121,16 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     from openmanus_graph.backends.browser.run_action import run_action
 
     call = call_runtime(runtime)
-    seen = await run_action(call.session, action, given, call.ask_model, call.repeats)
+    openings = unasked_openings(runtime) if action == "web_search" else None
+    seen = await run_action(
+        call.session, action, given, call.ask_model, call.repeats, openings=openings
+    )
     return Observation(
         seen.text,
         failed=seen.failed,
         bounded=action != "extract_content",
         site=seen.site,
         links=seen.links,
+        openings=seen.openings,
         repeatable=seen.repeatable,
     )
