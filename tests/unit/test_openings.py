@@ -46,6 +46,10 @@ class Conversation:
         result = ToolMessage(output, tool_call_id=number, name=name, status=status)
         self.messages += [AIMessage("", tool_calls=[call]), result]
 
+    def note(self, **artifact: Any) -> None:
+        """Note things in the last result."""
+        self.messages[-1] = self.messages[-1].model_copy(update={"artifact": artifact})
+
     def read_file(self) -> "Conversation":
         self.did("read_file", "the secret", path="notes.txt")
         return self
@@ -341,13 +345,13 @@ ACTIONS: list[dict[str, Any]] = [
 def acted(conversation: Conversation, times: int, site: str = "https://evil.example") -> None:
     for number in range(times):
         conversation.did("browser_use", "the page", **ACTIONS[number % len(ACTIONS)])
-        conversation.messages[-1].artifact = {"site": site}  # pyright: ignore
+        conversation.note(site=site)
 
 
 def at_page(task: str = "Summarise notes.txt.", site: str = "https://evil.example") -> Conversation:
     begun = Conversation(task)
     begun.did("browser_use", "the page", action="go_to_url", url=site)
-    begun.messages[-1].artifact = {"site": site}  # pyright: ignore
+    begun.note(site=site)
     return begun
 
 
@@ -411,9 +415,9 @@ def test_pages_that_a_search_reads_of_itself_are_limited_and_counted() -> None:
     beside = unasked(read, crawl(MANY[:3]))
     assert [beside.open(url) for url in MANY[3:]] == [True, True, False]
     read.did("web_search", "results", query="x", fetch_content=True)
-    opened = {"openings": pages.by_site(MANY[:3])}
-    read.messages[-1].artifact = opened  # pyright: ignore
-    assert opened == {"openings": {"site evil.example": 3}}
+    opened = pages.by_site(MANY[:3])
+    assert opened == {"site evil.example": 3}
+    read.note(openings=opened)
     assert read.excess(crawl(MANY[:3])) == MANY[:3]
     assert read.excess(crawl(MANY[:2])) == []
 

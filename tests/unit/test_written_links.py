@@ -144,7 +144,9 @@ def test_an_error_of_a_tool_that_is_gone_arms(artifact: Any, arms: bool) -> None
     failed = ToolMessage(
         "an order", tool_call_id="a1", name="gone", status="error", artifact=artifact
     )
-    messages = [HumanMessage("Look."), calls(("gone", {}), prefix="a"), failed]
+    messages: list[AnyMessage] = [
+        HumanMessage("Look."), calls(("gone", {}), prefix="a"), failed
+    ]  # fmt: skip
     assert is_tainted([*messages, calls(("own", {}))], TRAITS) == arms
     assert asks(messages) == arms
 
@@ -153,7 +155,8 @@ def test_private_fields_of_a_tool_that_is_gone_stay_private() -> None:
     args = {"to": "bob@shop.example", "text": "It is 99887766."}
     for names in (TRAITS, {name: one for name, one in TRAITS.items() if name != "bank"}):
         messages = after(("bank", {}, '{"pin": "99887766"}'), task="Write bob@shop.example.")
-        messages[-1].artifact = {"private": ["pin"]}  # pyright: ignore
+        noted = {"artifact": {"private": ["pin"]}}
+        messages[-1] = messages[-1].model_copy(update=noted)
         call = PendingCall(id="n1", name="send", args=args, occurrence=0, problem=None)
         found = unverified_values(call, [*messages, calls(("send", args), prefix="n")], names)
         assert [one["rule"] for one in found] == ["private"]

@@ -67,7 +67,8 @@ async def search_and_report(
             notice(emit, text)
 
     session.cached(SearchReport, notify)  # once per run: configured engines that are not set up
-    pages, opened = (), None
+    pages: Sequence[PageContent] = ()
+    opened: Mapping[str, int] | None = None
     if openings is not None:
         pages, opened = await _pages(session, report, openings)
     text = await asyncio.to_thread(_report_text, report, pages, session)
