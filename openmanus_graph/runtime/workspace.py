@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from openmanus_graph.config.homes import make_folder
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.runtime.atomic_files import (
     OPEN_NEW,
     move_into_place,
@@ -281,6 +281,8 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
         text = f"Cannot {doing} {shown(path)}{unchanged}. {advice}"
         if isinstance(error, UnsafeFileError):
             text = _OUTSIDE.format(shown(path)) if error.errno == errno.EXDEV else str(error)
+        elif error.errno in _ADVICE:
+            raise TrustedToolError(text) from error
         raise ToolError(text) from error
 
 

@@ -65,6 +65,8 @@ DOWNLOADS = frozenset({"downloads", "outputs"})
 """Folders of what the browser and the web tools bring."""
 ANOTHER_PAGE = "another page"
 """Stands for the site of a page that only the call before will show."""
+_UNKNOWN_PAGE = "https://page-not-known-yet.invalid"
+"""Stands for it where openings are counted."""
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
@@ -113,7 +115,7 @@ def excess_addresses(
     def opened(one: PendingCall | ToolCall) -> list[str]:
         if one["name"] not in traits:
             return []
-        site = _site_before(one, made, traits[one["name"]], labels.site) or labels.site
+        site = _site_before(one, made, traits[one["name"]], labels.site) or _UNKNOWN_PAGE
         return labels.unnamed(addresses_of(traits[one["name"]], one["args"], site))
 
     before = [

@@ -7,11 +7,9 @@ nor does output that the model could have composed by a program.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote
 
 from langchain_core.messages import (
     AIMessage,
@@ -28,6 +26,7 @@ from openmanus_graph.conversation.history import (
     MessageCache,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.call_values import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
     canonical_url,
@@ -38,6 +37,7 @@ from openmanus_graph.safety.urls import (
     urls_in,
 )
 from openmanus_graph.safety.values import plainly_written
+from openmanus_graph.safety.written_links import Words, is_joined, is_written, words_of
 from openmanus_graph.state.addresses import PORTS, parse_address, within
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
@@ -47,15 +47,13 @@ M = TypeVar("M", HumanMessage, ToolMessage)
 
 PERSON = "person"
 """The resource of tools whose output is written by the person."""
-_URL_END = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
-"""Regex for the end of an address."""
 
 # Cached, because each step reads the earlier messages again.
 _shown = MessageCache[frozenset[str]]()
 _shown_paths = MessageCache[frozenset[str]]()
 _opened = MessageCache[frozenset[str]]()
 _named = MessageCache[frozenset[tuple[str, int | None]]]()
-_words = MessageCache[str]()
+_words = MessageCache[Words]()
 _own = MessageCache[UnquotedText]()
 
 
@@ -129,8 +127,12 @@ class _Provenance:
     """Whether a program ran after that: its output and files may be composed by the model."""
     seen: set[str] = field(default_factory=set[str])
     _domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
-    _written: list[str] = field(default_factory=list[str])
-    """The model's text and arguments after that."""
+    _written: list[AIMessage] = field(default_factory=list[AIMessage])
+    """The model's replies after that."""
+    _entered: list[str] = field(default_factory=list[str])
+    """What they gave to pages."""
+    _given: list[str] = field(default_factory=list[str])
+    """What they gave to tools that are not ours."""
     _calls: dict[str, tuple[str, dict[str, Any]]] = field(
         default_factory=dict[str, tuple[str, dict[str, Any]]]
     )
@@ -187,12 +189,18 @@ class _Provenance:
     def _read_reply(self, reply: AIMessage) -> None:
         for call in reply.tool_calls:
             self._calls[call["id"] or ""] = (call["name"], call["args"])
-            if self.tainted and not self._program_ran:
-                self._program_ran = self._is_program(call["name"], call["args"])
+            if self.tainted:
+                self._program_ran |= self._is_program(call["name"], call["args"])
+                self._note_given(self.traits.get(call["name"]), call["args"])
         if self.tainted:
-            args = [call["args"] for call in reply.tool_calls]
-            said = _words.get(reply, lambda _: unquote("\n".join([reply.text, *strings_in(args)])))
-            self._written.append(said)
+            self._written.append(reply)
+
+    def _note_given(self, traits: Traits | None, args: Mapping[str, Any]) -> None:
+        if traits is not None and traits.page is not None:
+            if traits.page(args).acts:
+                self._entered += strings_in(dict(args))
+        elif traits is None or traits.addresses is None:
+            self._given += (value for _, value in texts(args))
 
     def _read_result(self, result: ToolMessage) -> None:
         artifact: dict[str, Any] = result.artifact or {}
@@ -200,17 +208,13 @@ class _Provenance:
             return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
         traits = self.traits.get(name)
-        if traits is None:  # a tool of another agent, or an unknown one
-            self.tainted |= result.status != "error"
-        elif traits.resource == PERSON:
-            self._add_domains(result, lambda result: unquoted_text(result.text).text)
-        elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
-            self._add_links(links_shown(result))
-            if site := artifact.get("site"):
-                paths = _shown_paths.get(result, lambda result: paths_in(result.text))
-                self._add_links_of_site(site, paths)
-        if traits is None:
+        if traits is None:  # a tool of another agent, or one that is gone
+            self.tainted = True
             return
+        if traits.resource == PERSON:
+            self._add_domains(result, lambda result: unquoted_text(result.text).text)
+        else:
+            self._read_shown(result, name, traits, args)
         # It was opened, so it had been allowed, unless the person had edited the call.
         edited = "edited" in artifact
         if traits.addresses is not None and result.status != "error" and not edited:
@@ -220,33 +224,67 @@ class _Provenance:
         effect = traits.effect_of(args)
         self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
 
+    def _read_shown(
+        self, result: ToolMessage, name: str, traits: Traits, args: Mapping[str, Any]
+    ) -> None:
+        """Add the links that a result shows of others."""
+        artifact: dict[str, Any] = result.artifact or {}
+        if traits.is_composed(args):
+            self._add_links(canonical_urls(artifact.get("links", ())))
+        elif self._shows_links(name, traits, args):
+            given = self._given_to(traits)
+            self._add_links(links_shown(result), given=given)
+            if site := artifact.get("site"):
+                paths = _shown_paths.get(result, lambda result: paths_in(result.text))
+                self._add_links_of_site(site, paths, given)
+
+    def _shows_links(self, name: str, traits: Traits, args: Mapping[str, Any]) -> bool:
+        """Say whether the links of a result are those of others."""
+        if traits.reads_files or self._is_program(name, args):
+            return not self._program_ran
+        return traits.untrusted or traits.effect_of(args) != "pure"  # else it only computes
+
+    def _given_to(self, traits: Traits) -> Sequence[str]:
+        """Return what a tool may have joined to the links that it shows."""
+        if traits.page is not None:
+            return self._entered
+        return self._given if traits.addresses is None and not traits.reads_files else ()
+
     def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
         """Add the domains in a text of the person."""
         self._domains |= _named.get(
             message, lambda said: frozenset(named_domains(plainly_written(words(said))))
         )
 
-    def _add_links(self, urls: Set[str], allowed: bool = False) -> None:
-        """Add seen links, but none that the model wrote itself."""
+    def _add_links(
+        self, urls: Set[str], *, given: Sequence[str] = (), allowed: bool = False
+    ) -> None:
+        """Add seen links, but none that the model wrote itself, or that was joined of its words."""
         new = (self.wanted & urls) - self.seen
-        self.seen.update(link for link in new if allowed or not self._is_written_by_model(link))
+        self.seen.update(link for link in new if allowed or not self._is_own(link, given))
 
-    def _add_links_of_site(self, site: str, paths: Set[str]) -> None:
+    def _add_links_of_site(self, site: str, paths: Set[str], given: Sequence[str]) -> None:
         """Add the links that a page shows without its own site."""
         for path in paths if self.wanted - self.seen else ():
-            if not self._is_written_by_model(path):
-                self._add_links(canonical_urls([site + path]))
+            if self.wanted & (urls := canonical_urls([site + path])) and not self._is_own(
+                path, given
+            ):
+                self._add_links(urls, given=given)
 
-    def _is_written_by_model(self, link: str) -> bool:
-        unquoted = unquote(link)
-        whole = re.compile(re.escape(unquoted) + _URL_END)
-        return any(unquoted in words and whole.search(words) for words in self._written)
+    def _is_own(self, link: str, given: Sequence[str]) -> bool:
+        written = (_words.get(reply, _words_in) for reply in self._written)
+        return is_written(link, written) or is_joined(link, given)
 
     def _is_program(self, name: str, args: Mapping[str, Any]) -> bool:
         traits = self.traits.get(name)
         if traits is None:
             return True
-        return traits.effect_of(args) == "workspace" and not traits.untrusted
+        return traits.runs_agent or (traits.effect_of(args) == "workspace" and not traits.untrusted)
+
+
+def _words_in(reply: AIMessage) -> Words:
+    args = [call["args"] for call in reply.tool_calls]
+    return words_of("\n".join([reply.text, *strings_in(args)]))
 
 
 def person_words(message: HumanMessage) -> str:

@@ -101,6 +101,14 @@ def site_of(host: str) -> str:
     return str(ip_network((address, _NETWORK_BITS[address.version]), strict=False))
 
 
+def may_be_host(name: str) -> bool:
+    """Say whether a name with dots is a host, and not a file or a version."""
+    ending = name.rpartition(".")[2].lower()
+    if ending in _NEVER_HOSTS:
+        return _public_suffixes().publicsuffix(ending, accept_unknown=False) is not None
+    return not ending.isdecimal()
+
+
 @cache
 def _public_suffixes() -> "PublicSuffixList":
     from publicsuffixlist import PublicSuffixList
@@ -189,6 +197,12 @@ def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
         with contextlib.suppress(ToolError):
             found.add(canonical_url(address))
     return frozenset(found)
+
+
+def links_of(text: str, source: str) -> list[str]:
+    """Return the links of a text that its source holds, too."""
+    known = canonical_urls_in(source)
+    return [url for url in dict.fromkeys(urls_in(text)) if canonical_urls([url]) & known]
 
 
 def paths_in(text: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.urls import canonical_url
+from openmanus_graph.safety.urls import canonical_url, may_be_host
 from openmanus_graph.state.addresses import (
     has_scheme,
     is_loopback,
@@ -101,6 +101,8 @@ _ODD_URL = re.compile(
     re.IGNORECASE,
 )
 """What browsers take for a URL, though it lacks a scheme or a slash, or has them the other way."""
+_BETWEEN = re.compile(r"[/?#&=;,:|!*()\[\]<>\"]+")
+"""What stands between the parts of a path or query."""
 _HOST_OF_URL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?/{0,2}[^/?#]*[/?#]?", re.IGNORECASE)
 _WIDE_DOT = re.compile(r"(?<=[a-zA-Z0-9])[。｡](?=[a-z0-9])")
 _OTHER_HOST = re.compile(
@@ -151,17 +153,20 @@ def addresses_in(text: str) -> Iterator[str]:
     of another width), and that without percent signs, HTML entities and JSON's escapes, also where
     they are doubled. What programs read in different ways is found as a whole: `"a"@b.example`.
     """
-    plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
     found = dict.fromkeys(
-        address
-        for variant in dict.fromkeys((*_decoded(plain), plain, text))
-        for address in _addresses_in(variant)
+        address for variant in spellings(text) for address in _addresses_in(variant)
     )
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
     whole = [address for address in found if address[::-1] not in cut]
     yield from {tokens_of(address): address for address in whole}.values()
+
+
+def spellings(text: str) -> Iterator[str]:
+    """Yield a text in each of the ways in which `addresses_in` reads it, and as it is."""
+    plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
+    yield from dict.fromkeys((*_decoded(plain), plain, text))
 
 
 def _decoded(text: str) -> Iterator[str]:
@@ -194,10 +199,34 @@ def _addresses_in(text: str) -> Iterator[str]:
 
 
 def addresses_behind(url: str) -> Iterator[str]:
-    """Yield the addresses in a URL's path and query, to which its site may send its reader."""
-    for address in addresses_in(_HOST_OF_URL.sub(" ", url)):
-        if has_scheme(address) or _ODD_URL.match(address):
+    """Yield the addresses behind a URL's host: its site may send its reader, or data, there.
+
+    `/@name`, `logo@2x.png` and `react@18.2.0` are no mailboxes. An IBAN is one whose check digits
+    are right, as ids look like IBANs, too.
+    """
+    behind = _HOST_OF_URL.sub(" ", url)
+    for address in addresses_in(behind):
+        if has_scheme(address) or _ODD_URL.match(address) or _ODD_MAILBOX.fullmatch(address):
             yield address
+    parts = dict.fromkeys(part for text in spellings(behind) for part in _BETWEEN.split(text))
+    texts = (part if "@" in part else part.replace("+", " ") for part in parts)
+    for found in (found for text in texts for found in re.finditer(_ADDRESS, text)):
+        address = found[0].rstrip(_URL_END)
+        if found["iban"] is not None:
+            holds = _is_iban(address)
+        elif found["email"] is not None:
+            is_account = found.string[: found.start()].endswith("@")  # `/@name@another.example`
+            holds = not is_account and may_be_host(address.rpartition("@")[2])
+        else:
+            holds = address.casefold().startswith("www.")
+        if holds:
+            yield address
+
+
+def _is_iban(text: str) -> bool:
+    """Say whether the check digits of an IBAN are right."""
+    plain = re.sub(r"[ .-]", "", text).upper()
+    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
 
 
 def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:

@@ -87,6 +87,9 @@ class Traits:
     outlasts_thread: bool = False
     """What a call writes is read in other conversations: it is told whether anything foreign was
     read before (`CallRuntime.after_foreign`)."""
+    composed: bool | Callable[[Mapping[str, Any]], bool] = False
+    """A model wrote the output, or may have: it shows no links but those in `Observation.links`. A
+    function gets the arguments."""
     sandboxed: bool = False
     """The call is a program in the sandbox: it sends something out only where that has the
     network."""
@@ -102,6 +105,10 @@ class Traits:
     def resource_of(self, args: Mapping[str, Any]) -> str | None:
         """Name the resource that a call with these arguments uses."""
         return self.resource(args) if callable(self.resource) else self.resource
+
+    def is_composed(self, args: Mapping[str, Any]) -> bool:
+        """Say whether a model may have written the output of a call with these arguments."""
+        return self.composed(args) if callable(self.composed) else self.composed
 
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
         """Return what holds for a call with these arguments."""
@@ -141,6 +148,8 @@ class Observation:
     """The origin of the page whose links the text shows without it."""
     usage: Usage | None = None
     """What the tool's own questions to the model cost; set by `run_call`."""
+    links: Sequence[str] = ()
+    """Links in a `composed` text that were really seen."""
     openings: Mapping[str, int] | None = None
     """Links that an agent within the call opened, by site (`ValueLabels.openings`)."""
     edited: bool = False

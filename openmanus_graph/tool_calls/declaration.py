@@ -58,6 +58,7 @@ def manus_tool(
     sandboxed: bool = False,
     runs_agent: bool = False,
     outlasts_thread: bool = False,
+    composed: bool | Callable[[Mapping[str, Any]], bool] = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -92,6 +93,7 @@ def manus_tool(
         runs_agent: Whether the call runs another agent as a graph, which goes on where it was when
             the call runs again after a crash; calls of such tools run at once.
         outlasts_thread: Whether other conversations read what a call writes.
+        composed: Whether a model may have written the output; a function is given the arguments.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -115,6 +117,7 @@ def manus_tool(
         sandboxed=sandboxed,
         runs_agent=runs_agent,
         outlasts_thread=outlasts_thread,
+        composed=composed,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

@@ -202,12 +202,23 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
     """Return the message for the model, and keep the plans that the call changed."""
     noted = {
         key: value
-        for key in ("images", "site", "openings", "usage", "structured", "ends_run", "said")
+        for key in (
+            "images",
+            "site",
+            "links",
+            "openings",
+            "usage",
+            "structured",
+            "ends_run",
+            "said",
+        )
         if (value := getattr(observation, key)) not in (None, (), [], "", {})
     }
     noted |= {
         key: True for key in ("edited", "listing", "trusted_text") if getattr(observation, key)
     }
+    if execution.traits.private:  # its tool may be gone when this is read
+        noted["private"] = execution.traits.private
     if (plan_step := current_plan_step(execution.context.plans)) is not None:
         noted["plan_step"] = plan_step
     if observation.plans is not None:

@@ -19,6 +19,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
+from openmanus_graph.tools.web_search import unasked_openings
 
 TIMEOUT_S = 180
 
@@ -64,6 +65,11 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     return PageUse(given, opens, switches=action in _SWITCHING, acts=acts)
 
 
+def is_composed(args: Mapping[str, Any]) -> bool:
+    """Say whether a model writes what a call returns: it answers a question about the page."""
+    return args.get("action") == "extract_content" and bool(args.get("goal"))
+
+
 @manus_tool(
     effect=effect_of,
     resource=HANDLE,
@@ -72,6 +78,7 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     approval=False,
     addresses=addresses_of,
     page=page_use,
+    composed=is_composed,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
@@ -114,11 +121,16 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     from openmanus_graph.backends.browser.run_action import run_action
 
     call = call_runtime(runtime)
-    seen = await run_action(call.session, action, given, call.ask_model, call.repeats)
+    openings = unasked_openings(runtime) if action == "web_search" else None
+    seen = await run_action(
+        call.session, action, given, call.ask_model, call.repeats, openings=openings
+    )
     return Observation(
         seen.text,
         failed=seen.failed,
         bounded=action != "extract_content",
         site=seen.site,
+        links=seen.links,
+        openings=seen.openings,
         repeatable=seen.repeatable,
     )

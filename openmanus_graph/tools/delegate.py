@@ -55,6 +55,7 @@ _LONGEST_S = 7 * 24 * 3600.0
     untrusted=True,
     reads_files=True,
     runs_agent=True,
+    composed=True,
 )
 async def delegate(  # noqa: D417  # the model is not shown `runtime`
     agent: str,
@@ -156,8 +157,11 @@ class HelperRun:
         status = "completed" if done else "blocked"
         self._call.emit({"type": "step_end", "status": status, **event, **spent})
         text = result_text(outcome, name, files)
+        links = await asyncio.to_thread(passed_on, text, outcome.messages, web_traits())
         openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
-        return Observation(text, failed=not done, usage=outcome.usage, openings=openings)
+        return Observation(
+            text, failed=not done, usage=outcome.usage, links=links, openings=openings
+        )
 
 
 async def _executor(session: Session, helpers: Helpers, agent: str) -> Executor:

@@ -25,7 +25,7 @@ Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 
 # A change is safe to repeat: it knows its own note by the call's key.
-@manus_tool(effect="pure", resource="memory", untrusted=True, outlasts_thread=True)
+@manus_tool(effect="pure", resource="memory", untrusted=True, outlasts_thread=True, composed=True)
 async def memory(  # noqa: D417  # the model is not shown `runtime`
     command: Command,
     runtime: ToolRuntime[Any, Any],

@@ -47,7 +47,7 @@ class PlannedStep(BaseModel):
     )
 
 
-@manus_tool(effect="pure", resource="planning")
+@manus_tool(effect="pure", resource="planning", composed=True)
 def planning(  # noqa: D417  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: Command,

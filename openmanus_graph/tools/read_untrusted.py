@@ -50,7 +50,14 @@ def _is_url(source: str) -> bool:
     return source.strip().lower().startswith(("http://", "https://"))
 
 
-@manus_tool(effect="pure", timeout_s=240, untrusted=True, reads_files=True, addresses=_addresses)
+@manus_tool(
+    effect="pure",
+    timeout_s=240,
+    untrusted=True,
+    reads_files=True,
+    addresses=_addresses,
+    composed=True,
+)
 async def read_untrusted(  # noqa: D417  # the model is not shown `runtime`
     source: str,
     question: str,

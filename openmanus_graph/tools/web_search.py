@@ -2,15 +2,33 @@
 
 import asyncio
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
+from langchain_core.messages import AnyMessage
 from langgraph.prebuilt import ToolRuntime
 from pydantic import Field, WithJsonSchema
 
+from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.tool_runtime import call_runtime
+from openmanus_graph.safety.unasked_openings import UnaskedOpenings
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool
+from openmanus_graph.tools import web_traits
+
+
+def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
+    """Return what the calls of the newest reply open of themselves, which they share."""
+    call, state = call_runtime(runtime), cast("dict[str, Any]", runtime.state or {})
+    messages: list[AnyMessage] = state.get("messages", [])
+    budget = shared_budget()
+    shared = None if budget is None else budget.openings
+    return call.session.cached(
+        (UnaskedOpenings, messages[-1].id if messages else ""),
+        lambda: UnaskedOpenings(
+            messages, web_traits(), tainted=call.untrusted_prompt, shared=shared
+        ),
+    )
 
 
 @manus_tool(
@@ -36,6 +54,7 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
     from openmanus_graph.backends.search.reporting import search_and_report
 
     session, emit = call_runtime(runtime).session, runtime.stream_writer
+    openings = unasked_openings(runtime) if fetch_content else None
     return await search_and_report(
-        session, emit, query, num_results, lang, country, with_pages=fetch_content
+        session, emit, query, num_results, lang, country, openings=openings
     )

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from a2a.helpers import new_data_part, new_raw_part, new_text_part
 from acp.helpers import embedded_text_resource, resource_block, resource_link_block, text_block
+from httpx import HTTPStatusError
+from langgraph_sdk.errors import UnprocessableEntityError
 
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_a2a_server import WAITING, peer_of, said
@@ -288,6 +290,60 @@ async def test_a_state_that_a_client_edits(
             await client.runs.wait(thread, "manus", input=task)
         state = await client.threads.get_state(thread)
     assert QUESTION in state["interrupts"][0]["value"]["question"]
+
+
+@pytest.mark.parametrize("way", ["context", "configurable", "updated"])
+async def test_an_assistant_brings_a_prompt(
+    served: Served, served_model: OpenAIServer, way: str
+) -> None:
+    plays(served_model, reads=False)
+    brings: Any = {"prompts": {"system": ORDER}}
+    async with served.sdk() as client:
+        if way == "configurable":
+            made = await client.assistants.create("manus", config={"configurable": brings})
+        else:
+            made = await client.assistants.create(
+                "manus", context=brings if way == "context" else {}
+            )
+        assistant = made["assistant_id"]
+        if way == "updated":
+            await client.assistants.update(assistant, graph_id="manus", context=brings)
+        thread = (await client.threads.create())["thread_id"]
+        task: Any = {"messages": [{"role": "user", "content": TASK}]}
+        disarming: Any = None if way == "configurable" else {"untrusted_prompt": False}
+        await client.runs.wait(thread, assistant, input=task, context=disarming)
+        state = await client.threads.get_state(thread)
+    assert QUESTION in state["interrupts"][0]["value"]["question"]
+    assert any(ORDER in str(request.body) for request in served_model.requests)
+
+
+@pytest.mark.parametrize("way", ["update_state", "while a question waits", "supersteps", "command"])
+async def test_a_client_cannot_approve_values_for_the_user(
+    served: Served, served_model: OpenAIServer, way: str
+) -> None:
+    approved: Any = {"approved_values": [EVIL], "standing_approvals": ["bash"]}
+    async with served.sdk() as client:
+        thread = (await client.threads.create(graph_id="manus"))["thread_id"]
+        if way == "while a question waits":
+            plays(served_model)
+            task: Any = {"messages": [{"role": "user", "content": TASK}]}
+            await client.runs.wait(thread, "manus", input=task)
+
+        async def write() -> None:
+            if way == "supersteps":
+                updates = [{"values": approved, "as_node": "act"}]
+                await client.threads.create(graph_id="manus", supersteps=[{"updates": updates}])
+            elif way == "command":
+                command: Any = {"update": approved, "goto": "think"}
+                await client.runs.wait(thread, "manus", command=command)
+            else:
+                await client.threads.update_state(thread, approved)
+
+        refused = (UnprocessableEntityError, HTTPStatusError)
+        with pytest.raises(refused, match="Only the graph writes approved_values"):
+            await write()
+        state = await client.threads.get_state(thread)
+    assert not state["values"].get("approved_values")
 
 
 async def test_a_client_cannot_remove_what_was_read(

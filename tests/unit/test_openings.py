@@ -16,6 +16,7 @@ from openmanus_graph.safety.openings import (
     MOST_OF_SITE,
     SharedOpenings,
 )
+from openmanus_graph.safety.unasked_openings import UnaskedOpenings
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
@@ -44,6 +45,10 @@ class Conversation:
         call = tool_call(name=name, args=args, id=number)
         result = ToolMessage(output, tool_call_id=number, name=name, status=status)
         self.messages += [AIMessage("", tool_calls=[call]), result]
+
+    def note(self, **artifact: Any) -> None:
+        """Note things in the last result."""
+        self.messages[-1] = self.messages[-1].model_copy(update={"artifact": artifact})
 
     def read_file(self) -> "Conversation":
         self.did("read_file", "the secret", path="notes.txt")
@@ -340,13 +345,13 @@ ACTIONS: list[dict[str, Any]] = [
 def acted(conversation: Conversation, times: int, site: str = "https://evil.example") -> None:
     for number in range(times):
         conversation.did("browser_use", "the page", **ACTIONS[number % len(ACTIONS)])
-        conversation.messages[-1].artifact = {"site": site}  # pyright: ignore
+        conversation.note(site=site)
 
 
 def at_page(task: str = "Summarise notes.txt.", site: str = "https://evil.example") -> Conversation:
     begun = Conversation(task)
     begun.did("browser_use", "the page", action="go_to_url", url=site)
-    begun.messages[-1].artifact = {"site": site}  # pyright: ignore
+    begun.note(site=site)
     return begun
 
 
@@ -384,3 +389,43 @@ def test_clicks_are_free_in_sites_that_the_person_named_and_before_anything_priv
         named.read_file()
     acted(named, 40)
     assert named.excess(("browser_use", ACTIONS[0])) == []
+
+
+@pytest.mark.parametrize("switching", ["switch_tab", "close_tab"])
+def test_actions_in_a_page_that_is_not_known_yet_count_together(switching: str) -> None:
+    named = at_page("Book a room at evil.example.").read_file()
+    pair = [("browser_use", {"action": switching}), ("browser_use", ACTIONS[0])]
+    assert named.excess(*pair * MOST_OF_SITE) == []
+    assert len(named.excess(*pair * (MOST_OF_SITE + 1))) == 1
+
+
+def unasked(read: Conversation, *made: tuple[str, dict[str, Any]]) -> UnaskedOpenings:
+    """Return what the calls of a reply open of themselves."""
+    search = ("web_search", {"query": "x", "fetch_content": True})
+    read.excess(*made, search)
+    messages = [*read.messages, read.reply]
+    return UnaskedOpenings(messages, web_traits(), tainted=False, shared=None)
+
+
+def test_pages_that_a_search_reads_of_itself_are_limited_and_counted() -> None:
+    read = Conversation().read_file()
+    pages = unasked(read)
+    assert [pages.open(url) for url in MANY] == [True] * MOST_OF_SITE + [False]
+    assert pages.open("https://other.example/")
+    beside = unasked(read, crawl(MANY[:3]))
+    assert [beside.open(url) for url in MANY[3:]] == [True, True, False]
+    read.did("web_search", "results", query="x", fetch_content=True)
+    opened = pages.by_site(MANY[:3])
+    assert opened == {"site evil.example": 3}
+    read.note(openings=opened)
+    assert read.excess(crawl(MANY[:3])) == MANY[:3]
+    assert read.excess(crawl(MANY[:2])) == []
+
+
+@pytest.mark.parametrize("task", ["Look.", "Read evil.example and notes.txt."])
+def test_pages_of_a_search_are_free_of_named_sites_and_before_anything_private(task: str) -> None:
+    read = Conversation(task)
+    if "notes" in task:
+        read.read_file()
+    assert all(unasked(read).open(url) for url in ALPHABET)
+    assert unasked(read).by_site(ALPHABET) == {}

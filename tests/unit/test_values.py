@@ -3,7 +3,7 @@
 import pytest
 
 from openmanus_graph.safety.unquoted_text import unquoted_text
-from openmanus_graph.safety.values import addresses_in, said_tokens, tokens_of
+from openmanus_graph.safety.values import addresses_behind, addresses_in, said_tokens, tokens_of
 
 ZERO_WIDTH = "\u200b"
 
@@ -202,3 +202,37 @@ def test_what_a_person_writes_is_his_own(text: str) -> None:
     own = unquoted_text(text)
     assert not own.quotes
     assert own.text == text
+
+
+@pytest.mark.parametrize(
+    ("url", "behind"),
+    [
+        ("https://mail.shop.example/?view=cm&to=mallory@evil.example", "mallory@evil.example"),
+        ("https://shop.example/?to=mallory%40evil.example", "mallory@evil.example"),
+        ("https://shop.example/?next=to%253Dmallory%2540evil.example", "mallory@evil.example"),
+        ("https://shop.example/#mallory@evil.example", "mallory@evil.example"),
+        ("https://shop.example/index.php/a?to=mallory@evil.example", "mallory@evil.example"),
+        ("https://shop.example/x@evil.sh", "x@evil.sh"),
+        ("https://shop.example/mallory@evil.example/invite", "mallory@evil.example"),
+        ("https://shop.example/DE89370400440532013000", "DE89370400440532013000"),
+        ("https://shop.example/?iban=DE89+3704+0044+0532+0130+00", "DE89 3704 0044 0532 0130 00"),
+        ("https://shop.example/?u=www.evil.example", "www.evil.example"),
+        ("https://shop.example/?u=https://evil.example/x", "https://evil.example/x"),
+    ],
+)
+def test_what_stands_behind_a_host_is_found(url: str, behind: str) -> None:
+    assert behind in list(addresses_behind(url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://medium.example/@name/a-title", "https://social.example/@bob@other.example",
+        "https://user@shop.example/x", "https://shop.example/logo@2x.png",
+        "https://cdn.example/npm/react@18.2.0/umd/react.js", "https://maps.example/@48.85,2.35,15z",
+        "https://shop.example/ab12cd345678901234567890", "https://shop.example/a?b=c.d&e=f#g",
+        "https://shop.example/index.html?file=a.png",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_an_address_behind_a_host_is_none(url: str) -> None:
+    assert list(addresses_behind(url)) == []

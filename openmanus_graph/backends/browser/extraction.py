@@ -5,6 +5,7 @@ All frames, shadow roots and PDFs are read; quotes in an answer are checked agai
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
@@ -18,6 +19,7 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
+from openmanus_graph.safety.urls import links_of
 
 READ_S = 30.0
 NOT_FOUND = "NOT FOUND"
@@ -38,8 +40,12 @@ class PageContent:
     """Sentences about the browser, such as that it was opened again."""
 
 
-async def extract_content(browser: BrowserSession, goal: str | None, ask: AskModel | None) -> str:
+async def extract_content(
+    browser: BrowserSession, goal: str | None, ask: AskModel | None
+) -> tuple[str, Sequence[str]]:
     """Return the answer to a goal from the page, or the whole page as Markdown.
+
+    With it come the links of the text that the page holds: a model may have made up others.
 
     Raises:
         ToolError: The page cannot be read.
@@ -49,15 +55,16 @@ async def extract_content(browser: BrowserSession, goal: str | None, ask: AskMod
     notices = "".join(f"{redacted(notice)}\n" for notice in content.notices)
     content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
     head = f"{content.title} {content.url}".strip()
-    if not goal or ask is None:
-        return (
-            f"{notices}{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
-        )
-    try:
-        return f"{notices}From {head}:\n{await _answer(content, goal, ask)}"
-    except ToolError as error:
-        text = await asyncio.to_thread(_fitted, content.text, browser.session)
-        return f"{notices}{error} This is the page itself.\n{head}\n\n{text}"
+    why = ""
+    if goal and ask is not None:
+        try:
+            answer = f"From {head}:\n{await _answer(content, goal, ask)}"
+        except ToolError as error:
+            why = f"{error} This is the page itself.\n"
+        else:
+            return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content.text)
+    text = await asyncio.to_thread(_fitted, content.text, browser.session)
+    return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content.text)
 
 
 def _fitted(text: str, session: Session) -> str:

@@ -1,7 +1,7 @@
 """A call of `browser_use`, from its arguments to what the model reads."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
+from openmanus_graph.safety.unasked_openings import LEFT_OUT, UnaskedOpenings
 
 _OPENED = "opened"
 """What a search led to, in its `repeatable`."""
@@ -38,6 +39,10 @@ class ActionResult:
     failed: bool = False
     site: str = ""
     """The origin of the page, whose links are shown without it."""
+    openings: Mapping[str, int] | None = None
+    """How many pages of sites that nobody named the action opened of itself, by site."""
+    links: Sequence[str] = ()
+    """Those of a text that a model may have written which the page holds."""
     repeatable: Mapping[str, Any] | None = None
     """What a replay needs to do it again (`recorded_step`); None if nothing was done."""
 
@@ -48,6 +53,7 @@ async def run_action(
     args: ActionArguments,
     ask: AskModel | None,
     repeats: Mapping[str, Any] | None = None,
+    openings: UnaskedOpenings | None = None,
 ) -> ActionResult:
     """Run an action in the thread's browser session, which opens a browser on first use.
 
@@ -57,6 +63,7 @@ async def run_action(
         args: Its arguments.
         ask: Asks the run's model.
         repeats: The `repeatable` of the recorded action that this one does again.
+        openings: Says which pages it may open of itself; None: any.
 
     Raises:
         ToolError: It was not done, and why. No secret is in it, nor in what is returned.
@@ -69,9 +76,10 @@ async def run_action(
         )
     try:
         if action == "extract_content":
-            result = ActionResult(await extract_content(browser, args.goal, ask))
+            text, links = await extract_content(browser, args.goal, ask)
+            result = ActionResult(text, links=links)
         elif action == "web_search":
-            result = await _search_and_open(browser, args, repeats)
+            result = await _search_and_open(browser, args, repeats, openings)
         else:
             result = await browser_loop.run(lambda: _run_on_page(browser, action, args, repeats))
     except ToolError as error:
@@ -86,7 +94,10 @@ def _site_of(browser: BrowserSession) -> str:
 
 
 async def _search_and_open(
-    browser: BrowserSession, args: ActionArguments, repeats: Mapping[str, Any] | None
+    browser: BrowserSession,
+    args: ActionArguments,
+    repeats: Mapping[str, Any] | None,
+    openings: UnaskedOpenings | None,
 ) -> ActionResult:
     """Search the web and open the first result; again is opened what was the first one then."""
     if repeats is not None:
@@ -96,15 +107,19 @@ async def _search_and_open(
     if not report.hits:
         raise TrustedToolError(f"Nothing was found for {args.query!r}. Use fewer or other words.")
     listed = [f"{number}. {hit.title}\n   {hit.url}" for number, hit in enumerate(report.hits, 1)]
-    first = replace(args, url=report.hits[0].url)
+    url = report.hits[0].url
+    first = replace(args, url=url)
     repeatable: dict[str, Any] | None = None
     try:
+        if openings is not None and not openings.open(url):
+            raise TrustedToolError(f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.")
         seen = await browser_loop.run(lambda: _run_on_page(browser, "go_to_url", first))
-        opened, repeatable = seen.text, {**(seen.repeatable or {}), _OPENED: first.url}
+        opened, repeatable = seen.text, {**(seen.repeatable or {}), _OPENED: url}
     except ToolError as error:
         opened = f"The first result was not opened. {error}"
     text = "\n".join([f"Results for {args.query!r}:", *listed, "", opened])
-    return ActionResult(text, repeatable=repeatable)
+    counted = openings.by_site([url]) if openings is not None and repeatable else None
+    return ActionResult(text, repeatable=repeatable, openings=counted)
 
 
 async def _run_on_page(

@@ -17,7 +17,7 @@ from openmanus_graph.backends.files.text_file import (
     split_lines,
     with_newlines,
 )
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.atomic_files import replace_file, rewrite_file, status
 from openmanus_graph.runtime.workspace import (
     Workspace,
@@ -75,7 +75,7 @@ def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) ->
     with opened_place(workspace, path, "edit") as place:
         before = _read_file(place, path)
         if before is None:
-            raise ToolError(f"{shown(path)} does not exist. Use create for a new file.")
+            raise TrustedToolError(f"{shown(path)} does not exist. Use create for a new file.")
         require_writable(place.folder, place.name, path)
         encoding, text = decode_text(before, path)
         edit = change(text)
@@ -95,7 +95,7 @@ def undo_edit(workspace: Workspace, path: str) -> str:
         name = shown(place.path)
         edit = history.last(place.path)
         if edit is None:
-            raise ToolError(f"There is no edit history for {name}: nothing to undo.")
+            raise TrustedToolError(f"There is no edit history for {name}: nothing to undo.")
         now = _read_file(place, path)
         if digest(now) == digest(edit.before):  # a crash came between history and file
             history.drop(edit)

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 
 MAX_LINE_CHARS = 2_000
@@ -183,12 +183,14 @@ def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
     if view_range is None:
         return 1, total
     if len(view_range) != 2:
-        raise ToolError("view_range takes two numbers: [first line, last line], -1 = the end.")
+        raise TrustedToolError(
+            "view_range takes two numbers: [first line, last line], -1 = the end."
+        )
     first, last = view_range
     if not 1 <= first <= max(total, 1):
-        raise ToolError(f"view_range begins at {first}; the file has lines 1 to {total}.")
+        raise TrustedToolError(f"view_range begins at {first}; the file has lines 1 to {total}.")
     if last != -1 and last < first:
-        raise ToolError(f"view_range ends at {last}, before its beginning {first}.")
+        raise TrustedToolError(f"view_range ends at {last}, before its beginning {first}.")
     return first, total if last == -1 else min(last, total)
 
 

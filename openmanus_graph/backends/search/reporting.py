@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from openmanus_graph.backends.search.search_engine import SearchQuery
@@ -16,6 +16,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.safety.unasked_openings import LEFT_OUT, UnaskedOpenings
 from openmanus_graph.state.tool_traits import Observation
 
 MAX_PAGES = 10
@@ -43,9 +44,18 @@ async def search_and_report(
     lang: str | None,
     country: str | None,
     *,
-    with_pages: bool,
+    openings: UnaskedOpenings | None,
 ) -> Observation:
     """Search the web, and read the pages found if they are wanted.
+
+    Args:
+        session: The thread's.
+        emit: Takes notices.
+        query: What is searched for.
+        num_results: How many results are wanted.
+        lang: Their language.
+        country: Where they are searched for.
+        openings: Says which pages may be read; None if none is to be.
 
     Raises:
         ToolError: No engine answered, or the query cannot be asked.
@@ -57,25 +67,43 @@ async def search_and_report(
             notice(emit, text)
 
     session.cached(SearchReport, notify)  # once per run: configured engines that are not set up
-    pages = await _pages(session, report) if with_pages else ()
+    pages: Sequence[PageContent] = ()
+    opened: Mapping[str, int] | None = None
+    if openings is not None:
+        pages, opened = await _pages(session, report, openings)
     text = await asyncio.to_thread(_report_text, report, pages, session)
-    return Observation(text, trusted_text=not report.quotes)
+    return Observation(text, trusted_text=not report.quotes, openings=opened)
 
 
-async def _pages(session: Session, report: SearchReport) -> Sequence[PageContent]:
-    """Read the pages of a report, once per run unless some of them failed."""
+async def _pages(
+    session: Session, report: SearchReport, openings: UnaskedOpenings
+) -> tuple[Sequence[PageContent], Mapping[str, int]]:
+    """Read the pages of a report, once per run unless some of them failed.
+
+    Returns them, and how many of a site that nobody named were opened.
+    """
     cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
         PageContent, dict[SearchQuery, Sequence[PageContent]]
     )
-    pages = cached_pages.get(report.query)
-    if pages is None:
-        # At once: one that fails or hangs does not hold up the others.
-        guard = Guard.of(session.settings)
-        urls = [hit.url for hit in report.hits[:MAX_PAGES]]
-        pages = await asyncio.gather(*(_read_page(url, guard) for url in urls))
-        if not any(page.problem for page in pages):
-            cached_pages[report.query] = pages
-    return pages
+    if (known := cached_pages.get(report.query)) is not None:
+        return known, {}
+    # At once: one that fails or hangs does not hold up the others.
+    guard = Guard.of(session.settings)
+    urls = [hit.url for hit in report.hits[:MAX_PAGES]]
+    may_open = [openings.open(url) for url in urls]
+    reading = (
+        _read_page(url, guard) if may else _left_out()
+        for url, may in zip(urls, may_open, strict=True)
+    )
+    pages = await asyncio.gather(*reading)
+    if not any(page.problem for page in pages):
+        cached_pages[report.query] = pages
+    opened = [url for url, may in zip(urls, may_open, strict=True) if may]
+    return pages, openings.by_site(opened)
+
+
+async def _left_out() -> PageContent:
+    return PageContent(problem=LEFT_OUT)
 
 
 async def _read_page(url: str, guard: Guard) -> PageContent:

@@ -36,12 +36,15 @@ class Refused(Exception):
         self.status = status
 
 
-async def admit(thread: str | None, run: dict[str, Any]) -> None:
+async def admit(
+    thread: str | None, run: dict[str, Any], assistant: Mapping[str, Any] | None = None
+) -> None:
     """Check a run that LangGraph's server is about to queue, and complete it in place.
 
     Args:
         thread: None for a stateless run.
         run: The server's `kwargs`: input, command, context, config, durability ...
+        assistant: What the run's assistant says, for what the run itself leaves out.
 
     Raises:
         Refused: Another process uses the thread, or the answered question is not open.
@@ -58,7 +61,8 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     given: Mapping[str, Any] = run.get("context") or {}
     stored = context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
-    brings_text = any(run["context"].get(name) for name in _TEXTS)
+    brought = (*map(_context_in, (assistant or {}, run)), run["context"])
+    brings_text = any(one.get(name) for one in brought for name in _TEXTS)
     if brings_text:
         run["context"]["untrusted_prompt"] = True
     _check_messages(run, tainted=brings_text)
@@ -72,6 +76,12 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
         command["resume"] = await _checked_answer(threads, known, command["resume"])
+
+
+def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the context of an assistant, or of a run, in either way of writing it."""
+    config: Mapping[str, Any] = described.get("config") or {}
+    return {**(config.get("configurable") or {}), **(described.get("context") or {})}
 
 
 async def admit_deletion(thread: str) -> None:

@@ -1,12 +1,14 @@
 """Authentication and authorization handlers of LangGraph's API, in addition to the guard."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, cast
 
 from langgraph_sdk import Auth
+from langgraph_sdk.errors import NotFoundError
 
 from openmanus_graph.interfaces.server.admission import Refused, admit, admit_deletion
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.token import is_token
 from openmanus_graph.interfaces.service.guard import tokens_in
 
@@ -40,8 +42,17 @@ async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -
     """
     thread, run = value.get("thread_id"), cast("dict[str, Any]", value.get("kwargs", value))
     with _refusals_as_http_errors():
-        await admit(None if thread is None else str(thread), run)
+        assistant = await _assistant(str(value.get("assistant_id")))
+        await admit(None if thread is None else str(thread), run, assistant)
     return True
+
+
+async def _assistant(name: str) -> Mapping[str, Any]:
+    """Return an assistant, which may bring a context of its own; nothing if there is none."""
+    try:
+        return await own_api().assistants.get(name)
+    except NotFoundError:  # as the server will say
+        return {}
 
 
 @auth.on.threads.delete

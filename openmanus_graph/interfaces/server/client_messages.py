@@ -17,11 +17,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.graphs.catalog import RESTART_NODES
 from openmanus_graph.safety.provenance import person_words
+from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.planning import PlanningState
 
 _OWN = "openmanus"
 """Begins the keys in which we note things in messages."""
 _UNTRUSTED = Origin(words="", urls=[], tainted=True)
+_CLIENTS_OWN = frozenset({"messages", "answer"})
+"""Channels of our graphs that clients may write."""
+_GRAPHS_OWN = (
+    ManusState.__annotations__.keys() | PlanningState.__annotations__.keys()
+) - _CLIENTS_OWN
+"""The others: approvals, progress and what was seen. Graphs of others may have more."""
 _STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
 """Paths of LangGraph's API by which clients write a thread's state."""
 
@@ -31,7 +39,7 @@ class UnreadableMessagesError(Exception):
 
 
 def checked_input(given: Any, *, tainted: bool = False) -> Any:
-    """Return a graph's input, or an update of its state, with its messages as `checked_messages`.
+    """Return a graph's input with its messages as `checked_messages`.
 
     Args:
         given: By the client.
@@ -106,6 +114,21 @@ def _narrowed(given: Any, text: str) -> Origin:
     )
 
 
+def _checked_update(given: Any, *, tainted: bool = False) -> Any:
+    """Return an update of a graph's state, checked like its input, whose schema keeps out more.
+
+    Raises:
+        UnreadableMessagesError: It writes what only the graph may, or its messages are not taken.
+    """
+    names = cast("dict[Any, Any]", given).keys() if isinstance(given, dict) else set[Any]()
+    if own := sorted(_GRAPHS_OWN & names):
+        raise UnreadableMessagesError(
+            f"Only the graph writes {', '.join(own)}. A client can write "
+            f"{' and '.join(sorted(_CLIENTS_OWN))}."
+        )
+    return checked_input(given, tainted=tainted)
+
+
 class CheckedStateUpdates:
     """ASGI middleware that checks the messages of edits of a thread's state.
 
@@ -167,16 +190,16 @@ def _objects(given: Any) -> list[dict[str, Any]]:
 def _each(values: Any) -> Any:
     """Check the values of an edit: an object, or a list of them."""
     if isinstance(values, list):
-        return [checked_input(one) for one in cast("list[Any]", values)]
-    return checked_input(values)
+        return [_checked_update(one) for one in cast("list[Any]", values)]
+    return _checked_update(values)
 
 
 def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dict[str, Any]:
     """Return a command with its update's messages checked.
 
     Raises:
-        UnreadableMessagesError: A message is none, or removes another one. Or the command does
-            more than a client may: a node that is given its own input runs forged calls.
+        UnreadableMessagesError: A message is none, or removes another one. Or the command does or
+            writes more than a client may: a node that is given its own input runs forged calls.
     """
     unknown = [name for name in command if name not in ("resume", "update", "goto")]
     if unknown:
@@ -198,7 +221,7 @@ def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dic
             "Any", dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
         )
     return (
-        {**command, "update": checked_input(update, tainted=tainted)}
+        {**command, "update": _checked_update(update, tainted=tainted)}
         if update is not None
         else dict(command)
     )
