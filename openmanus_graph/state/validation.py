@@ -51,15 +51,15 @@ def _validator(schema: dict[str, Any]) -> Any:
     from jsonschema import validators
     from referencing import Registry
 
-    extend: Any = validators.extend  # the stubs leave all these types open
-    kind: Any = validators.validator_for(schema)
+    library: Any = cast("Any", validators)  # the stubs leave all its types open
+    kind = library.validator_for(schema)
     names_left: Any = kind.VALIDATORS.get("additionalProperties", _passes)
 
     def additional(checker: Any, value: Any, instance: Any, part: Any) -> Any:
         return () if "patternProperties" in part else names_left(checker, value, instance, part)
 
     unchecked = dict.fromkeys(_WITH_EXPRESSIONS, _passes)
-    limited: Any = extend(kind, {**unchecked, "additionalProperties": additional})
+    limited = library.extend(kind, {**unchecked, "additionalProperties": additional})
     steps = itertools.count(1)
 
     def evolve(checker: Any, **changes: Any) -> Any:
