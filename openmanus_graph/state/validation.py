@@ -1,5 +1,6 @@
 """What is wrong with a value, in words a model can act on."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -7,6 +8,10 @@ from pydantic import ValidationError
 
 _DATA = ("enum", "const", "default", "examples")
 """Keywords whose values are no schemas."""
+_WITH_EXPRESSIONS = ("pattern", "patternProperties", "unevaluatedProperties")
+"""Keywords whose check runs a regular expression of the schema."""
+_MOST_STEPS = 50_000
+"""Parts of a schema that are looked at for one value: some seconds."""
 
 
 def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
@@ -15,44 +20,83 @@ def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
 
 
 def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
-    """Return a function that checks values against a JSON schema."""
-    from jsonschema.validators import validator_for
-    from referencing import Registry
+    """Return a function that checks values against a JSON schema.
 
-    # An empty registry: nothing is fetched because a schema refers to it.
-    nothing: Any = Registry
-    kind: Any = validator_for(schema)  # the stubs leave both types open
-    validator = kind(schema, registry=nothing())
+    `pattern`, `patternProperties` and `unevaluatedProperties` are not checked, see `_validator`.
+    """
 
     def check(value: Any) -> list[str]:
-        return [
-            f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
-            for error in validator.iter_errors(value)
-        ]
+        try:
+            return [
+                f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
+                for error in _validator(schema).iter_errors(value)
+            ]
+        except _TooManySteps as error:
+            return [f"value: it cannot be checked, the schema {error}"]
 
     return check
+
+
+class _TooManySteps(Exception):
+    """A value cannot be checked in a reasonable time."""
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    """Return a checker that ends soon, whoever wrote the schema, and fetches nothing.
+
+    A regular expression of somebody else's can take for ever, as can parts that refer to each other
+    twice. So no expression is run, and parts are counted.
+    """
+    import attrs
+    from jsonschema import validators
+    from referencing import Registry
+
+    library: Any = cast("Any", validators)  # the stubs leave all its types open
+    kind = library.validator_for(schema)
+    names_left: Any = kind.VALIDATORS.get("additionalProperties", _passes)
+
+    def additional(checker: Any, value: Any, instance: Any, part: Any) -> Any:
+        return () if "patternProperties" in part else names_left(checker, value, instance, part)
+
+    unchecked = dict.fromkeys(_WITH_EXPRESSIONS, _passes)
+    limited = library.extend(kind, {**unchecked, "additionalProperties": additional})
+    steps = itertools.count(1)
+
+    def evolve(checker: Any, **changes: Any) -> Any:
+        """Make the checker of a part; a `$schema` there does not bring another one."""
+        if next(steps) > _MOST_STEPS:
+            raise _TooManySteps(f"takes more than {_MOST_STEPS} steps")
+        return attrs.evolve(checker, **changes)
+
+    limited.evolve = evolve
+    nothing: Any = Registry
+    return limited(schema, registry=nothing())
+
+
+def _passes(*_: Any) -> tuple[()]:
+    return ()
 
 
 def schema_defect(schema: dict[str, Any]) -> str:
     """Say why something is no JSON schema by which values can be checked; empty if it is one."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
-    from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     if not isinstance(schema.get("$schema", ""), str):
         return "is no JSON schema: its $schema is no text"
-    kind: Any = validator_for(schema)  # the stubs leave the types of both open
-    nothing: Any = Registry
+    kind: Any = validator_for(schema)  # the stubs leave its type open
     try:
         kind.check_schema(schema)
-        validator = kind(schema, registry=nothing())  # nothing is fetched for a reference
+        validator = _validator(schema)
         for reference in set(_references(schema)):
             list(validator.evolve(schema={"$ref": reference}).iter_errors(None))
     except SchemaError as error:
         return f"is no JSON schema: {error.message[:300]}"
     except Unresolvable as error:
         return f"refers to something that is not in its JSON schema: {error}"
+    except _TooManySteps as error:
+        return f"is too large to check values by: it {error}"
     except RecursionError:
         return "is no JSON schema: it refers to itself without end"
     return ""

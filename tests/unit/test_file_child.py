@@ -35,3 +35,15 @@ def test_it_reaches_no_server_where_the_system_allows_that() -> None:
         request = {"port": server.getsockname()[1]}
         found = run_in_child(f"{__name__}:connect", file, request, what="The test")
     assert (found != "connected") == (apart.returncode == 0)
+
+
+def size_of(file: BinaryIO, request: dict[str, Any]) -> int:
+    """Return how much text of the request has arrived."""
+    return len(request["text"])
+
+
+def test_a_request_may_be_larger_than_a_command() -> None:
+    request = {"text": "ä" * 1_000_000}
+    with tempfile.TemporaryFile() as file:
+        found = run_in_child(f"{__name__}:size_of", file, request, what="The test")
+    assert found == 1_000_000

@@ -291,3 +291,53 @@ async def test_what_a_cell_starts_finds_its_input_closed(session: Session) -> No
 
 def kernel_program() -> str:
     return str(Path(confinement.__file__).with_name("kernel_program.py"))
+
+
+FORGED = """
+session = get_ipython().kernel.session
+send = session.send
+def forged(stream, kind, content=None, *rest, **more):
+    if kind == "execute_reply":
+        {forge}
+    return send(stream, kind, content, *rest, **more)
+session.send = forged
+"""
+
+
+@pytest.fixture
+def own_session(tmp_path: Path) -> Iterator[Session]:
+    opened = tool_session(tmp_path)
+    yield opened
+    opened.close()
+
+
+async def test_a_forged_reply_without_a_status_is_told(own_session: Session) -> None:
+    found = await run(own_session, FORGED.format(forge='content = {"odd": 1}'))
+    assert found.failed
+    assert "did not say how the code ended" in found.text
+
+
+@pytest.mark.parametrize("parts", [[100 << 20], [10 << 20] * 30, [1] * 10_000])
+async def test_what_the_kernels_program_sends_has_a_limit(
+    own_session: Session, parts: list[int]
+) -> None:
+    pieces = f"identity = more['ident']; parts = [bytes(n) for n in {parts}]"
+    sending = "stream.send_multipart([*identity, *parts], copy=True)"
+    before = psutil.Process().memory_info().rss
+    found = await run(own_session, FORGED.format(forge=f"{pieces}; {sending}"))
+    assert psutil.Process().memory_info().rss - before < 100 << 20
+    assert "16 MB" in found.text
+    assert await text(own_session, "1 + 1") == "2"
+
+
+async def test_a_cell_shows_few_pictures_and_keeps_no_more(own_session: Session) -> None:
+    code = """
+import base64
+png = lambda n: base64.b64encode(str(n).encode()).decode()
+with open("/run/openmanus/pictures", "w") as names:
+    names.writelines(f"data:image/png;base64,{png(n)}\\n" for n in range(300_000))
+"""
+    found = await run(own_session, code)
+    assert len(found.images) == 20
+    assert "first 20 pictures" in found.text
+    assert len(list(own_session.workspace.outputs.iterdir())) == 21

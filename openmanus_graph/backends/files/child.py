@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +21,8 @@ TIMEOUT_S = 60
 _MEMORY_BYTES = 2 * 1024**3
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from openmanus_graph.backends.files.child import main; "
-    "main(sys.argv[2], *map(json.loads, sys.argv[3:]))"
+    "import json, sys; given = json.load(open(int(sys.argv[1]))); sys.path[:] = given.pop(0); "
+    "from openmanus_graph.backends.files.child import main; main(*given)"
 )
 
 
@@ -54,15 +54,18 @@ def run_in_child(
     path = [entry for entry in sys.path if entry and entry != package]
     limit_s = timeout_s or TIMEOUT_S
     limits = {"RLIMIT_DATA" if reserves else "RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_CPU": TIMEOUT_S}
-    arguments = [json.dumps([*path, package]), entry, json.dumps(request), json.dumps(limits)]
-    command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START, *arguments]
+    command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START]
     file.seek(0)
     try:
-        child = subprocess.run(
-            command, stdin=file, capture_output=True, timeout=limit_s, check=False, cwd="/",
-            start_new_session=True,  # ctrl+c in the terminal is not for it
-            env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
-        )  # fmt: skip
+        with tempfile.TemporaryFile() as given:  # arguments of a command have a limit
+            given.write(json.dumps([[*path, package], entry, request, limits]).encode())
+            given.seek(0)
+            child = subprocess.run(
+                [*command, str(given.fileno())], stdin=file, capture_output=True, timeout=limit_s,
+                check=False, cwd="/", pass_fds=[given.fileno()],
+                start_new_session=True,  # ctrl+c in the terminal is not for it
+                env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
+            )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ToolError(
             f"{what} took longer than {limit_s:g} seconds. Take less, or use python_execute."

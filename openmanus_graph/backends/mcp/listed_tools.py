@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, PaginatedRequestParams, PaginatedResult
 
-from openmanus_graph.backends.mcp.schemas import ANYTHING, for_checking, for_models, is_schema
+from openmanus_graph.backends.mcp.schemas import ANYTHING, for_models, is_schema
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.tool_traits import Effect, Traits
 
@@ -95,7 +95,7 @@ def _listed_tool(server: MCPServer, tool: Any) -> ListedTool:  # the SDK's Tool
         name=tool.name,
         description=description,
         model_schema=for_models(cast("dict[str, Any]", schema)) if usable else ANYTHING,
-        argument_schema=for_checking(cast("dict[str, Any]", schema)) if usable else None,
+        argument_schema=cast("dict[str, Any]", schema) if usable else None,
         effect=_effect(server, tool),
         destructive=bool(tool.annotations and tool.annotations.destructive_hint),
         digest=_digest(tool),

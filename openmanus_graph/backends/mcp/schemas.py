@@ -1,7 +1,6 @@
 """What a server says about a tool's arguments, made fit for models and for checking calls.
 
-Schemas are somebody else's: they may be no JSON Schema at all, refer to the web, or hold patterns
-that take for ever.
+Schemas are somebody else's: they may be no JSON Schema at all.
 """
 
 import json
@@ -15,7 +14,6 @@ MAX_CHARS = 16_000
 """Of the JSON that a model is shown for one tool."""
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _TOP_LEVEL = (*_COMBINED, "not", "enum", "if", "then", "else", "$ref")
-_DANGEROUS = ("pattern", "patternProperties", "format")
 _SUBSCHEMAS = ("properties", "$defs", "definitions")
 ANYTHING: Schema = {"type": "object", "properties": {}}
 
@@ -40,11 +38,6 @@ def problems_of(check: Checker, value: Mapping[str, Any]) -> list[str]:
         return check(dict(value))
     except Exception:  # noqa: BLE001  # endless or dangling references: the server knows what it means
         return []
-
-
-def for_checking(schema: Schema) -> Schema:
-    """Return the schema without what only the server should check."""
-    return cast("Schema", _without(schema, _DANGEROUS))
 
 
 def for_models(schema: Schema) -> Schema:

@@ -11,7 +11,7 @@ import mcp_types as types
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from openmanus_graph.backends.mcp.listed_tools import sanitize_text
-from openmanus_graph.backends.mcp.schemas import for_checking, is_schema
+from openmanus_graph.backends.mcp.schemas import is_schema
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.interrupts import Decision, read_decision, read_text
 from openmanus_graph.state.validation import schema_problems
@@ -75,7 +75,7 @@ def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
     if content is None:
         return "a JSON object is needed"
     content = {**defaults, **content}
-    problems = schema_problems(for_checking(schema), content) if schema else []
+    problems = schema_problems(schema, content) if schema else []
     return "; ".join(problems) or types.ElicitResult(action="accept", content=content)
 
 

@@ -115,9 +115,7 @@ def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
     root = layout.workspace.root
     argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
     argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    for listed in filter(os.path.exists, ("/proc/keys", "/proc/key-users")):
-        argv += ["--ro-bind", "/dev/null", listed]
+    argv += [*_kernel_files(), "--dev", "/dev"]
     argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm"]
     argv += ["--dir", "/var/tmp"]
     argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
@@ -130,17 +128,31 @@ def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
 
 
 def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
-    network = ["--share-net"] if settings.network else []
-    if os.geteuid() == 0 and root.stat().st_uid != 0:
+    """Return the namespaces and powers. Root would keep every power, and could undo the mounts."""
+    if root_needs_powers(root):
         # In a user namespace root loses its power over other people's files, and with it the
-        # workspace that somebody mounted into a container.
+        # workspace that somebody mounted into a container. These powers are real ones.
         powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
+        kept = [word for power in powers for word in ("--cap-add", power)]
         spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
         spaces += [] if settings.network else ["--unshare-net"]
-        # Without the drop root keeps every power, and outside of a user namespace they are real.
-        kept = [word for power in powers for word in ("--cap-add", power)]
         return [*spaces, "--cap-drop", "ALL", *kept]
-    return ["--unshare-all", *network]
+    network = ["--share-net"] if settings.network else []
+    return ["--unshare-all", *network, "--cap-drop", "ALL"]
+
+
+def root_needs_powers(root: Path) -> bool:
+    """Say whether we are root, and the workspace is somebody else's."""
+    return os.geteuid() == 0 and root.stat().st_uid != 0
+
+
+def _kernel_files() -> list[str]:
+    """Show /proc. Root may write the whole machine's settings there, without any power."""
+    argv = ["--proc", "/proc"]
+    for listed in filter(os.path.exists, ("/proc/keys", "/proc/key-users")):
+        argv += ["--ro-bind", "/dev/null", listed]
+    # All of it: other files than /proc/sys change the machine, too, by what its kernel has.
+    return [*argv, "--remount-ro", "/proc"] if os.geteuid() == 0 else argv
 
 
 def _system() -> list[str]:

@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+import io
+import itertools
 import json
 import os
 import secrets
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.backends.sandbox.kernel_channel import MOST_BYTES, KernelChannel
 from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
@@ -20,7 +23,6 @@ from openmanus_graph.runtime.output import newest_line, shorten_file
 from openmanus_graph.runtime.workspace import find
 
 if TYPE_CHECKING:
-    import zmq
     from jupyter_client.session import Session
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
@@ -36,6 +38,12 @@ _STOP_TIMEOUT_S = 2
 _POLL_S = 0.05
 _MAX_SPOOL_BYTES = 16 << 20
 """Bytes of output kept before the file is emptied."""
+
+
+MOST_PICTURES = 20
+"""Of one cell."""
+_MOST_PICTURE_LINES = 1000
+"""Lines of the list of pictures that are read: one picture may be shown again and again."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,13 @@ class Kernel:
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
         if self._tree.reason:  # what it did could not be brought here
             outcome = "dead"
-        text = self._new_output(max_chars)
-        return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
+        text, pictures = self._new_output(max_chars), self._pictures()
+        if len(pictures) > MOST_PICTURES:
+            text += f"[Only the first {MOST_PICTURES} pictures are shown.]\n"
+        if reply is not None and "status" not in reply:
+            text += "[Python did not say how the code ended.]\n"
+        why = self.why() if outcome == "dead" else ""
+        return CellResult(text, pictures[:MOST_PICTURES], outcome, why)
 
     def newest_line(self) -> str:
         """Return the newest line that the running cell has written; any thread may ask."""
@@ -108,8 +121,6 @@ class Kernel:
         self.pool.shutdown()
 
     def _start(self) -> None:
-        import zmq
-
         sandbox, inside = self._sandbox, self._sandbox.backend.inside
         connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
         connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
@@ -133,8 +144,8 @@ class Kernel:
             self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
             undo.callback(sandbox.end, self._tree)
             lifeline.close()
-            self._context = zmq.Context()
-            undo.callback(self._context.destroy, linger=0)
+            self._channels: list[KernelChannel] = []
+            undo.callback(self._close_channels)
             self._open_channels(connection)
             undo.pop_all()
         self._read_offset = self._spool_size()
@@ -147,7 +158,8 @@ class Kernel:
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
         with self._sandbox.call(self._tree):
-            ready = self._answers()
+            # Both: an interrupt must not wait until a channel is connected.
+            ready = self._answers(self._shell) and self._answers(self._control)
         if ready:
             return
         self._sandbox.end(self._tree)
@@ -164,49 +176,61 @@ class Kernel:
     def _spool_size(self) -> int:
         return os.fstat(self._spool.fileno()).st_size
 
-    def _connect(self, port: int) -> "zmq.Socket[bytes]":
-        """Open one channel.
+    def _connect(self, port: int) -> KernelChannel:
+        channel = KernelChannel(self._sandbox.backend.reach(self._run / f"k-{port}"))
+        self._channels.append(channel)
+        return channel
 
-        Jupyter's own clients run theirs in event loops that they do not close, and none of them
-        waits for an answer, the end of the process and `stop` at once.
-        """
-        import zmq
-
-        socket = self._context.socket(zmq.DEALER)
-        socket.linger = 0
-        place = self._sandbox.backend.reach(self._run / f"k-{port}")
-        socket.connect(f"ipc://{place}")
-        return socket
+    def _close_channels(self) -> None:
+        for channel in self._channels:
+            channel.close()
 
     def _disconnect(self) -> None:
-        self._context.destroy(linger=0)
+        self._close_channels()
         self._lifeline.close()
         self._spool.close()
 
-    def _send(self, channel: "zmq.Socket[bytes]", kind: str, content: dict[str, Any]) -> str:
+    def _send(self, channel: KernelChannel, kind: str, content: dict[str, Any]) -> str:
         """Send a request; return its message id, which the reply refers to."""
-        message: Any = self._session.send(channel, kind, content)
+        stream: Any = channel  # the session asks no more of it than that
+        message: Any = self._session.send(stream, kind, content)
         return str(message["header"]["msg_id"])
 
-    def _answers(self) -> bool:
+    def _answers(self, channel: KernelChannel) -> bool:
         """Say whether the kernel has come up; waits for it."""
-        message_id = self._send(self._shell, "kernel_info_request", {})
-        return self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
+        message_id = self._send(channel, "kernel_info_request", {})
+        return self._reply(channel, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
 
     def _reply(
-        self, channel: "zmq.Socket[bytes]", message_id: str, deadline: float
+        self, channel: KernelChannel, message_id: str, deadline: float
     ) -> dict[str, Any] | None:
         """Wait for the reply to a request; None on timeout or when the kernel has died."""
         while time.monotonic() < deadline and not self.stop.is_set():
             alive = self._tree.alive()
-            if channel.poll(int(1000 * _POLL_S)):
-                message = read_message(self._session, channel.recv_multipart())
+            try:
+                frames = channel.receive(_POLL_S)
+            except OSError:
+                self._end_lost()
+                return None
+            if frames is not None:
+                message = read_message(self._session, frames)
                 if message and message["parent_header"].get("msg_id") == message_id:
                     self._memory = message["content"].get("memory", self._memory)
                     return dict(message["content"])
             elif not alive:
                 return None
         return None
+
+    def _end_lost(self) -> None:
+        """Kill a kernel whose connection is lost, unless it ends by itself: that says more."""
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while self._tree.alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if self._tree.alive():
+            self._tree.kill(
+                "Its connection was closed, or it sent more than "
+                f"{MOST_BYTES >> 20} MB in one message."
+            )
 
     def _interrupt(self, message_id: str) -> Literal["interrupted", "dead"]:
         """Interrupt a cell; kill the kernel if it does not stop."""
@@ -241,10 +265,16 @@ class Kernel:
         return text
 
     def _pictures(self) -> tuple[str, ...]:
-        """Return the files of the pictures that the cell has shown; the list is untrusted."""
+        """Return the files of the pictures that the cell has shown, at most one more than are used.
+
+        The list is untrusted.
+        """
         workspace, found = self._sandbox.workspace, dict[str, None]()
-        listed = self._files.read(self._run / "pictures")
-        for name in listed.decode("utf-8", "replace").splitlines():
+        listed = io.BytesIO(self._files.read(self._run / "pictures"))
+        for line in itertools.islice(listed, _MOST_PICTURE_LINES):
+            if len(found) > MOST_PICTURES:
+                break
+            name = line.decode("utf-8", "replace").rstrip("\n")
             with contextlib.suppress(ToolError, OSError, ValueError):
                 if name.startswith(_PNG_URL):
                     picture = base64.b64decode(name.removeprefix(_PNG_URL))
@@ -258,7 +288,7 @@ def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
     """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
     normal = ("", "0", "None")
     exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in normal
-    return "ok" if reply["status"] == "ok" or exited_normally else "error"
+    return "ok" if reply.get("status") == "ok" or exited_normally else "error"
 
 
 def read_message(session: "Session", frames: list[bytes]) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
+_PR_CAPBSET_DROP, _MOST_CAPABILITIES = 24, 64
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 _KEY_CALLS = {
     "x86_64": (0xC000003E, 248),
@@ -54,6 +55,8 @@ def main() -> None:
             refuse_keys()
     if spec.get("nono"):
         _confine(spec["nono"])
+    if "powers" in spec:
+        _keep_powers(int(spec["powers"]))
     limit(spec.get("limits", {}))
     os.execvp(sys.argv[2], sys.argv[2:])
 
@@ -128,6 +131,16 @@ def refuse_keys() -> None:
     failed = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if failed or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel's keys cannot be refused (seccomp)")
+
+
+def _keep_powers(kept: int) -> None:
+    """Leave root's programs these capabilities (a bit for each); other users' have none anyway."""
+    if sys.platform == "linux":
+        import ctypes
+
+        for number in range(_MOST_CAPABILITIES):
+            if not kept >> number & 1:
+                ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
 
 
 def _die_with(parent: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
-from openmanus_graph.backends.sandbox.bwrap import masked
+from openmanus_graph.backends.sandbox.bwrap import masked, root_needs_powers
 from openmanus_graph.state.settings import SandboxSettings
 
 _FOLDERS = [
@@ -54,6 +54,8 @@ _FILES = [
     "/dev/random",
 ]
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
+_FILE_POWERS = 0b1011
+"""CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 
 
@@ -99,7 +101,10 @@ class Nono(OnThisMachine):
             "shown": [str(path) for path in (*outputs, workspace.python)],
             "network": self._settings.network,
         }
-        return Launch(tuple(program), {"nono": rules, "no_keys": True, "die_with": os.getpid()})
+        # Landlock guards files only: with all powers root could change the kernel, by a module say.
+        powers = _FILE_POWERS if root_needs_powers(workspace.root) else 0
+        confine = {"nono": rules, "no_keys": True, "powers": powers, "die_with": os.getpid()}
+        return Launch(tuple(program), confine)
 
 
 def _package() -> Path | None:
