@@ -31,6 +31,8 @@ _NETWORK_BITS = {4: 24, 6: 48}
 """Of an IP address: so many neighbours are easily one owner's."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
+FILES_OR_HOSTS = _FILE_ENDINGS | {"fish", "java", "map", "ml", "properties", "pub", "tf"}
+"""Endings of files that are top-level domains, too."""
 _NEVER_HOSTS = _FILE_ENDINGS | frozenset({
     "bat", "bin", "bz2", "c", "cfg", "cjs", "class", "clj", "cmd", "conf", "cpp", "cs", "css",
     "csv", "dat", "db", "deb", "diff", "dll", "doc", "docx", "env", "exe", "fish", "gif", "go",
@@ -106,6 +108,17 @@ def _public_suffixes() -> "PublicSuffixList":
     from publicsuffixlist import PublicSuffixList
 
     return PublicSuffixList(only_icann=True)
+
+
+def is_file_name(name: str, *, only: bool = False) -> bool:
+    """Say whether a name with a dot in it ends like a file.
+
+    Args:
+        name: Without a path.
+        only: It does not end like a host, too.
+    """
+    ending = name.rpartition(".")[2].lower()
+    return ending in _NEVER_HOSTS and not (only and ending in FILES_OR_HOSTS)
 
 
 def urls_in(text: str) -> Iterator[str]:
