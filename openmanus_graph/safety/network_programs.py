@@ -35,7 +35,8 @@ _NO_HOSTS = {
     "-T --upload-file -F --form --form-string -H --header -A --user-agent -e --referer -u --user "
     "-b --cookie -c --cookie-jar -X --request -w --write-out -m --max-time --connect-timeout "
     "--retry --retry-delay --limit-rate -r --range -E --cert --key --cacert -D --dump-header "
-    "-K --config --output-dir -C -Q --quote --oauth2-bearer --url-query --trace --trace-ascii --stderr",
+    "-K --config --output-dir -C -Q --quote --oauth2-bearer --url-query --trace "
+    "--trace-ascii --stderr",
     "wget": "-O --output-document -o --output-file -a --append-output -P --directory-prefix -i "
     "--input-file -U --user-agent --header --post-data --post-file --body-data --body-file -T "
     "--timeout -w --wait -A --accept -R --reject --load-cookies --save-cookies --ca-certificate",
