@@ -65,7 +65,7 @@ _CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
 _CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
 """Chinese has no spaces: where a name in it ends cannot be told."""
-_PHONE = re.compile(r"(?<![\w+.-])\+\d(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
+_PHONE = re.compile(r"(?<![A-Za-z0-9_+.-])(?:\+\d|0\d|1[3-9]\d)(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""

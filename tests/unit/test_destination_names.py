@@ -17,9 +17,10 @@ def found(args: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["收信人", "寄给", "发给", "付款给", "对方", "用户", "群", "QQ号", "微信号", "银行卡", "银行卡号",
-     "卡号", "密送", "电邮", "收貨地址", "konto", "acc_no", "accNo", "pix_key", "upi_id", "swift",
-     "swiftCode", "sort_code", "btc", "para", "Кому", "宛先", "approvers", "screen_name", "dm",
+    ["收信人", "寄给", "发给", "付款给", "对方", "用户", "群", "QQ号", "微信号", "银行卡",
+     "银行卡号", "卡号",
+     "密送", "电邮", "收貨地址", "konto", "acc_no", "accNo", "pix_key", "upi_id", "swift",
+     "swiftCode", "sort_code", "btc", "para", "宛先", "approvers", "screen_name", "dm", "Кому",
      "dm_with", "topic_id", "who", "acctno"],
 )  # fmt: skip
 def test_a_name_in_any_language_says_where_something_goes(name: str) -> None:
