@@ -5,7 +5,7 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from openmanus_graph.state.tool_traits import Traits
@@ -24,7 +24,11 @@ DESTINATIONS = frozenset({
     "client", "org", "organization", "organisation", "tenant", "workspace", "audience", "mailing",
     "distribution", "grantee", "principal", "invite", "notify", "whom", "arn", "queue", "hook",
     "remote", "dsn", "sink", "relay", "proxy", "peer", "fqdn", "trustee", "transferee", "supplier",
-    "employee", "empfaenger", "empfänger", "destinataire", "destinatario", "destinatário",
+    "employee", "empfaenger", "empfänger", "empfanger", "destinataire", "destinatario",
+    "destinatário", "konto", "kontonummer", "who", "approver", "signer", "signatory", "delegate",
+    "deputy", "witness", "observer", "watcher", "maintainer", "cohost", "nick", "nickname", "jid",
+    "guild", "subreddit", "telegram", "skype", "wechat", "weixin", "qq", "pager", "dm", "pix",
+    "upi", "vpa", "clabe", "bsb", "swift", "btc", "eth", "xmr", "crypto", "lnurl", "tgt", "cdtr",
 })  # fmt: skip
 """Last words of the names of arguments, in the singular, that make them destinations."""
 ADDRESSES = frozenset({
@@ -38,19 +42,40 @@ _SAYS_HOW = frozenset(
     {"id", "number", "no", "nr", "num", "name", "key", "list", "ref", "slug", "ts"}
 )
 """Last words that leave a name what the word before them makes it: `user_id`."""
-_ALONE = frozenset({"number", "numbers", "callback_url", "list_id", "list_ids"})
+_ALONE = frozenset({
+    "number", "numbers", "callback_url", "list_id", "list_ids", "acc_no", "sort_code", "swift_code",
+    "bic_code", "screen_name", "topic_id", "topic_name", "pay_to_the_order_of", "para",
+})  # fmt: skip
 """Names that are destinations only as they are: a `page_number` is none."""
 _COUNTS = frozenset({"max", "min", "num", "n", "count", "limit", "total", "from", "source"})
 """First words of names that count, or say where something comes from."""
 _RANGES = frozenset(
-    {"date", "time", "day", "year", "price", "amount", "range", "age", "page", "from"}
-)
+    {"date", "time", "day", "year", "price", "amount", "range", "age", "page", "from", "language",
+     "lang", "currency", "unit", "format", "timezone"}
+)  # fmt: skip
 """First words of names with `to` behind them that say where a range ends."""
 _HOW_MANY = frozenset({"people", "persons", "guests", "attendees", "participants", "number"})
 _COUNT = re.compile(r"\d{1,2}")
-_CHINESE = re.compile(
-    r"收件|接收|收款|抄送|账号|账户|帐号|手机|电话|電話|邮箱|邮件地址|网址|链接|目标|域名|群组|频道|联系人"
+_WHETHER = frozenset({"true", "false", "yes", "no"})
+_QUALITIES = {
+    "room": {"single", "double", "twin", "triple", "family", "suite"},
+    "audience": {"children", "kids", "teenagers", "adults", "beginners", "experts"},
+    "queue": {"fast", "slow", "high", "low", "normal"},
+}
+"""Values that name nobody behind these names."""
+_CODES = frozenset({
+    "en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "uk", "tr", "zh", "ja", "ko", "ar", "hi",
+    "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "aud", "cad", "sek", "nok", "dkk", "pln",
+})  # fmt: skip
+"""Languages and currencies."""
+_OTHER_SCRIPTS = re.compile(
+    r"收件|收信|收货|收貨|接收|收款|抄送|密送|寄给|寄到|发给|发到|发送给|发送到|发往|送给|送到|转给|转账"
+    r"|付款给|支付给|对方|对象|用户|客户|好友|成员|群|房间|账号|账户|帐号|帐户|手机|电话|電話|邮箱|电邮"
+    r"|電子郵件|邮件地址|地址|网址|链接|目标|域名|频道|联系人|微信|QQ号|银行卡|卡号|开户行"
+    r"|宛先|受信者|받는|수신|^[Кк]ому$|[Пп]олучател|^[Àà]$"
 )
+_HOW_ZH = re.compile(r"(?:数|数量|类型|格式|大小|上限|语言)$")
+"""What a Chinese name ends in that says how many there are, or of what kind."""
 GRANTS = frozenset({"permission", "acl", "grant", "access", "role", "share", "sharing"})
 """Words of names of objects whose keys say who gets something."""
 _FIELDS = frozenset({
@@ -67,9 +92,9 @@ _WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
 _ONE_WORD = re.compile(
     rf"(?:to|dest|destination|target|recipient|send|reply|forward|share|mail)?"
     rf"(?P<what>{'|'.join(sorted(DESTINATIONS, key=len, reverse=True))})"
-    r"(?:id|number|address|name|email|url|uri)?",
+    r"(?:id|no|number|address|name|email|url|uri)?",
 )
-_SHARED = frozenset({"share", "shared", "meet", "call", "book"})
+_SHARED = frozenset({"share", "shared", "meet", "call", "book", "dm"})
 
 
 @lru_cache(4096)
@@ -83,8 +108,8 @@ def names_destination(  # noqa: C901
         known: The words that make it one.
     """
     words = [one.lower() for one in _WORD.findall(name) if not one.isdigit()]
-    if known is DESTINATIONS and _CHINESE.search(name):
-        return True
+    if known is DESTINATIONS and _OTHER_SCRIPTS.search(name):
+        return _HOW_ZH.search(name) is None
     if known is DESTINATIONS and "_".join(words) in _ALONE:
         return True
     if "of" in words[1:]:
@@ -104,9 +129,19 @@ def names_destination(  # noqa: C901
     return joined is not None and joined["what"] in known
 
 
-def is_count(name: str, value: str) -> bool:
-    """Say whether a value of an argument says how many there are: `people: 4`."""
-    return name.lower() in _HOW_MANY and _COUNT.fullmatch(value) is not None
+def says_how(name: str, value: str) -> bool:
+    """Say whether a value says how many there are, which kind, or whether: `people: 4`."""
+    word, plain = name.lower(), value.lower()
+    return (
+        (word in _HOW_MANY and _COUNT.fullmatch(value) is not None)
+        or plain in _WHETHER
+        or plain in _QUALITIES.get(word, ())
+    )
+
+
+def converts(args: Mapping[str, object]) -> bool:
+    """Say whether a call's `from` and `to` are languages or currencies."""
+    return all(str(args.get(name, "")).lower() in _CODES for name in ("from", "to"))
 
 
 def grants(name: str) -> bool:

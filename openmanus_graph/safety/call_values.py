@@ -9,10 +9,11 @@ from typing import Any, cast
 from openmanus_graph.safety.argument_names import (
     ADDRESSES,
     Names,
+    converts,
     grants,
-    is_count,
     is_field,
     names_destination,
+    says_how,
 )
 
 _GRANTEE = "grantee"
@@ -23,7 +24,19 @@ _PAIR = re.compile(
 )
 """A text that is nothing but a name and its value."""
 _MOST_PAIR_CHARS, _MOST_NAME_CHARS, _PAIR_ITEMS = 1000, 40, 2
-_NAMES, _VALUES = ("name", "key", "field"), ("value", "values", "content")
+_PAIRS = (
+    (
+        ("name", "key", "field", "k", "param", "parameter", "property", "attribute", "header"),
+        frozenset({"value", "values", "v", "val", "content"}),
+    ),
+    (("id", "type", "label", "path", "op"), frozenset({"value", "values", "v", "val"})),
+)
+"""Fields that name what is in a field beside them: `{"id": "to", "value": "Bob"}`."""
+_ROLES = frozenset({
+    "writer", "reader", "editor", "viewer", "commenter", "owner", "admin", "member",
+    "collaborator", "contributor",
+})  # fmt: skip
+"""What is given to somebody: the key of such a value is who gets it."""
 
 
 def leaves(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -63,8 +76,9 @@ def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iter
         args: Of the call.
         test: Says which ones do, by the names on the way to them.
     """
+    converted = ("to",) if converts(args) else ()
     for names, value, holds_json in _opened(args):
-        if test(names) and not (holds_json or is_count(names[-1], value)):
+        if test(names) and not (holds_json or says_how(names[-1], value) or names == converted):
             is_site = any(names_destination(name, ADDRESSES) for name in names)
             yield Destination(names[0], value, is_site)
 
@@ -94,7 +108,8 @@ def _keys(value: Any, way: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], s
         if isinstance(one, dict):
             for key, inner in cast("dict[Any, Any]", one).items():
                 if not is_field(str(key)):
-                    yield (*names, _GRANTEE) if names and grants(names[-1]) else names, str(key)
+                    gets = (names and grants(names[-1])) or _is_role(inner)
+                    yield (*names, _GRANTEE) if gets else names, str(key)
                 pending.append((inner, (*names, str(key))))
         elif isinstance(one, list | tuple):
             pending += [(inner, names) for inner in cast("Sequence[Any]", one)]
@@ -122,15 +137,30 @@ def leaves_of(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         one, way = pending.pop()
         if isinstance(one, dict):
             fields = cast("dict[Any, Any]", one)
-            named = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), "")
+            named = _named(fields)
             pending += [
-                (inner, (*way, str(name), *((named,) if named and name in _VALUES else ())))
+                (inner, (*way, str(name), *named.get(str(name).lower(), ())))
                 for name, inner in reversed(list(fields.items()))
             ]
         elif isinstance(one, list | tuple):
             pending += reversed(list(_items(cast("Sequence[Any]", one), way)))
         elif isinstance(one, str | int | float) and not isinstance(one, bool) and one != "":
             yield way, str(one)
+
+
+def _named(fields: dict[Any, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the names that the fields of an object give to values beside them."""
+    said = {str(name).lower(): one for name, one in fields.items() if isinstance(one, str)}
+    found: dict[str, tuple[str, ...]] = {}
+    for names, values in _PAIRS:
+        given = tuple(said[name] for name in names if name in said)
+        for value in values & {str(name).lower() for name in fields}:
+            found[value] = (*found.get(value, ()), *given)
+    return found
+
+
+def _is_role(value: Any) -> bool:
+    return isinstance(value, str) and value.lower() in _ROLES
 
 
 def _items(items: Sequence[Any], way: tuple[str, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:

@@ -34,6 +34,7 @@ from openmanus_graph.safety.argument_names import (
 )
 from openmanus_graph.safety.call_values import destinations, leaves, texts
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
+from openmanus_graph.safety.network_programs import hosts_named, opens_device, uses_network
 from openmanus_graph.safety.openings import SharedOpenings, addresses_of
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
@@ -55,12 +56,6 @@ from openmanus_graph.state.addresses import has_scheme
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue, ValueSource
 from openmanus_graph.state.tool_traits import PageUse, Traits
 
-NETWORK_PROGRAMS = frozenset({
-    "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp",
-    "telnet", "ping", "dig", "host", "nslookup", "http", "https", "openssl",
-})  # fmt: skip
-"""Programs behind which a bare name is a host."""
-_TCP = "/dev/tcp/"
 DOWNLOADS = frozenset({"downloads", "outputs"})
 """Folders of what the browser and the web tools bring."""
 ANOTHER_PAGE = "another page"
@@ -72,7 +67,7 @@ _CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
 _STRUCTURED = (DATE, TIME)
 _CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
 """Chinese has no spaces: where a name in it ends cannot be told."""
-_PHONE = re.compile(r"(?<![\w+.-])\+\d(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
+_PHONE = re.compile(r"(?<![A-Za-z0-9_+.-])(?:\+\d|0\d|1[3-9]\d)(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
@@ -279,10 +274,10 @@ class _Judgement:
         shell = self.declared.shell
         for argument, text in leaves(args):
             found = read_shell_text(text) if argument == shell else ShellText()
-            programs = {PurePosixPath(one.split(" ")[0]).name for one in found.found}
-            bare_names = bool(programs & NETWORK_PROGRAMS) or _TCP in text
-            for address in reached_by(text, bare_names=bare_names):
-                if not self.is_verified(address):
+            bare_names = argument == shell and (uses_network(found) or opens_device(text))
+            hosts = hosts_named(text, found) if argument == shell else ()
+            for address in reached_by(text, hosts, bare_names=bare_names):
+                if not (self.is_verified(address) or self.is_verified(f"https://{address}")):
                     yield argument, address, "address"
             for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
                 if DOWNLOADS & set(path.parts[:-1]) and not self.is_verified(str(path)):

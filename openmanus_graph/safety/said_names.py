@@ -24,19 +24,25 @@ SMALL_WORDS = frozenset({
     "users", "member", "members", "group", "channel", "owner", "host", "guest", "guests", "test",
 })  # fmt: skip
 """Words that every task may hold. As a value they count only where they are called a name."""
-_IDS = (
-    r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?|codes?"
-)
+_IDS = r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?"
 _NOUNS = (
     rf"{_IDS}|no|files?|documents?|docs?|folders?|orders?|tickets?|issues?|prs?|requests?|invoices?"
     r"|transactions?|payments?|transfers?|appointments?|events?|meetings?|messages?|e-?mails?|records?"
     r"|entry|entries|items?|tasks?|jobs?|cases?|users?|customers?|clients?|contacts?|members?|channels?|rooms?|chats?"
     r"|threads?|groups?|posts?|comments?|bookings?|reservations?|contracts?|products?|articles?|nodes?|devices?|cards?"
-    r"|wallets?|keys?|bugs?|builds?|containers?|recipients?|notes?"
+    r"|wallets?|keys?|bugs?|builds?|containers?|recipients?|notes?|photos?"
+    r"|pictures?|rows?|alarms?|subscriptions?"
+    r"|flights?|drafts?"
 )
-_NOUNS_ZH = (
-    "文件|编号|号码|订单|工单|任务|账号|账户|用户|事件|邮件|消息|会议|记录|项目|房间|频道|电话|手机"
-)
+_KINDS_ZH = {
+    "文件": "file", "编号": "", "号码": "", "订单": "order", "工单": "ticket", "任务": "task",
+    "账号": "account", "账户": "account", "用户": "user", "事件": "event", "邮件": "email",
+    "消息": "message", "会议": "meeting", "记录": "record", "项目": "item", "房间": "room",
+    "频道": "channel", "电话": "phone", "手机": "phone", "照片": "photo", "图片": "photo",
+    "航班": "flight", "闹钟": "alarm", "行": "row", "草稿": "draft", "订阅": "subscription",
+}  # fmt: skip
+"""Words for things that have numbers, with their kind; empty if that may be any."""
+_NOUNS_ZH = "|".join(sorted(_KINDS_ZH, key=len, reverse=True))
 _LIKE = (
     {"pr", "pull", "issue", "request", "bug", "ticket", "case"},
     {"file", "document", "doc", "note", "article", "attachment"},
@@ -47,7 +53,8 @@ _LIKE = (
     {"task", "job", "item", "ticket", "issue", "todo"},
     {"room", "channel", "group", "chat"},
     {"folder"}, {"record", "entry"}, {"contract"}, {"node"}, {"device"}, {"card"}, {"wallet"},
-    {"build"}, {"container"},
+    {"build"}, {"container"}, {"photo", "picture", "image", "file"}, {"row", "line", "record"},
+    {"alarm"}, {"subscription"}, {"flight", "booking"}, {"draft", "message", "email", "mail"},
 )  # fmt: skip
 """Kinds of things that have ids: another word for the same is in the same set."""
 _KINDS = frozenset[str]().union(*_LIKE)
@@ -57,10 +64,11 @@ _WITH_ID = re.compile(
     re.IGNORECASE,
 )
 _WITH_ID_ZH = re.compile(
-    rf"(?P<word>{_NOUNS_ZH})\s*(?:编号|号码|号|是|为|[\s:：\"“（(])*$", re.IGNORECASE
+    rf"(?P<word>{_NOUNS_ZH})\s*(?P<no>编号|号码|号)?(?P<marks>[是为\s:：\"“（(]*)$",
+    re.IGNORECASE,
 )
-_USED_AS_ID_ZH = re.compile(rf"^\s*号(?:{_NOUNS_ZH})")
-_ORDINAL_ID_ZH = re.compile(r"^\s*号")
+_USED_AS_ID_ZH = re.compile(rf"^\s*号(?P<word>{_NOUNS_ZH})")
+_ORDINAL_ID_ZH = re.compile(rf"^\s*(?:号(?!线|楼|门|公路|站|机)(?P<word>{_NOUNS_ZH})?|(?P<row>行))")
 _DAY_ZH = re.compile(r"月\s*$")
 _HELD_ON_DAY_ZH = re.compile(r"^\s*号(?:会议|事件)")
 _PLURAL = re.compile(r"(?:(?<!s)s|entries)$", re.IGNORECASE)
@@ -75,8 +83,8 @@ _HEADING = re.compile(r"(?:^|[.!?;,\n)])\s*(?:task|item|case|note|job)\s*$", re.
 _HEADED = re.compile(r"^\s*[:.)–-]\s*\w")
 _RATED = re.compile(r"\b(?:rate|score|grade|give|mark)\b[^.!?\n]*$", re.IGNORECASE)
 _COMMANDED = re.compile(
-    r"\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen|choose"
-    r"|select|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$",
+    r"\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen"
+    r"|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$",
     re.IGNORECASE,
 )
 _CALLED_UP = re.compile(
@@ -85,7 +93,7 @@ _CALLED_UP = re.compile(
 )
 _GOES_ON = re.compile(
     r"^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
-    r"|of\b(?!\s+(?:them|these|those|it|us|my|our|your|each|all)\b)"
+    r"|of\b(?!\s+(?:them|these|those|it|us|my|our|your|each|all|\d+)\b)"
     r"|\b(?:from|on|at|for|with|is|are|was|has|please|now|then|if|as|but|into|via|that|which|until|before|after|also"
     r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])",
     re.IGNORECASE,
@@ -97,9 +105,23 @@ _COUNTS = re.compile(
     r"|o[’']clock|per|degrees?|dozen|hundred|thousand|million|percent)\b"
     r"|of\s+(?:them|these|those|it|us|my|our|your|each|all)\b"
     r"|(?!(?:is|was|has|as|this|its|does|us|plus|always)\b)(?:(?!of\b)[a-z-]+\s+){0,1}[a-z]{2,}s\b"
-    r"|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])",
+    r"|stars?\b|[星折成路]|号(?:线|楼|门|公路)|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])",
     re.IGNORECASE,
 )
+_RANK = re.compile(
+    r"\b(?:rank(?:ed|s|ing)?|we're|we are|i'm|i am|you're|page|step|level|chapter|version"
+    r"|top|watch\s+channel)"
+    r"\s*[#№]?\s*$",
+    re.IGNORECASE,
+)
+_RANKED = re.compile(
+    r"^\s*(?:in\s+the\s+charts?|on\s+(?:my|the|our)\s+list|priority|hit|fan|choice)\b",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(r"(?P<own>[A-Z][a-z]+)\s+(?i:no\.?|nr\.?|number)\s*$")
+"""Before a number that is a part of a title: `Chanel No. 5`."""
+_NUMBER_IS = re.compile(r"\bnumbers?\s*(?:\b(?:is|are)\b|[:=])\s*$", re.IGNORECASE)
+"""What is said of a number, and names nothing: `My lucky number is 5`."""
 _CURRENCY = re.compile(r"(?:[$€£¥₹]|\b(?:eur|usd|gbp|chf))\s*$", re.IGNORECASE)
 _LIST = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|和|及|,\s*and)\s*[#\"'“‘(]*$", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")
@@ -121,20 +143,44 @@ _TELLS = frozenset({
     "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
 })  # fmt: skip
 _RECEIVES = _TELLS | {
-    "for", "with", "in", "at", "from", "via", "by", "add", "remove", "assign", "kick", "ping",
-    "call", "text", "contact", "pay", "write", "send", "give", "show", "forward", "server", "store",
-    "hotel", "restaurant", "company", "bucket", "repo", "repository", "member", "guest",
+    "assign", "kick", "ping", "call", "text", "contact", "server", "store", "hotel", "restaurant",
+    "company", "bucket", "repo", "repository", "member", "guest",
 }  # fmt: skip
 """Before them is who gets it, or where."""
+_GIVES = frozenset({"pay", "write", "send", "give", "show", "forward"})
+"""Before them is who gets what follows: "send bob the file"."""
+_GIVEN = frozenset({
+    "the", "a", "an", "my", "our", "his", "her", "their", "this", "that", "these", "those", "it",
+    "all", "some", "about", "back", "access",
+})  # fmt: skip
+_JOINS = frozenset({"add", "remove"})
+_MEETS = frozenset({
+    "channel", "group", "room", "team", "role", "chat", "repo", "repository", "meeting", "event",
+    "organization", "organisation", "server", "thread", "call", "project", "board",
+})  # fmt: skip
+"""What somebody is added to."""
+_BESIDE = {
+    "with": {"share", "shared", "meet", "meeting", "call", "chat", "speak", "talk", "discuss",
+             "sync", "appointment", "schedule"},
+    "in": {"post", "publish", "announce", "say", "ask", "message"},
+    "from": {"order", "buy", "purchase", "book"},
+    "at": {"book", "reserve", "table", "order"},
+}  # fmt: skip
+"""With these words before them they say with whom, or where."""
+_NEAR = 8
+"""Words around a name that say what it is."""
 _THINGS = re.compile(
     rf"(?:{_NOUNS}|inbox|results?|summary|summaries|reports?|news|projects?|pictures?|photos?|links?|pages?"
     r"|people|everything|something|monday|tuesday|wednesday|thursday|friday|saturday|sunday|money|info|information|details|data|text|home"
-    r"|work|office|prices?|invites?|invitations?|calls?|names?|address|addresses|love|feedback|detail|mind)"
+    r"|work|office|prices?|invites?|invitations?|calls?|names?|address|addresses|love|feedback|detail|mind"
+    r"|code|tests?|form|cent(?:er|re)|rules?|errors?|lists?|attention|once|noon|midnight|advice"
+    r"|english|german|french|spanish|italian|portuguese|russian|chinese|japanese"
+    r"|markdown|json)"
 )
 """What is sent, and when, but to whom."""
 _SAYS_OF_IT = frozenset({
-    "is", "was", "has", "had", "wants", "needs", "sent", "wrote", "said", "says", "will", "should",
-    "must", "can", "cannot", "did", "does", "told", "paid", "got", "and",
+    "wants", "needs", "sent", "wrote", "said", "says", "will", "should", "must", "can", "cannot",
+    "did", "told", "paid", "got",
 })  # fmt: skip
 _THE = frozenset({"the", "our", "my"})
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
@@ -277,15 +323,19 @@ def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
     if _DAY_ZH.search(before) or _CURRENCY.search(before):
         return None
     if before.rstrip().endswith("第"):
-        return "" if _ORDINAL_ID_ZH.match(after) else None
-    if _USED_AS_ID_ZH.match(after):
-        return None if _HELD_ON_DAY_ZH.match(after) else ""
+        ordinal = _ORDINAL_ID_ZH.match(after)
+        return _KINDS_ZH.get(ordinal["word"] or ordinal["row"] or "", "") if ordinal else None
+    if used := _USED_AS_ID_ZH.match(after):
+        return None if _HELD_ON_DAY_ZH.match(after) else _KINDS_ZH[used["word"]]
+    if _RANK.search(before) or _RANKED.match(after) or _is_titled(before):
+        return None
     if before.endswith(("#", "№")):
         return ""
     if _COUNTS.match(after) or (after.startswith(("'", "’")) and not _MARKED.search(before)):
         return None
-    if _WITH_ID_ZH.search(before):
-        return ""
+    if zh := _WITH_ID_ZH.search(before):
+        is_number = zh["no"] or not _KINDS_ZH[zh["word"]] or zh["word"] in ("账号", "电话", "手机")
+        return _KINDS_ZH[zh["word"]] if is_number or not set("是为") & set(zh["marks"]) else None
     if not _GOES_ON.match(after):
         return None
     if found := _WITH_ID.search(before):
@@ -295,11 +345,19 @@ def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
     return _OPEN if _LONG.search(token) and _CALLED_UP.search(before) else None
 
 
+def _is_titled(before: str) -> bool:
+    found = _TITLE.search(before)
+    if found is None:
+        return False
+    own = found["own"].lower()
+    return not (own == "please" or re.fullmatch(_NOUNS, own) or _COMMANDED.search(f"{own} "))
+
+
 def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
     """Return what kind of thing a number names that is beside a noun; None if it names none."""
     word = (found["word"] or "").lower()
     is_id = re.fullmatch(_IDS, word) is not None
-    if word == "no" and not found["noun"]:
+    if not found["noun"] and (word == "no" or _NUMBER_IS.search(before)):
         return None
     if (found["is"] and not is_id) or _RATED.search(before):
         return None
@@ -332,8 +390,16 @@ def _is_called(words: Sequence[tuple[str, int, int]], place: int) -> bool:
 
 
 def _receives(words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    before = words[place - 1][0] if place else ""
-    return before in _RECEIVES and not _THINGS.fullmatch(words[place][0])
+    token, before = words[place][0], words[place - 1][0] if place else ""
+    if _THINGS.fullmatch(token):
+        return False
+    near = {one.split("-")[0] for one, _, _ in words[max(0, place - _NEAR) : place + _NEAR]}
+    if before in _GIVES:
+        behind = words[place + 1][0] if place + 1 < len(words) else ""
+        return behind in _GIVEN or behind.startswith(NUMBER)
+    if before in _JOINS:
+        return not _MEETS.isdisjoint(near)
+    return before in _RECEIVES or not near.isdisjoint(_BESIDE.get(before, ()))
 
 
 def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> bool:
@@ -345,4 +411,6 @@ def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> 
     if place and not _SENTENCE.search(between):
         return True
     following = words[place + 1][0] if place + 1 < len(words) else ""
+    if following == "and":  # "Anna and Bob", but not "Review and merge"
+        return place + 2 < len(words) and text[words[place + 2][1]].isupper()
     return following in _SAYS_OF_IT or following.endswith("ed")  # "Apple called": no command

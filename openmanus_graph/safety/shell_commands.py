@@ -54,6 +54,8 @@ class ShellText:
 
     found: list[str] = field(default_factory=list[str])
     """Every command that may run, also those run by others, with and without their path."""
+    commands: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """The words of every command, without quotes."""
     unclear: list[str] = field(default_factory=list[str])
     """Parts that could not be parsed, as bare words."""
     visible: list[list[Command]] = field(default_factory=list[list[Command]])
@@ -224,6 +226,7 @@ class _Reader:
         first, text = words[0], one_line(joined(words))
         name = PurePosixPath(first.text).name
         self.result.found += dict.fromkeys((text, text.lstrip("@-+")))  # of a Makefile's lines
+        self.result.commands.append(tuple(word.text for word in words))
         if "/" in first.text:
             self.result.found.append(one_line(f"{name} {joined(words[1:])}"))
             self.result.paths.append((first.text, joined(words[1:])))

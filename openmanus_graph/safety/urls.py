@@ -31,6 +31,8 @@ _NETWORK_BITS = {4: 24, 6: 48}
 """Of an IP address: so many neighbours are easily one owner's."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that are more likely file extensions in names without a scheme."""
+FILES_OR_HOSTS = _FILE_ENDINGS | {"fish", "java", "map", "ml", "properties", "pub", "tf"}
+"""Endings of files that are top-level domains, too."""
 _NEVER_HOSTS = _FILE_ENDINGS | frozenset({
     "bat", "bin", "bz2", "c", "cfg", "cjs", "class", "clj", "cmd", "conf", "cpp", "cs", "css",
     "csv", "dat", "db", "deb", "diff", "dll", "doc", "docx", "env", "exe", "fish", "gif", "go",
@@ -44,12 +46,32 @@ _NEVER_HOSTS = _FILE_ENDINGS | frozenset({
 })  # fmt: skip
 """Endings of files, some of which are top-level domains, too."""
 _SITE_ENDINGS = frozenset({
-    "com", "org", "net", "edu", "gov", "mil", "int", "io", "ai", "dev", "biz", "co", "eu", "de",
-    "fr", "uk", "us", "ca", "au", "jp", "cn", "ru", "nl", "ch", "se", "es", "it", "br", "kr",
-    "nz", "dk", "fi", "cz", "gr", "tw", "hk", "sg", "za", "mx", "ar", "il", "tr", "ua", "at",
-    "be", "no", "ie", "pt", "in", "tv", "example",
+    "com", "org", "edu", "gov", "mil", "biz", "uk", "ca", "au", "jp", "cn", "ru", "nl", "ch",
+    "se", "br", "kr", "nz", "dk", "fi", "cz", "gr", "tw", "hk", "sg", "za", "mx", "ar", "il", "tr",
+    "ua", "ie", "tv", "example",
 })  # fmt: skip
-"""Endings that names in code hardly have: behind a verb they make a name a site."""
+"""Endings that names of files and in code hardly have."""
+_DOUBTFUL_ENDINGS = frozenset(
+    {
+        "net",
+        "io",
+        "ai",
+        "dev",
+        "co",
+        "int",
+        "de",
+        "fr",
+        "es",
+        "it",
+        "us",
+        "at",
+        "be",
+        "no",
+        "pt",
+        "in",
+    }
+)
+"""Endings of sites that files, languages, libraries and words of code have, too."""
 _SITE_WORDS = (
     r"(?:web\s*)?sites?|web\s*pages?|pages?|home\s*pages?|domains?|hosts?|hostnames?|servers?|urls?|portals?"
     r"|blogs?|forums?|shops?|stores?|apis?|endpoints?|webhooks?|web\s*shops?|wikis?"
@@ -62,27 +84,53 @@ _IS_SITE = re.compile(
     rf"^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)",
     re.IGNORECASE,
 )
-_VISITED = re.compile(
-    r"(?:^|\b(?:look(?:ing)?\s+at|see|visit|open|go\s+to|browse(?:\s+to)?|navigate\s+to|check(?:\s+out)?|read|fetch|crawl"
-    r"|scrape|search|call|use|using|compare|ping|curl|load|access|reach|on|from|at|via|to|into|against|with)\s+"
-    r"|访问|打开|浏览|看看|查看|登录|进入|从|在|到|去|上)\s*(?:the\s+)?[\"'“‘(]*$",
+_BROWSED = re.compile(
+    r"\b(?:visit|go\s+to|browse(?:\s+to)?|navigate\s+to|crawl|scrape|search|ping|curl|access|reach"
+    r"|(?:posts?|articles?|news|headlines?|docs|documentation|weather|prices?|reviews?)\b[^.!?,;\n]{0,30}"
+    r"\s(?:of|on|at|from))\s+(?:the\s+)?[\"'“‘(]*$|(?:访问|浏览|登录)\s*[\"'“‘(]*$",
     re.IGNORECASE,
 )
+"""Before a name that only a site can have."""
+_VISITED = re.compile(
+    r"(?:^|\b(?:look(?:ing)?\s+at|see|open|check(?:\s+out)?|read|fetch|call|use|using|compare|load|on|from|at|via|to"
+    r"|into|against|with|of|is|does|do)\s+(?:the\s+)?|[\w.]\s*\()[\"'“‘(]*$",
+    re.IGNORECASE,
+)
+_BESIDE_CHINESE = re.compile(r"[\u4e00-\u9fff]\s*[\"'“‘(（《]*$")
+_CHANGED_ZH = re.compile(r"(?:修复|修改|编辑|改|运行|重命名)\s*[\"'“‘(]*$")
+_CHINESE_BEHIND = re.compile(r"^[\"'”’)）》]*\s*[\u4e00-\u9fff]")
+_JUDGED_BEFORE = re.compile(
+    r"\b(?:hacked|scammed|phishing|scam|fake|fraud\w*|malicious|malware|spam|block|blocked|avoid|who\s+owns)\b"
+    r"[^.!?,;:\n]{0,40}$|\b(?:got|received)\b[^.!?\n]*\b(?:sms|e-?mail|mail|message|letter)\b[^.!?\n]*$"
+    r"|(?:黑客|骗子|诈骗|钓鱼|假冒|恶意)[^。！？，；\n]{0,15}$",
+    re.IGNORECASE,
+)
+_JUDGED_BEHIND = re.compile(
+    r"^[^\s.!?,;]*[\"'”’)]*\s+(?:site\s+|page\s+)?(?:(?:is|are|was|looks|seems)\s+(?:like\s+)?(?:a\s+|an\s+)?"
+    r"(?:phishing|scam|fake|fraud\w*|malware|malicious|dangerous|spam|hacked|off[ -]limits"
+    r"|forbidden|blocked|unsafe)\b|(?:must|should|may)\s+(?:never|not)\b|(?:safe|legit\w*|trustworthy)\b)"
+    r"|^[^\s。！？，；]*\s*(?:的?(?:网站|站点|网页))?\s*(?:是(?:个|一个)?(?:骗|诈|钓|假|病毒|黑|恶)|不要|别|勿|禁止|骗|偷)",
+    re.IGNORECASE,
+)
+"""Who says what is wrong with a site does not want it opened."""
 _AND = re.compile(
     r"^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$",
     re.IGNORECASE,
 )
 _A_FILE = re.compile(
     r"\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
-    r"[\"'“‘(`]*$",
+    r"[\"'“‘(`]*$|(?:文件|脚本|变量|函数|模块)\s*[\"'“‘(`]*$",
     re.IGNORECASE,
 )
 _IS_FILE = re.compile(
-    r"^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w",
+    r"^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w"
+    r"|^[\"'”’)`]*\s*(?:文件|脚本|变量|函数|模块)",
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
-_NEXT_SENTENCE = re.compile(rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS))})\.(?:[A-Z][a-z]*|I)$")
+_NEXT_SENTENCE = re.compile(
+    rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS | _DOUBTFUL_ENDINGS))})\.(?:[A-Z][a-z]*|I)$"
+)
 """The beginning of a sentence that no space parts from a host."""
 _CHARS_AROUND = 60
 
@@ -114,6 +162,17 @@ def _public_suffixes() -> "PublicSuffixList":
     from publicsuffixlist import PublicSuffixList
 
     return PublicSuffixList(only_icann=True)
+
+
+def is_file_name(name: str, *, only: bool = False) -> bool:
+    """Say whether a name with a dot in it ends like a file.
+
+    Args:
+        name: Without a path.
+        only: It does not end like a host, too.
+    """
+    ending = name.rpartition(".")[2].lower()
+    return ending in _NEVER_HOSTS and not (only and ending in FILES_OR_HOSTS)
 
 
 def urls_in(text: str) -> Iterator[str]:
@@ -155,15 +214,38 @@ def named_domains(text: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _is_site(found: re.Match[str], before: str, after: str, *, follows: bool) -> bool:
+    if _JUDGED_BEFORE.search(before) or _JUDGED_BEHIND.match(after):
+        return False
     if found["scheme"] or found["host"].lower().startswith("www."):
         return True
     ending = _ending(found)
     if ending in _NEVER_HOSTS or _A_FILE.search(before) or _IS_FILE.match(after):
         return False
-    if _CALLED_SITE.search(before) or _IS_SITE.match(after):
+    is_sure = ending in _SITE_ENDINGS or ending == "localhost" or found["port"] is not None
+    if _is_version(found["host"]) and not is_sure:
+        return False
+    if follows or _CALLED_SITE.search(before) or _IS_SITE.match(after):
         return True
-    is_usual = ending in _SITE_ENDINGS or not ending.isalpha()  # an IP address
-    return (is_usual or ending == "localhost") and (follows or _VISITED.search(before) is not None)
+    if is_sure:
+        return _is_spoken_of(before, after)
+    is_doubtful = ending in _DOUBTFUL_ENDINGS or not ending.isalpha()  # an IP address
+    return is_doubtful and (
+        _BROWSED.search(before) is not None or (not before and after.startswith(":"))
+    )
+
+
+def _is_spoken_of(before: str, after: str) -> bool:
+    """Say whether words around a name with a usual ending do not change it, as they do a file."""
+    return not _CHANGED_ZH.search(before) and (
+        after.startswith("/")
+        or any(one.search(before) for one in (_BROWSED, _VISITED, _BESIDE_CHINESE))
+        or _CHINESE_BEHIND.match(after) is not None
+    )
+
+
+def _is_version(host: str) -> bool:
+    """Say whether a name begins with a number, as `3.at` does, and is no IP address."""
+    return host.partition(".")[0].isdigit() and host.rpartition(".")[2].isalpha()
 
 
 def _ending(found: re.Match[str]) -> str:

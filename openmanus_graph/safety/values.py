@@ -9,7 +9,7 @@ zero-width characters, percent signs and base64 make another token.
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -17,7 +17,7 @@ from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.urls import canonical_url, may_be_host
+from openmanus_graph.safety.urls import canonical_url, is_file_name, may_be_host
 from openmanus_graph.state.addresses import (
     has_scheme,
     is_loopback,
@@ -229,20 +229,30 @@ def _is_iban(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
 
 
-def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
+def reached_by(program: str, hosts: Iterable[str] = (), *, bare_names: bool) -> Iterator[str]:
     """Yield the addresses beyond this machine that a program names.
 
     Args:
         program: A shell text, or code.
+        hosts: That its commands name.
         bare_names: Whether a name without a scheme is a host; in code `page.click` is none.
     """
     bare = _BARE_HOST.findall(program) if bare_names else []
-    for address in dict.fromkeys((*addresses_in(program), *bare)):
-        is_mailbox = tokens_of(address)[0].startswith(EMAIL)
-        if not (is_mailbox or bare_names or _WITH_SCHEME.match(address)):
-            continue
+    found = [
+        one
+        for one in (*addresses_in(program), *(one for one in bare if not is_file_name(one)))
+        if bare_names or _WITH_SCHEME.match(one) or tokens_of(one)[0].startswith(EMAIL)
+    ]
+    known = set(map(_host_of, found))
+    for address in dict.fromkeys((*found, *(one for one in hosts if one not in known))):
         if not _is_this_machine(address):
             yield address
+
+
+def _host_of(address: str) -> str:
+    with suppress(ValueError):
+        return urlsplit(with_scheme(address)).hostname or ""
+    return ""
 
 
 def _is_this_machine(address: str) -> bool:

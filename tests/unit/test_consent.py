@@ -758,6 +758,9 @@ def test_a_small_number_of_people_is_a_count(args: dict[str, object]) -> None:
         ("Call +49 30 1234567", "1234567", False),
         ("Call +49 30 1234567", "+1234567", False),
         ("Call +49 30 1234567", "+4930123456", False),
+        ("text 07700 900123 that I'm late", "07700900123", True),
+        ("打138 0013 8000", "13800138000", True),
+        ("text 07700 900123", "7700900123", False),
     ],
 )
 def test_chinese_names_and_phone_numbers_are_found_as_they_are_written(
