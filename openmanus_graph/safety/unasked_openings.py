@@ -51,7 +51,7 @@ class UnaskedOpenings:
         ])  # fmt: skip
         """By any call of the reply, whether it was asked about or not."""
 
-    def open(self, url: str) -> bool:
+    def may_open(self, url: str) -> bool:
         """Say whether an address may be opened, and count it."""
         labels = self._labels
         if not (labels.tainted and labels.read_private and labels.unnamed([url])):

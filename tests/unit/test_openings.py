@@ -410,10 +410,10 @@ def unasked(read: Conversation, *made: tuple[str, dict[str, Any]]) -> UnaskedOpe
 def test_pages_that_a_search_reads_of_itself_are_limited_and_counted() -> None:
     read = Conversation().read_file()
     pages = unasked(read)
-    assert [pages.open(url) for url in MANY] == [True] * MOST_OF_SITE + [False]
-    assert pages.open("https://other.example/")
+    assert [pages.may_open(url) for url in MANY] == [True] * MOST_OF_SITE + [False]
+    assert pages.may_open("https://other.example/")
     beside = unasked(read, crawl(MANY[:3]))
-    assert [beside.open(url) for url in MANY[3:]] == [True, True, False]
+    assert [beside.may_open(url) for url in MANY[3:]] == [True, True, False]
     read.did("web_search", "results", query="x", fetch_content=True)
     opened = pages.by_site(MANY[:3])
     assert opened == {"site evil.example": 3}
@@ -427,5 +427,5 @@ def test_pages_of_a_search_are_free_of_named_sites_and_before_anything_private(t
     read = Conversation(task)
     if "notes" in task:
         read.read_file()
-    assert all(unasked(read).open(url) for url in ALPHABET)
+    assert all(unasked(read).may_open(url) for url in ALPHABET)
     assert unasked(read).by_site(ALPHABET) == {}

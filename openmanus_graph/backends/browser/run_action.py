@@ -111,7 +111,7 @@ async def _search_and_open(
     first = replace(args, url=url)
     repeatable: dict[str, Any] | None = None
     try:
-        if openings is not None and not openings.open(url):
+        if openings is not None and not openings.may_open(url):
             raise TrustedToolError(f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.")
         seen = await browser_loop.run(lambda: _run_on_page(browser, "go_to_url", first))
         opened, repeatable = seen.text, {**(seen.repeatable or {}), _OPENED: url}

@@ -90,7 +90,7 @@ async def _pages(
     # At once: one that fails or hangs does not hold up the others.
     guard = Guard.of(session.settings)
     urls = [hit.url for hit in report.hits[:MAX_PAGES]]
-    may_open = [openings.open(url) for url in urls]
+    may_open = [openings.may_open(url) for url in urls]
     reading = (
         _read_page(url, guard) if may else _left_out()
         for url, may in zip(urls, may_open, strict=True)
