@@ -148,7 +148,7 @@ def test_what_cannot_be_played_is_refused(cli: Cli, model: OpenAIServer, tmp_pat
     whole = (tmp_path / "run.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
     for given, said in (
-        (("t", "--html", str(tmp_path)), "cannot be written"),
+        (("t", "--html", str(tmp_path)), "is not written"),
         ((str(tmp_path / "cut.zip"), "--html", page), "cut off"),
         ((str(tmp_path / "run.zip"),), "There is no thread"),
         (("t", "--html", page, "--bundle", page), "Give one of them"),

@@ -10,6 +10,8 @@ MAX_BODY_BYTES = 32 << 20
 """As much as a picture or a recording that a model takes, as base64."""
 MAX_VALUES = 2_000_000
 """An empty list takes three bytes in a body, and more than 60 in memory."""
+_MOST_THROWN_AWAY = 256 << 20
+"""Bytes of a refused body that are read; a longer one is cut off."""
 _VALUE_MARKS = b",[{"
 _MOST_REFUSAL_BYTES = 4000
 """Of a 422: validators repeat what they were given."""
@@ -68,9 +70,17 @@ class _Exchange:
         if not problem or self._has_begun:
             return message
         self.is_refused = True
+        await self._read_rest(message)
         advice = f"{problem} Send less, or upload large files to the thread's folder first."
         await self._answer(413, advice)
         return {"type": "http.disconnect"}
+
+    async def _read_rest(self, message: Any) -> None:
+        """Throw away the rest of the body: a client that still sends it may miss the answer."""
+        left = _MOST_THROWN_AWAY
+        while message.get("more_body") and left > 0:
+            message = await self._receive()
+            left -= len(message.get("body", b""))
 
     async def send(self, message: Any) -> None:
         if self.is_refused:
