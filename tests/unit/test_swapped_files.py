@@ -262,6 +262,14 @@ def control_files(place: Place, turn: int) -> str:
     return str(seen)
 
 
+def _read_at_once(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+    return b""
+
+
 def snapshots(place: Place, turn: int) -> str:
     home, workspace = place.root.parent / f"home-{turn}", place.session.workspace
     home.mkdir()
@@ -279,8 +287,8 @@ def snapshots(place: Place, turn: int) -> str:
     aside = home / "aside"
     with contextlib.suppress(ConfigError):
         restore_snapshot(store, index.snapshot, workspace, extent, Index(place.root), aside)
-    files = (one for one in aside.rglob("*") if one.is_file() and not one.is_symlink())
-    kept = [one.read_bytes() for one in files]
+    # A folder that was moved there is still swapped in: a pipe must not be waited for.
+    kept = [_read_at_once(one) for one in aside.rglob("*") if not one.is_symlink()]
     return f"{held} {names} {kept}"
 
 
