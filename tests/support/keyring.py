@@ -106,9 +106,10 @@ def main(serials: list[int]) -> dict[str, object]:
         names = listed.read_text() if listed.exists() else ""
     except OSError:
         names = ""
+    ours = [line for line in names.splitlines() if NAME.decode() in line]
     return {
         "tries": tries,
-        "listed": names,
+        "listed": "\n".join(ours[:10]) or names[:1000],  # other users may have hundreds
         "read": [content(one)[: len(SECRET)].decode("ascii", "ignore") for one in serials],
     }
 
