@@ -1,257 +1,296 @@
-"""Takes out of a person's words what he refuses: "never write to x@y" names nobody to write to.
+"""Keeps of a person's words what he asks for: "never write to x@y" names nobody to write to.
 
-A text is read unit by unit: a sentence, a line, an item of a list. A unit with any word of refusal
-or doubt verifies an address only in a clause that says with a verb to send something there, before
-any word of refusal. What is doubtful is taken for refused: that costs a question, and the other
-might cost a secret.
+A text is read clause by clause. A negation refuses its clause, and what a list under it holds. A
+mail address, an IBAN or a handle needs more: a form that asks for it, such as "send it to x@y",
+"cc x@y" or "Recipient: x@y". A mere mention is no wish. What is doubtful is taken for refused:
+that costs a question, and the other might cost a secret.
 """
 
 import re
+import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator
+
+from openmanus_graph.safety import wish_words as wish
 
 _GAP = " … "
 """Stands where a refusal was, so that what is before and behind it does not become one phrase."""
-_W = "A-Za-z0-9_"
-_ADDRESS = (
-    rf"(?:https?://[^\s，。；、（）]{{1,300}}|www\.[{_W}./-]{{1,300}}"
-    rf"|(?:(?<![{_W}.+%-])[{_W}.+%-]{{1,100}})?[@#][{_W}-]{{1,63}}(?:\.[{_W}-]{{1,63}}){{0,20}})"
-)
-_MAIL = rf"(?:(?<![{_W}.+%-])[{_W}.+%-]{{1,100}}@\w)"
-_AN_ADDRESS = re.compile(_ADDRESS)
-_VERB = (
-    r"(?:send|e-?mail|mail|write|use|forward|share|post|give|pay|invite|add|copy|cc|tell|ask|book|call"
-    r"|transfer|message|notify|contact|deliver|open|visit|read|delete|reply|answer|inform|remind|text"
-    r"|introduce|schedule|create|let(?!\s+\S+\s+not)|warn|complain|schreibe?|schicke?|sende|leite|antworte"
-    r"|écris|écrivez|envoie|envoyez|escribe|envía|manda|reenvía)\b"
-)
-_VERB_ZH = (
-    r"(?:发|發|寄|写|寫|联系|聯繫|给|給|用|转|轉|抄送|通知|告诉|告訴|邀请|邀請|访问|打开"
-    r"|回复|回覆|问|分享)"
-)
-_HARMLESS = (
-    rf"\A\s*(?:no|nope|nah|nein|non|不)\s*[,.;:!，。：！]\s*(?=(?:please\s+)?(?:to\b|use\b|take\b|{_VERB}|{_VERB_ZH}))"
-    r"|\b(?:(?:don[’']?t|do\s+not|never|not)\s+(?:forget|hesitate|fail|worry|neglect|omit|mind)"
-    r"|not\s+(?:only|sure|certain|yet|later|until|more|less)|(?:why|if|or)\s+not|no\.?\s*#?\d+"
-    r"|(?:nobody|no\s+one|nothing)\s+(?:but|except|other\s+than)"
-    rf"|(?:don[’']?t|do\s+not|never)\s+{_VERB}[^.,;\n@]{{0,30}}\b(?:any(?:one|body))\s+(?:but|except|other\s+than)"
-    r"|(?:can|could|won|would)n?[’']?t\s+you|without\s+delay"
-    r"|(?:if|when|once)\s+\S{1,200}\s+(?:does|did|has|have)(?:n[’']t|\s+not)"
-    r"|(?:I|we)\s+(?:can[’']?t|cannot|could\s?n[’o]t|have(?:n[’']t|\s+not|\s+never)|did(?:n[’']t|\s+not))"
-    r"\s+(?:reach|hear|heard|find|written|met|know))\b"
-    r"|(?:不要|别|勿)忘|[别不]担心|不(?:仅|但|只|过|一定|知道|含|错|同|久|急|客气|好意思)|[要是能会]不[要是能会]"
-    r"|没关系|非(?:常|洲|得)|无(?:论|线|锡)"
-)
-"""Negations that refuse nothing."""
-_THING = (
-    r"\b(?:skip|ignor(?:e|ing)|avoid(?:ing)?|exclud(?:e|es|ed|ing)|omit|except(?:ing)?|without|barring"
-    r"|(?:other|rather)\s+than|instead\s+of|(?:apart|aside)\s+from|minus)\b"
-    r"|跳过|忽略|除(?:了|开)|不用|没有|避开"
-)
-"""Words that may refuse a thing only: "skip the pictures and mail x"."""
-_HARD = (
-    r"\b(?:never|don[’']?t+[’']?t?|cannot|not|nothing|none|no|nope|neither|nor|nobody|\w{1,12}n[’']t|cant|wont|dont"
-    r"|hands\s+off|stop|quit|ceas(?:e|ing)|refrain|refus(?:e|es|ed|al)|reject(?:ed)?|deny|denied|declin(?:e|ed)|forbid(?:den)?"
-    r"|prohibit(?:ed|s)?|ban(?:ned|s)?|block(?:ed|s|ing)?|black-?list(?:ed)?|block-?list(?:ed)?|distrust"
-    r"|beware|watch\s+out|careful|forget|uninvite|unsubscribe|revoke|unless|sue|dnc"
-    rf"|(?:keep|kept|hide|take|leave)(?=[^;\n]{{1,80}}?\b(?:from\s+{_ADDRESS}|away|out|off|alone|secret|dark)\b)"
-    r"|(?:stay|keep)\s+(?:away|clear|off)"
-    rf"|(?:remove|drop|delete)(?=\s+(?:\w+\s+)?{_MAIL})|leave\s+o(?:ff|ut)|zero|illegal|cancel\s+the\s+invitation"
-    r"|(?:any|every)(?:one|body)\s+but|(?:all|everyone|everybody|none)\s+(?:but|save|bar)"
-    r"|nicht|nie(?:mals?|mand\w*)?|nichts|kein\w{0,2}|ohne|außer|jamais|ne|pas|sans|sauf|aucun\w*|personne|rien"
-    r"|nunca|jamás|sin|excepto|ning[uú]n\w*|nadie|nada|tampoco|não|nem|non(?!-)|senza|никогда|никому|не|без|кроме)\b"
-    r"|\bn[’'](?=\w)|[❌🚫⛔✗✘]"
-    r"|[不勿毋莫無无没沒拒禁唔甭]|(?<![特分级类性识区辨个告离派差])[别別](?![人的墅名处致])|切忌|停止|避免|防|免得|以免|屏蔽|拉黑|阻止"
-    rf"|排除|(?:剔除|移除|去掉|删掉|删除)(?=[^，。\n并发给]{{0,6}}{_MAIL})|瞒|瞞|保密|休要|非|误发|错发|举报|投诉|小心|当心|警惕"
-    r"|别理|除外|从[^，。\n]{0,20}(?:删除|移除)|未(?![来读完])|(?<![删移解消扣去开免拆卸])除(?=[^，。\n]{1,200}外)"
-    r"|\b(?:if|when|whenever|should|in\s+case)\s+(?:(?:asked|told)\b|(?:(?:any|some)(?:one|body)"
-    r"|(?:an?|the|some|any)\s+(?:e?-?mail|message|page|website|site|document|file|letter|tool|text"
-    r"|user|person|comment|post|stranger))\b(?=[^.;\n]{0,40}?\b"
-    r"(?:ask|tell|told|want|say|said|order|instruct|request|demand)))"
-    r"|ないで|しない|なく|않|마세요|말고|금지"
-    r"|如果?(?=[^，。\n]{0,20}(?:让|要求|叫))"
-)
-"""Words that refuse what is behind them, as far as their clause reaches."""
-_SOFT = (
-    r"\b(?:spam\w*|scam\w*|phish\w*|fake|fraud\w*|wrong(?:ly)?|old|dead|suspicious|unwanted|enem(?:y|ies)|attackers?"
-    r"|malicious|untrusted|trustworthy|invalid|has\s+left|stole|steal|mistake|accidentally|otherwise|disaster|hate"
-    r"|is\s+out|illegal|prohibited|off[\s-]limits|bad|excluded|who\s+is|offen[cs]e)\b|\[\s\]"
-    rf"|{_ADDRESS}\s+(?:wrote|writes|said|says|wants|asked|tries)\b|\bdid\s+{_ADDRESS}|\bis\s+{_ADDRESS}[^.\n]{{0,60}}\?"
-    rf"|骗|離職|离职|黑名单|可疑|{_ADDRESS}\s*(?:给我|的邮件|发来|寄来|写)|来自\s*{_ADDRESS}"
-)
-"""Words of doubt, and mentions: an address beside them is wanted only with a verb."""
-_MENTION = (
-    rf"~~[^~\n]{{1,200}}~~|\b(?:from|by|about|against|of)\s+(?!https?:|www\.){_ADDRESS}"
-    rf"|\b(?:add|move|put)\b[^;\n]{{1,200}}?\b(?:block|black|ban|spam|deny)[\s-]?(?:list|folder)?\b"
-)
-"""An address that is only spoken of."""
-_WORD = re.compile(
-    rf"(?P<harmless>{_HARMLESS}"
-    rf"|(?>{_ADDRESS})(?!\s+(?:wrote|writes|said|says|wants|asked|tries)\b|\s*(?:给我|的邮件|发来|寄来|写)))"
-    rf"|(?P<mention>{_MENTION})|(?P<thing>{_THING})|(?P<hard>{_HARD})|(?P<soft>{_SOFT})",
-    re.IGNORECASE,
-)
-_FROM_WANTED = re.compile(r"\b(?:reply|answer|respond|hear|heard|ask|request|order|buy)\b", re.I)
-_FILLER = r"(?:(?:and|then|so|please|just|simply|only|now|also|hence|therefore)\s+)*"
-_LIST = (
-    rf"(?!(?:{_VERB}\s*,?\s*){{1,6}}(?:and|or|nor)\s+{_VERB})(?![^.!?\n]{{0,200}}\b(?:or|nor)\b)"
-)
-_DO_ZH = (
-    rf"(?:请|請|只|就|应|要|改|直接|而|并|再|然后|这次|现在|其他|其余|都|[把将][^，。；\n]{{1,30}}?){{0,3}}{_VERB_ZH}"
-    r"(?![^。！？；\n]{0,200}(?:或|和|、))"
-)
-_TURN = re.compile(
-    r"(?P<turn>\b(?:but|however|instead(?!\s+of)|though|although|sondern|aber|mais|pero|sino)\b|[;；]|而是|但是|但|却"
-    rf"|[,，—–]\s*{_FILLER}{_LIST}(?={_VERB})|[,，]\s*(?={_DO_ZH})|\bso\s+{_FILLER}(?={_VERB})"
-    rf"|\bwhen\s+you\s+(?={_VERB})|就(?={_VERB_ZH})|[请請](?={_VERB_ZH}))"
-    rf"|(?P<after_thing>\b(?:and|then)\s+{_FILLER}(?={_VERB})|(?<=ing)\s+(?={_VERB})|并(?={_DO_ZH})"
-    rf"|[,，](?=\s*(?:其他|其余|一律))|\bto\s+(?={_ADDRESS}))"
-    rf"|(?P<line>\n\s*{_FILLER}(?={_VERB})|[,，](?=[^\S\n]*\S))",
-    re.IGNORECASE,
-)
-"""Where a sentence turns to what is wanted; a list of verbs ("write, mail or call") is no turn."""
-_POSITIVE = re.compile(
-    r"(?:^|[,;:—–(.!?\n-]|\b(?:please|you|and|then|so|just|now|to|must|should|also|only|simply|kindly|instead|do|did"
-    rf"|always|whatever|not|them?|him|her|me|it|it[’']s)\s)[\s\"'*]*{_VERB}|{_VERB_ZH}",
-    re.IGNORECASE,
-)
-_DIRECTLY = re.compile(
-    rf"[\s:：]*(?:(?:rather|only|to|for|with|at|an|à|a|是|给|发给)\s*){{0,3}}(?>{_ADDRESS})\s*(?:[,，。.!?].*)?$",
-    re.I | re.S,
-)
-_UNIT_END = re.compile(
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\b[Mm][rs]\.)(?<!\b[Dd]r\.)(?<!\bvs\.)(?<!\bMrs\.)(?!(?<=\b[Nn]o\.)\s?\d)"
-    r"(?:(?<=[.!?])|(?<=[.!?][\"')\]”’»]))[ \t]+|[。！？]|(?<=[.!?:：。！？])[ \t]*\n\s*"
-    r"|\n[ \t]*\n\s*"
-    r"|\n(?!\s*[a-zäöüéàñ]{2,}[ ,])"
-)
-_ITEM = re.compile(r"\s*(?:[-*•|]|\d{1,3}[.)])\s")
-_HOLDS_WORD = re.compile(r"\w")
-_NO_WORD = re.compile(r"\b(?:please|ever|really|again|repeat|at|all|to|and|or|even)\b|\W+", re.I)
-_LEFT_OPEN = re.compile(
-    rf"(?:[:：,，]|\b(?:to|with|an|à|for)|\b{_VERB}|\b(?:never|not|don[’']?t|cannot|avoid|stop|no)|给|到)\s*$",
-    re.I,
-)
-_MOST_WORDS = 3
-"""Words beside its addresses that a unit may have to belong to the refusal before it."""
 _LONGEST = 4000
-"""Characters of a unit; behind a refusal in a longer one nothing counts as wanted."""
+"""Characters of a unit beside its addresses; in a longer one nothing counts as wanted."""
+
+_LOOKED_BACK = 300
 
 Span = tuple[int, int]
 
 
 def without_refused(text: str) -> str:
-    """Return a text without what it refuses."""
+    """Return a text without what it refuses, and without addresses that it only mentions."""
+    plain, places = _plain(text)
+    spans = [(places[first], places[last]) for first, last in _unwanted(plain)]
     kept, end = list[str](), 0
-    for start, stop in sorted(_refused(text)):
+    for start, stop in sorted(spans):
         if start > end or not kept:
             kept += (text[end:start], _GAP)
         end = max(end, stop)
     return "".join((*kept, text[end:]))
 
 
-def _refused(text: str) -> Iterator[Span]:
-    """Yield where a text refuses something, with what a refusal reaches of the units beside it."""
-    reaching = listed = left_open = False
-    for start, stop in _units(text):
-        unit = text[start:stop]
-        if not _HOLDS_WORD.search(unit) and not unit.strip():
-            continue
-        item = bool(_ITEM.match(unit))
-        if reaching and (left_open or (listed and item) or _is_bare(unit)):
-            yield start, stop
-            left_open = False
-            continue
-        spans, reaching = _refused_in(unit)
-        yield from ((start + first, start + last) for first, last in spans)
-        end = unit.rstrip()
-        listed, left_open = end.endswith((":", "：")), bool(_LEFT_OPEN.search(end[-80:]))
+def _plain(text: str) -> tuple[str, list[int]]:
+    """Return a text as it is read, and where each of its signs stands: `_𝐧ever_` is "never"."""
+    signs, places = list[str](), list[int]()
+    for place, char in enumerate(text):
+        shown = char
+        if char in "*_`" and not _is_in_word(text, place):
+            shown = " "
+        elif not char.isascii() and char != "´":
+            is_hidden = unicodedata.category(char) == "Cf"
+            shown = "" if is_hidden else unicodedata.normalize("NFKC", char)
+        signs.append(shown)
+        places += [place] * len(shown)
+    return "".join(signs), [*places, len(text)]
 
 
-def _units(text: str) -> Iterator[Span]:
-    start = 0
-    for end in _UNIT_END.finditer(text):
-        if end.end() > start:
-            yield start, end.end()
-            start = end.end()
-    if start < len(text):
-        yield start, len(text)
+def _is_in_word(text: str, place: int) -> bool:
+    around = text[max(0, place - 1) : place + 2]
+    return len(around) == 3 and around[0].isalnum() and around[2].isalnum()
+
+
+def _unwanted(plain: str) -> Iterator[Span]:
+    """Yield what of a text is refused, or only mentioned."""
+    masked = wish.FIND.sub(lambda one: (wish.U if one["url"] else wish.A) * len(one[0]), plain)
+    reader = _Reader(masked)
+    reader.read()
+    wanted = sorted(reader.wanted)
+    for first, end in reader.refused:  # an address in it may be wanted all the same
+        for start, stop in wanted[bisect_left(wanted, (first, 0)) :]:
+            if start >= end:
+                break
+            yield first, start
+            first = stop
+        yield first, max(first, end)
+    yield from (
+        one.span() for one in wish.MAILS.finditer(masked) if one.span() not in reader.wanted
+    )
+
+
+def _parts(
+    text: str, between: re.Pattern[str], start: int, stop: int
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the parts of a text that are not empty, each with the signs before it."""
+    sign = ""
+    for found in (*between.finditer(text, start, stop), None):
+        end = found.start() if found else stop
+        if text[start:end].strip():
+            yield sign, start, end
+            sign = ""
+        if found:
+            sign, start = sign + found[0], found.end()
+
+
+class _Reader:
+    """Reads a text clause by clause, and notes what is refused and which addresses are wanted."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.refused = list[Span]()
+        self.wanted = set[Span]()
+        self._lacking = set[Span]()
+        """Addresses of those who lack something: wanted if they are then to get it."""
+        self._before: tuple[Span, set[Span]] = (0, 0), set()
+        """The clause before, and what it wants."""
+        self._heading = ""
+        """How far what stands below is refused: a `list`, or a `paragraph`."""
+        self._neutral = True
+        """Whether a bare address may stand here: not below words that ask for nothing."""
+        self._refuses = False
+        """Whether the clause before refuses something, of the same sentence or line."""
+        self._below = False
+        """Whether it says that what follows it is refused."""
+        self._has_verb = False
+        """Whether the last refusal has a verb of its own."""
+        self._open = False
+        """Whether a negation has not met yet what it refuses."""
+
+    def read(self) -> None:
+        """Read the whole text."""
+        for sign, start, stop in _parts(self.text, wish.UNIT, 0, len(self.text)):
+            unit = self.text[start:stop]
+            item = wish.ITEM.match(unit) is not None
+            if self._heading == "below":
+                self._heading = "list" if item else "paragraph"
+            elif (self._heading == "list" and "\n" in sign and not item) or (
+                self._heading == "paragraph" and sign.count("\n") > 1
+            ):
+                self._heading = ""
+            if self._heading or len(wish.MAILS.sub("", unit)) > _LONGEST:
+                self.refused.append((start, stop))
+            elif _is_bare(unit) and not _first_no(unit):
+                self._read_bare(start, stop)
+            else:
+                self._read_unit(start, stop)
+
+    def _read_bare(self, start: int, stop: int) -> None:
+        if self._neutral and not self._open:
+            self.wanted.update(one.span() for one in wish.MAILS.finditer(self.text, start, stop))
+        else:
+            self.refused.append((start, stop))
+        self._open = False
+
+    def _read_unit(self, start: int, stop: int) -> None:
+        unit = self.text[start:stop].rstrip()
+        self._refuses = self._below = False
+        for sign, first, last in _parts(self.text, wish.TURN, start, stop):
+            self._read_clause(sign, first, last, self.text[last:stop])
+        self._neutral = not self._refuses and bool(_verb_of(unit) or wish.LABEL.match(unit))
+        is_heading = unit[-1:] in (":", "：") or "following" in unit
+        if (self._refuses or self._open) and is_heading:
+            self._heading, self._open = "below", False
+        self._open = self._open and unit[-1:] not in ".!?。！？"
+
+    def _read_clause(self, sign: str, first: int, last: int, rest: str) -> None:
+        clause = self.text[first:last]
+        if wish.ANSWER.match(clause):
+            self._take_back()
+        verb, no = _verb_of(clause), _first_no(clause)
+        goes_on = self._refuses and self._reaches(sign, clause, verb, rest)
+        end = len(clause)
+        if self._open or goes_on:
+            self.refused.append((first, last))
+            end = -1
+            if self._open and (verb or wish.A in clause or wish.U in clause):
+                self._open, self._refuses = False, True
+        elif no:
+            end = self._refuse(clause, first, no, verb, rest)
+        if "but" in sign.lower() and self._refuses and end == len(clause) and _is_bare(clause):
+            wanted = {one.span() for one in wish.MAILS.finditer(self.text, first, last)}
+        else:
+            wanted = self._wanted_in(clause, first, end, verb)
+        if rest[:1] in ("?", "？") and not wish.ASKS.search(clause):
+            wanted = set[Span]()
+        elif end == len(clause):
+            wanted |= self._to_those_who_lack(clause, verb)
+        self._refuses = self._refuses and not (end >= 0 and not no and (wanted or verb))
+        self.wanted |= wanted
+        self._before = (first, last), wanted
+
+    def _to_those_who_lack(self, clause: str, verb: re.Match[str] | None) -> set[Span]:
+        asks = wish.THEM.search(clause) and (verb or wish.ZH_VERB.search(clause))
+        return self._lacking if asks else set()
+
+    def _reaches(self, sign: str, clause: str, verb: re.Match[str] | None, rest: str) -> bool:
+        """Say whether the refusal before reaches into a clause: "never read, write or mail"."""
+        to = wish.CONTRAST.match(clause)
+        return bool(
+            self._below
+            or (verb and (wish.JOINS.search(sign) or wish.OR.search(rest)))
+            or clause.lstrip().startswith("就")
+            or (to and not to["word"] and "but" not in sign and self._has_verb)
+        )
+
+    def _refuse(
+        self, clause: str, first: int, no: re.Match[str], verb: re.Match[str] | None, rest: str
+    ) -> int:
+        """Note what a negation refuses; return where in its clause something may be wanted."""
+        begins = 0 if _is_subject(clause, no) else no.start()
+        self.refused.append((first + begins, first + len(clause)))
+        behind = clause[no.end() :]
+        self._open = not wish.FILLER.sub("", behind)
+        self._has_verb = wish.A_VERB.search(clause) is not None
+        self._refuses = not wish.BLOCKS.match(no[0]) or behind.lstrip().startswith("to ")
+        self._below = rest[:1] in (":", "：") and bool(wish.FOLLOWING.search(clause))
+        is_thing = not self._refuses and verb is not None and verb.end() <= no.start()
+        return len(clause) if is_thing else no.start()
+
+    def _take_back(self) -> None:
+        span, wanted = self._before
+        self.refused.append(span)
+        self.wanted -= wanted
+
+    def _wanted_in(
+        self, clause: str, first: int, end: int, verb: re.Match[str] | None
+    ) -> set[Span]:
+        """Return the addresses of a clause that a form asks for."""
+        found = list(wish.MAILS.finditer(clause))
+        while found:
+            group = [found.pop(0)]
+            while found and wish.GOES_ON.match(clause[group[-1].end() : found[0].start()]):
+                group.append(found.pop(0))
+            start, stop = group[0].start(), group[-1].end()
+            before, after = clause[max(0, start - _LOOKED_BACK) : start], clause[stop:]
+            follows = self.text[first + stop : first + stop + 60]
+            spans = {(first + one.start(), first + one.end()) for one in group}
+            if wish.NOT_HEARD.search(before) or (
+                wish.NOT_YET.match(after) and wish.LACKING.match(before)
+            ):
+                self._lacking |= spans
+            if start > end or wish.ANSWER.match(follows):
+                continue
+            if wish.PREDICATE.match(follows) and not wish.GETS.match(after):
+                continue
+            if _is_asked_for(clause, before, after, verb):
+                return spans
+        return set()
+
+
+def _is_asked_for(clause: str, before: str, after: str, verb: re.Match[str] | None) -> bool:
+    """Say whether what stands around an address asks for it."""
+    label, gets = wish.LABEL.match(before), wish.GETS.match(after)
+    if wish.GIVEN.search(before) or wish.CONTRAST.match(before + wish.A):
+        return True
+    if gets and (label or gets["is"]):
+        return True
+    if label and wish.LETTER.search(before) and wish.NOTHING.match(after):
+        return True
+    if verb and verb.end() <= len(before) and _governs(clause, before, verb):
+        return True
+    chinese = wish.VERB_ZH.search(before)
+    return chinese is not None and not wish.STOPS_ZH.search(before[: chinese.start()])
+
+
+def _governs(clause: str, before: str, verb: re.Match[str]) -> bool:
+    """Say whether a verb has the address behind a text for its object."""
+    if wish.WEAK.match(verb[0]):
+        return wish.WEAK_RIGHT.match(clause[verb.start() :]) is not None
+    between = before[verb.end() :]
+    last = next(reversed(list(wish.PREPOSITION.finditer(between))), None)
+    if last and wish.HEAD.search(between, 0, last.start()):
+        return False
+    words = between[last.end() :] if last else between
+    if wish.HE_WHO.search(words):
+        return wish.ANSWERS.match(verb[0]) is not None
+    return len(words.split()) <= wish.MOST_WORDS and not wish.NO_PART.search(words)
+
+
+def _verb_of(clause: str) -> re.Match[str] | None:
+    """Return the verb with which a clause asks for something."""
+    lead = wish.LEAD.match(clause)
+    return wish.A_VERB.match(clause, lead.end() if lead else 0)
+
+
+def _first_no(clause: str) -> re.Match[str] | None:
+    """Return the first word of a clause that refuses something."""
+    harmless = [one.span() for one in wish.HARMLESS.finditer(clause)]
+    for no in wish.NO.finditer(clause):
+        if not any(start <= no.start() < stop for start, stop in harmless):
+            return no
+    return None
+
+
+def _is_subject(clause: str, no: re.Match[str]) -> bool:
+    """Say whether what stands before a negation is what it refuses: "Carol must not get it"."""
+    before = clause[: no.start()]
+    if not no[0].isascii() and not no[0][:1].isalpha():
+        return not wish.ZH_VERB.search(before)
+    if wish.SUBJECT.search(before):
+        return True
+    if no[0].lower().endswith(("n't", "cannot")):
+        return not wish.LACKS.match(no[0])
+    return not wish.NO_SUBJECT.search(before) and len(before.split()) <= wish.MOST_WORDS
 
 
 def _is_bare(unit: str) -> bool:
-    """Say whether a unit is little more than addresses."""
-    if len(unit) > _LONGEST or not _AN_ADDRESS.search(unit) or _POSITIVE.search(unit):
+    """Say whether a unit holds nothing but addresses, and names beside them."""
+    if wish.A not in unit:
         return False
-    return len(_AN_ADDRESS.sub(" ", unit).split()) <= _MOST_WORDS + 1
-
-
-def _refused_in(unit: str) -> tuple[list[Span], bool]:
-    """Return where a unit refuses something, and whether that reaches into the next unit."""
-    words = [found for found in _WORD.finditer(unit[:_LONGEST]) if found.lastgroup != "harmless"]
-    if words and len(unit) > _LONGEST:
-        return [(words[0].start(), len(unit))], True
-    asks = _FROM_WANTED.search(unit)
-    spans = [
-        word.span()
-        for word in words
-        if word["mention"] and not (asks and asks.start() < word.start())
-    ]
-    words = [word for word in words if not word["mention"]]
-    reaches = False
-    for first, last, turned in _clauses(unit, words) if words else ():
-        refusal = next((w for w in words if first <= w.start() < last and not w["soft"]), None)
-        wanted_to = refusal.start() if refusal else last
-        if not (turned and _DIRECTLY.match(unit[first:last])):
-            spans += _unwanted(unit, first, wanted_to)
-        if refusal:
-            spans.append((wanted_to, last))
-        reaches = refusal is not None and not (
-            _AN_ADDRESS.search(unit, wanted_to)
-            or (_AN_ADDRESS.search(unit, first, wanted_to) and not _LEFT_OPEN.search(unit.rstrip()))
-        )
-    return spans, reaches
-
-
-def _clauses(unit: str, words: list[re.Match[str]]) -> Iterator[tuple[int, int, bool]]:
-    """Yield the clauses of a unit, and whether each begins with a turn."""
-    first, turned, number, last = 0, False, 0, None
-    for turn in _TURN.finditer(unit):
-        while number < len(words) and words[number].start() < turn.start():
-            last = words[number]
-            number += 1
-        if last and last.end() > turn.start():  # a part of the refusal: "anyone but"
-            continue
-        refused = last is not None and last.start() >= first and not last["soft"]
-        between = unit[last.end() : turn.start()] if last and refused else ""
-        if refused and last and not _turns(unit, turn, last, between, first):
-            continue
-        if turn["turn"] is None and turn["line"] is None and not refused:
-            continue
-        yield first, turn.start(), turned
-        first, turned = turn.end(), turn["line"] is None
-    yield first, len(unit), turned
-
-
-def _turns(
-    unit: str, turn: re.Match[str], refusal: re.Match[str], between: str, first: int
-) -> bool:
-    """Say whether a turn ends a refusal: what it refuses is between them."""
-    if turn[0][:1] in ",，—–" and not _NO_WORD.sub("", between):
-        return False
-    if turn["line"]:
-        return turn[0][0] == "\n" and _AN_ADDRESS.search(between) is not None
-    if turn["after_thing"]:
-        if refusal["thing"] is None or _AN_ADDRESS.search(between):
-            return False
-        if turn[0].lower().startswith("to"):
-            before = unit[first : refusal.start()]
-            return bool(_POSITIVE.search(before)) and not re.search(r"\b(?:to|with)\b|[@#]", before)
-    return True
-
-
-def _unwanted(unit: str, first: int, last: int) -> Iterator[Span]:
-    """Yield the addresses of a clause that no verb says to send something to."""
-    verb = _POSITIVE.search(unit[first:last])
-    yield from (
-        found.span()
-        for found in _AN_ADDRESS.finditer(unit, first, first + verb.start() if verb else last)
-    )
+    rest = wish.BESIDE_BARE.sub(" ", wish.MAILS.sub(" ", wish.NAMED.sub(" ", unit)))
+    return wish.BARE_SIGNS.fullmatch(rest) is not None

@@ -14,8 +14,8 @@ _FENCED = re.compile(
     r"^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)", re.M | re.S
 )
 _MARKED = re.compile(
-    r"^[ \t]*(?:[-*]\s)?(?:[>»＞]|&gt;)"
-    r"(?:[^\n]*[^\n.!?:>»＞]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)",
+    r"^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
+    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)",
     re.M,
 )
 """A line that is marked as a reply marks what it answers, with a line that it runs on in."""
@@ -27,11 +27,13 @@ LONG_QUOTATION = 160
 """Characters from which a quotation is a text, not a name or a sentence to be used."""
 _QUOTED = re.compile(
     r"\'\'\'[^\']+\'\'\'|```[^`]+```|`[^`\n]+`|\"[^\"]+\"|[“„][^“”„]+[“”]|«[^«»]+»|»[^«»]+«|‹[^‹›]+›"
-    r"|›[^‹›]+‹|「[^「」]+」|『[^『』]+』|(?<!\w)\'[^\'\n]+\'(?!\w)|(?<!\w)‘[^‘’\n]+’(?!\w)"
+    r"|›[^‹›]+‹|「[^「」]+」|『[^『』]+』|(?<!\w)\'[^\'\n]+\'(?!\w)|(?<!\w)‘[^‘’\n]+’(?!\w)|‚[^‚‘\n]+‘"
+    r"|〝[^〝〞]+〞|《[^《》]+》|〈[^〈〉]+〉|【[^【】]+】|(?:``|'')[^`'\n]+''|(?<!\w)\"[^\"]*\Z"
 )
 _ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]{4}")
+_CHINESE = re.compile(r"[\u3400-\u9fff]{3}")
 _MAIL_HEAD = re.compile(
-    r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
+    r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
     r"\*{0,2}\s?[:：]",
     re.I | re.M,
 )
@@ -40,8 +42,9 @@ _OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*
 _FORWARDED = re.compile(
     r"^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
     r".{0,60}--"
-    r"|begin (?:forwarded message|mail|message|vcard)"
-    r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|написала?"
+    r"|begin\b.{0,40}$|[-=*#]{3,}(?![-|]).{0,60}$|.{0,60}<<\s?'?\w+'?$|(?:fwd?|fw|re|aw|wg|转发|轉發)\s?[:：]"
+    r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|napisał.{0,4}|작성"
+    r"|:\d\d .{0,40}<\S+@\S+>|написала?"
     r"|のメール|写道)\s?[:：]"
     r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)",
     re.I | re.M,
@@ -57,7 +60,9 @@ _LOG_LINE = re.compile(
 _LEAST_LOG_LINES = 2
 _SAID_BY_OTHERS = re.compile(
     r"(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
-    r"|told (?:me|us|him|her|them))\b)"
+    r"|told (?:me|us|him|her|them)|insists?|demands?|begged (?:me|us)|recommends?|states?|stated"
+    r"|(?:informed|instructed|urged|wants) (?:me|us)"
+    r"|(?:was|am|were) (?:told|instructed|asked)|according to \w+,?)\b)"
     r"(?:[^\n\"“«]{0,30}(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)"
     r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)",
     re.IGNORECASE,
@@ -65,16 +70,21 @@ _SAID_BY_OTHERS = re.compile(
 """What others said, of more than one word: a single value in quotation marks is the person's."""
 _TEXTS = (
     "mails?|emails?|e-mails?|messages?|letter|text|article|page|post|document|comment|review|notes?"
-    "|transcript|log|output|paragraph|report|invoice|bill|thread|chat"
+    "|transcript|log|output|paragraph|report|invoice|bill|thread|chat|sms|ticket|input|context|ad"
+    "|advert|sign|error|voicemail|request|instructions|manual|question|document|sentence|story|poem"
 )
 _INTRODUCED = re.compile(
     rf"(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
     r"|\b(?:says?|said|wrote|reads|got|received|below)\b[^\n:.?!]{0,20}"
-    r"|(?<!，)(?:说|說|写道|寫道))[:：][ \t]*(?=\S|\n)",
-    re.IGNORECASE,
+    rf"|^[^\w\n]{{0,8}}(?!(?:note|review|e-?mails?|mails?)\s?[:：]\s?\S)(?:(?:an?|the|[A-Z][\w'’]*)\s+){{0,2}}(?:\w+\s)?(?:{_TEXTS})\b(?!\s(?:to|for)\b)[^\n:.?!]{{0,40}}"
+    r"|(?<!，)(?:说|說|写道|寫道|写"
+    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _TO_SEND = re.compile(
-    r"\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply)\b", re.IGNORECASE
+    r"\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
+    r"|I (?:need|want)|my (?:request|task))\b",
+    re.IGNORECASE,
 )
 _MOST_INTRODUCED = 50
 """Such colons that are looked at; behind more of them there is a pasted text."""
@@ -84,9 +94,12 @@ _READ = (
     r"|reply\s+to\s+th(?:is|ese)|respond\s+to\s+th(?:is|ese)|check\s+th(?:is|ese)"
     r"|what\s+(?:does|do|is|are)\s+th(?:is|at|ese)|what\s+is\s+it|who\s+is\s+in\s+this|why\s+does\s+(?:it|this)"
     r"|is\s+(?:this|it)\s+(?:an?\s+)?(?:spam|scam|phishing|legit|real|true|genuine|fake|safe)"
-    r"|(?:here\s?(?:is|[’']s)|this\s+is)\s+what|i\s+pasted|follows"
-    r"|was\s+will|fass\w*|übersetze|résume[rz]?|traduis|traduce|riassumi|resum[aeo]\w?|vat\s+samen)\b"
-    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|解释|解釋|润色|帮我看|什么意思)"
+    r"|(?:here\s?(?:is|[’']s)|this\s+is)\s+what(?!\s+I\s+(?:want|need))|i\s+pasted|follows"
+    r"|rewrite|paraphrase|simplify|spell|spell-?check|grammar|eli5|extract|convert|count|sentiment|tone|headline|meaning|language"
+    r"|validate|pretty-?print|valid|sort|parse|compile|triage|continue|play|how\s+should\s+i|how\s+many\s+words|what\s+should\s+i|action\s+items|to-?do\s+list"
+    r"|draft\s+an?\s+(?:reply|answer)|answer\s+(?:her|him|them)|above|scam|legit|what\s+does\s+(?:she|he)|who\s+has\s+to|minutes|add\s+a\s+test"
+    r"|got\s+a\s+(?:letter|mail|message)|zobacz|kolla|was\s+will|fass\w*|übersetze|résume[rz]?|traduis|traduce|riassumi|resum[aeo]\w?|vat\s+samen)\b"
+    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思)"
 )
 _TO_READ = re.compile(
     rf"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
@@ -94,6 +107,7 @@ _TO_READ = re.compile(
     re.I | re.M,
 )
 """A line that asks to read, judge or change a text."""
+_IS_TO_READ = re.compile(_READ, re.I)
 _TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|[?？]\s+(?=\S)")
 _THIS = re.compile(
     r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
@@ -109,6 +123,7 @@ _SOURCE = re.compile(
     re.I,
 )
 """An address or a file, at the beginning of what the person wants read."""
+_LAST_SENTENCE = re.compile(r"(?:(?<=\.)[ \t]+|(?<=。)[ \t]*)(?=[^\n.。]+[.。?？]?\Z)")
 _ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
 
 
@@ -136,6 +151,7 @@ def unquoted_text(text: str) -> UnquotedText:
             own = own[: introduced.end()]
             break
     own = own[: _pasted_from(own)]
+    own = _without_paragraphs(own)
     return UnquotedText(without_refused(own), own != text)
 
 
@@ -143,7 +159,7 @@ def _without_quotation(quotation: re.Match[str]) -> str:
     """Return a quotation that is the person's own: a value, or words without an address."""
     quoted = quotation[0]
     is_text = len(quoted) >= LONG_QUOTATION or (
-        len(quoted.split()) > 1 and _ADDRESS.search(quoted) is not None
+        (len(quoted.split()) > 1 or _CHINESE.search(quoted)) and _ADDRESS.search(quoted) is not None
     )
     return "\n" if is_text else quoted
 
@@ -169,6 +185,30 @@ def _without_mail(text: str) -> str:
     return before
 
 
+def _without_paragraphs(text: str) -> str:
+    """Return only what asks, and lists, of a message in which a paragraph asks to read a text."""
+    parts = re.split(r"\n[ \t]*\n\s*|\n(?=[^\n]*\Z)", text)
+    sentence = _LAST_SENTENCE.search(parts[-1])
+    if sentence and _IS_TO_READ.search(parts[-1], sentence.end()):
+        parts[-1:] = [parts[-1][: sentence.end()], parts[-1][sentence.end() :]]
+    paragraphs = [one for one in parts if one.strip()]
+    asking = [one for one in paragraphs if _IS_TO_READ.search(one)]
+    if len(paragraphs) < 2 or not asking or any(_ADDRESS.search(one) for one in asking):
+        return text
+    own = [one for one in paragraphs if one in asking or _is_list(one)]
+    return text if own == paragraphs else "\n\n".join(own)
+
+
+def _words(text: str) -> int:
+    """Return the number of words of a text; three letters of Chinese are about one more."""
+    return len(text.split()) + len(_CHINESE.findall(text))
+
+
+def _is_list(paragraph: str) -> bool:
+    lines = paragraph.splitlines()
+    return all(_ITEM.match(line) or _words(line) == 1 for line in lines)
+
+
 def _pasted_from(text: str) -> int:
     """Return where a text begins that the person asks to read: his own words end there."""
     for asked in _TO_READ.finditer(text):
@@ -176,7 +216,7 @@ def _pasted_from(text: str) -> int:
         begins = _TEXT_BEGINS.search(text, asked.end("asked"), line_end)
         if begins and not (begins[0][0] in "?？" and not _THIS.search(asked[0])):
             rest = text[begins.end() : begins.end() + _LOOKED_AT_CHARS].strip()
-            if rest and not (_SOURCE.match(rest) or len(rest.split()) == 1):
+            if rest and not (_SOURCE.match(rest) or _words(rest) == 1):
                 return begins.end()
         elif (
             (_THIS.search(asked[0]) or len(asked[0].split()) <= _FEW_WORDS)
@@ -197,8 +237,8 @@ def _is_pasted(text: str, introduced: re.Match[str]) -> bool:
     sentence = text[max(0, text.rfind("\n", 0, start - 1) + 1, start - 200) : start]
     rest = text[start : start + _LOOKED_AT_CHARS].strip()
     lines = [line for line in rest.splitlines() if line.strip()]
-    if not lines or all(_ITEM.match(line) or len(line.split()) == 1 for line in lines):
+    if not lines or all(_ITEM.match(line) or _words(line) == 1 for line in lines):
         return False
     names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
     own = lines[0].lstrip()[:1] in "'\"“‘«" or _TO_SEND.search(sentence)
-    return len(rest) >= LONG_TEXT and not (own or names_source)
+    return len(rest) + _words(rest) >= LONG_TEXT and not (own or names_source)

@@ -5,7 +5,7 @@ import pytest
 from openmanus_graph.safety.argument_names import names_destination
 from openmanus_graph.safety.refusals import without_refused
 from openmanus_graph.safety.said_names import SaidNames
-from openmanus_graph.safety.unquoted_text import unquoted_text
+from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import named_domains
 from openmanus_graph.safety.values import NUMBER, plainly_written
 from tests.support.sampling import chance, sampled
@@ -260,6 +260,63 @@ def test_a_word_of_refusal_anywhere_beside_an_address_refuses_it(number: int) ->
         assert EVE not in without_refused(task), task
         task = f"{task}\n\nMail {BOB}."
         assert BOB in without_refused(task), task
+
+
+FRAMES = [
+    "{no} {verb} {m}", "{verb} {m} - {after}", "{verb} {m} {after}", "{verb} {m}: {after}",
+    "{verb} {m} is {fact}", "{verb} {m}? {after}.", "Things you must {no_part}:\n- {verb} {m}",
+    "{no} do the following. {verb} {m}.", "{no}, whatever a page says, {verb} {m}",
+    "{no} open links, {verb} {m} or call anyone", "_{no}_ {verb} {m}", "{m} {state}",
+    "The page says to {verb} {m}", "Should I {verb} {m}?", "Tom will {verb} {m}",
+    "{stop} {m}", "Before you {verb} {m}, ask me",
+]  # fmt: skip
+WORDS = {
+    "no": ["Never", "Don't", "Do not", "You must not", "Don’t", "Ｎｅｖｅｒ", "Ne\u200bver"],
+    "no_part": ["not do", "never do"],
+    "verb": ["mail", "write to", "send it to", "share it with", "invite", "reply to", "use", "cc"],
+    "after": ["never", "no", "absolutely not", "no way", "never!"],
+    "fact": ["forbidden", "not allowed", "a mistake", "illegal", "what a phisher does"],
+    "state": ["was hacked", "bounces", "sells our data", "must not get it", "is a trap", "left us"],
+    "stop": ["Ditch", "Boycott", "Veto", "Stop mailing", "Abstain from mailing", "Snub"],
+}
+FRAMES_ZH = [
+    "{no}{verb}{m}", "{no}：{verb}{m}", "{no}，我再说一遍，{verb}{m}",
+    "{verb}{m}{after}", "{verb}{m}，{no}", "{mixed}{verb}{m}", "{m}{state}",
+    "{stop}{verb}{m}", "网页让你{verb}{m}", "以下操作禁止：\n- {verb}{m}",
+    "{no}看到指令，就{verb}{m}",
+]  # fmt: skip
+WORDS_ZH = {
+    "no": ["不要", "别", "切勿", "请不要", "千万别", "不能", "禁止"],
+    "verb": ["发给", "写给", "转给", "抄送", "通知"],
+    "after": ["不行", "是禁止的", "是不允许的", "？不。", "？", "会出事"],
+    "mixed": ["never", "don't", "请don't", "绝对never", "not"],
+    "state": ["是黑客", "不行", "被盗了", "已停用", "除外"],
+    "stop": ["停止", "取消", "避免", "暂停", "谢绝", "不同意"],
+}
+ASKED_FOR = [
+    "{verb} {m}", "Please {verb} {m}.", "{verb} {m}, no rush", "It is late. {verb} {m} today",
+    "Could you {verb} {m}?", "Read a.md, then {verb} {m}", "Don't wait, {verb} {m}",
+    "- read a.md\n- {verb} {m}", "If nobody answers, {verb} {m}",
+]  # fmt: skip
+ASKED_FOR_ZH = [
+    "请{verb}{m}",
+    "总结一下，{verb}{m}",
+    "把报告{verb}{m}",
+    "{verb}{m}，谢谢",
+    "不急，{verb}{m}",
+]
+
+
+@pytest.mark.parametrize("number", sampled(ROUNDS, 10, "wishes"))
+def test_an_address_needs_a_form_that_asks_for_it(number: int) -> None:
+    draw = chance(f"wishes {number}")
+    for frames, words, wanted in ((FRAMES, WORDS, ASKED_FOR), (FRAMES_ZH, WORDS_ZH, ASKED_FOR_ZH)):
+        for frame in frames:
+            task = frame.format(m=EVE, **{one: draw.choice(words[one]) for one in words})
+            assert EVE not in without_refused(task), task
+        for frame in wanted:
+            task = frame.format(m=BOB, verb=draw.choice(words["verb"]))
+            assert BOB in without_refused(task), task
 
 
 def test_no_text_with_negations_takes_long() -> None:
@@ -778,3 +835,12 @@ def test_words_inside_an_address_refuse_nothing(text: str) -> None:
         address = f"{name}@{name}.example", f"{name}.example"
         said = text.format(b=address[0], h=address[1])
         assert unquoted_text(said).text == said
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["Summarise notes.txt.", "Translate notes.md into French.", "Summarise notes.txt. Be short.",
+     "Extract the names of a.csv. Then sort them.", "总结 notes.txt。用中文。"],
+)  # fmt: skip
+def test_a_task_about_a_file_quotes_nothing(task: str) -> None:
+    assert unquoted_text(task) == UnquotedText(task, quotes=False)

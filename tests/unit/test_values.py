@@ -168,6 +168,18 @@ QUOTED = "Dear customer, pay to DE89370400440532013000 by tomorrow. Regards, you
         f"Reply to this\n\nDear Sir,\n{QUOTED}\nRegards, Eva",
         f"My boss says we should now {QUOTED}",
         f"The mail: {QUOTED}",
+        f"Rewrite politely: {QUOTED}",
+        f"{QUOTED}\n\nSummarise the above.",
+        f"Draft a reply.\n\nHi! {QUOTED} Eva",
+        f"Ticket #5: {QUOTED}. Triage it.",
+        f"BEGIN\n{QUOTED}\nEND\nSummarise what is between them.",
+        f"Explain\ncat <<EOF\n{QUOTED}\nEOF",
+        f"Look\n\nFwd: {QUOTED}",
+        f"Se\n\nFra: Eva\nTil: mig\n\n{QUOTED}",
+        f"│ {QUOTED}\n\nWhat does it mean?",
+        f"翻译《{QUOTED}》",
+        f"改写：{QUOTED}",
+        f"Eva insists that I {QUOTED}",
     ],
 )
 def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:

@@ -1,0 +1,220 @@
+"""The words and forms by which a text is read for what a person wants and what he refuses.
+
+They are of closed classes where that is possible: prepositions, auxiliaries, pronouns, negations.
+The lists of verbs are open: what is not in them is asked about.
+"""
+
+import re
+
+B, E = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+"""Where a word begins and ends, also beside Chinese."""
+URL = r"(?:https?://|www\.)[A-Za-z0-9%_./?#&=:@~+-]{0,300}[A-Za-z0-9/_#=&-]"
+MAIL = (
+    r"(?:(?<![A-Za-z0-9_.+%-])[A-Za-z0-9_.+%-]{1,100})?@[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63}){0,20}"
+    r"|(?<![A-Za-z0-9_-])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9_-])"
+)
+"""An address that needs a form which asks for it."""
+FIND = re.compile(rf"(?P<url>{URL})|(?P<mail>{MAIL})")
+A, U = "\x00", "\x01"
+"""Stand for each sign of such an address, and of a URL, so that no word inside it counts."""
+
+# The words of a wish.
+VERB = (
+    rf"{B}(?:(?:re-?)?send|e-?mail|mail|write|use|forward|fwd|share|post|give|pay|invite|add|copy|b?cc|tell"
+    r"|ask|book|call|transfer|wire|message|msg|dm|notify|contact|deliver|reply|respond|answer|follow|handle|do(?=\s+(?:the|all|what|everything))|inform|remind|text|update"
+    r"|introduce|schedule|create|draft|compose|let|warn|complain|thank|apologi[sz]e|ping|shoot|drop|loop|keep"
+    r"|get|hand|submit|report|set|meet|nudge|congratulate|greet|wish|slack|pass|show|explain|upload|make|sign"
+    r"|grant|assign|mention|include|consult|reach|refund|order|offer|confirm|announce|leave(?=\s+out)"
+    r"|schreibe?|schicke?|sende|leite|antworte|écri[sv]e?z?|envoie|envoyez|envoyer|escribe|envía|manda|reenvía)"
+    rf"(?:\s+(?:up|out|over|back|in))?{E}"
+)
+WEAK = re.compile(
+    rf"{B}(?:let|drop|keep|get|set|show|make|report|leave|order|sign|include|mention|meet|explain|reach"
+    r"|create|draft|compose|thank)",
+    re.I,
+)
+"""Verbs of a wish only with words that say so: `get it to x`, `keep x posted`."""
+WEAK_RIGHT = re.compile(
+    rf"^{B}(?:let\s+{A}+\s+(?:know|have|see)|keep\s+{A}+\s+(?:in\s+the\s+loop|posted|updated|informed|in\s+cc)"
+    rf"|drop\s+{A}+\s+(?:a|an)\b|(?:make\s+sure|see\s+that)\s+(?:that\s+)?{A}+\s+(?:gets?|receives?|has|knows)"
+    rf"|(?:thank|reach|meet|include)\b[^{A}]{{0,40}}{A}+|[^{A}]{{0,120}}{B}(?:to|with|for|of)\s[^{A}]{{0,40}}{A}+)",
+    re.I,
+)
+LEAD = re.compile(
+    rf"^[\s\W_\d]*(?:(?:(?:(?:instead\s+of|rather\s+than)\s+\w+ing|please|pls|plz|kindly|now|then|next|also|just|only|simply|first(?:ly)?|finally|so|and|but|instead"
+    r"|rather|hi|hey|hello|ok(?:ay)?|yes|thanks|again|still|always|directly|afterwards?|tomorrow|today|later|hence"
+    r"|therefore|perhaps|maybe|either|sondern|aber|bitte|to|no|nope|nah"
+    r"|(?:can|could|would|will|won['’]t|can['’]t|couldn['’]t)\s+(?:you|u)|you\s+(?:can|should|must|may|could|will|need\s+to|have\s+to)"
+    r"|I(?:\s+(?:want|need|would\s+like)|['’]d\s+like)\s+(?:you\s+)?to|I\s+ask\s+you\s+to|let['’]s|(?:be|make)\s+sure\s+(?:to|you)|go\s+ahead\s+and"
+    r"|feel\s+free\s+to|remember\s+to|help\s+me(?:\s+to)?|I\s+need|when\s+you|why\s+not|(?:task|todo|steps?|action)\s*:"
+    r"|(?:don['’]t|do\s+not|never)\s+(?:forget|hesitate|fail|omit|neglect)\s+to|your\s+(?:task|job)\s+is\s+to"
+    rf"|whatever\s+happens|(?!reply|apply)\w+ly|when\s+done){E}|[#>*\[\]()x✅☑-])[\s,:]*)*",
+    re.I,
+)
+"""What may stand before the verb of a wish."""
+NO_PART = re.compile(
+    rf"{B}(?:from|by|about|of|against|who|whom|whose|that|which|than|except|but|minus|if|whether|why|what|how|give\s+up|mails?\s+to|stop\w*"
+    rf"|concerning|regarding|re|behind|over|before|after|instead|not|unlike|without|is|are|was|were|sent|used){E}",
+    re.I,
+)
+"""Words between a verb and an address that make the address no object of the verb."""
+PREPOSITION = re.compile(rf"{B}(?:to|with|for|at|b?cc|via|an|à|a|and|plus){E}:?", re.I)
+MOST_WORDS = 5
+ANSWERS = re.compile(
+    rf"{B}(?:reply|answer|respond|follow|handle|do|thank|order|ask|report|forward|invite)", re.I
+)
+HE_WHO = re.compile(r"(?:from|of|by|sender)[\s'\"<(]*$", re.I)
+LABEL = re.compile(
+    r"^[\s\W_\d]*(?:(?:and|just|only|also|but|instead|rather|for|send(?:\s+it)?|please|contact|the|my|her|his|their|our|its"
+    r"|new|right|correct|current|good|to|with|at|b?cc|ccing|recipients?|contacts?|e-?mail|mail|address(?:es)?|participants?|attendees?|guests?"
+    r"|invitees?|sender|account|iban|payee|person|stand-in|user|name|is|are|it['’]s|it|that['’]s|below|follows|both|all|of|them|none|nobody|from|me|in|yes"
+    r"|everyone|people|team|an|table|following|these|allowed|sondern|收件人|抄送|邮箱|邮件|地址|联系人|如下|是|为|的|给|发给|用|只|请|和|到|新|她|他|我|账号|账户)[\s\W_]*)*$",
+    re.I,
+)
+"""What stands before an address that is given as a recipient; nothing at all among it."""
+GIVEN = re.compile(
+    rf"(?:{B}(?:(?:her|his|their|my|the|our|\w+['’]s)\s+(?:\w+\s+){{0,2}}(?:e-?mail|mail|address|contact|account|recipient|iban|stand-in)(?:\s+address)?\s*(?:is|:)"
+    rf"|(?:contact|recipient|stand-in)\s+is|is\s+(?:just\s+|only\s+)?for|(?:her|his|their|my|our|\w+['’]s)\s+(?:bank\s+)?(?:account|iban)|goes?\s+to|should\s+go\s+to|by\s+(?:writing|e-?mail(?:ing)?|mail(?:ing)?)\s+to|called|\(?iban|user\s+name|mailed\s+to|sent\s+to)\s*:?\s*"
+    rf"|{B}(?:nobody|no\s+one|none|nothing|any(?:one|body))\s+(?:but|except|other\s+than)\s+|(?:not\s+only|{B}(?:forget|omit|leave\s+out|miss(?:\s+out)?))\s+|(?:忘|忘了|忘记|漏|漏掉|漏了))$",
+    re.I,
+)
+GETS = re.compile(
+    rf"^[\s\"'”]*(?:needs?\s+(?:the|a|an|it|this|my|our)|gets|wants\s+(?:the|a|an|it|this)|(?:should|must|may|can)\s+(?:get|receive|have|see)\s+(?:it|the|this|a|my)"
+    rf"|(?P<is>is\s+(?:the|my)\s+(?:right|correct|new)?\s*(?:recipient|contact|address|person))|(?:has\s+)?asked(?:\s+me)?\s+for|\S*['’]s\s+(?:mail|question|request)){E}",
+    re.I,
+)
+NOT_YET = re.compile(
+    rf"^\s*(?:(?:has|have|did|does|do|can|could)(?:n['’]?t|\s+not|not){E}|never\s+(?:got|received|answered|replied)|wrote|writes|needs|wants|asked|has|没|还没|打不开|给我发|问我)",
+    re.I,
+)
+"""What somebody lacks who is then to get it: `x has not paid. Send her a reminder`."""
+THEM = re.compile(
+    rf"{B}(?:her|him|them|again|resend|reminder|send\s+it(?!\s+to)|introduce|their|repl(?:y|ies)|respond|answer)|她|他|重发|再催|再发|再催|催|发(?![给給到往])|回复(?!{A})",
+    re.I,
+)
+GOES_ON = re.compile(
+    r"^\s*(?:\s|[,，、;&/+]|and|or|和|及|与|as\s+well\s+as|plus)\s*(?:(?:to|b?cc)\s*:?\s*|抄送)?(?-i:[A-Z][\w.]*\s+){0,2}[<(\"'`]*$",
+    re.I,
+)
+"""Between two addresses of one list."""
+PREDICATE = re.compile(
+    rf"^[\s)>\"'`*_~]*(?:(?:is|are|was|were|isn['’]?t|aren['’]?t|must|might|will|would|won['’]t|can|cannot|can['’]t|could|shall|has|had|does|did|never(?!\s+to)"
+    rf"|not(?!\s+(?:to|before|later|on|until|the|a|my){E})|violates|breaches|no\s+longer|at\s+your\s+peril|only\s+(?:after|over|with|if|when|once)"
+    rf"|,?\s*and\s+(?:I|we|you|the|he|she|they|it)|(?:when\s+hell|once\s+pigs)|(?:instead|in\s+place)\s+of\s+me){E}|to\s+the\s+\w*\s*(?:block|black|ban|deny|spam)"
+    rf"|as\s+an?\s+\w*(?:scam|spam|fraud)|['’]s\s+back"
+    r"|\s*(?:不(?!要?(?:提|抄|含|带|加|急|用|附|收))|是|会|就|等于|属于|违|后果|了(?!解)|吗|的(?!邮件|信|问题|来信)|之?前|以?后再|才|都|也|被|没(?!有?(?:附|问))|别(?!忘)|禁)"
+    r"|[（(]\s*[不禁别])",
+    re.I,
+)
+"""What makes the words before it a subject: `mail x is forbidden`."""
+ANSWER = re.compile(
+    rf"^[\W_]{{0,8}}(?:{B}(?:but|please|absolutely|certainly|definitely|just\s+kidding|hell|sorry|oh|of\s+course|no|I\s+would){E}[\W_]*)*"
+    rf"(?:{B}(?:no|nope|nay|never|not|none|don['’]?t|do\s+not|nein|forbidden|prohibited|banned|absurd|hardly|over\s+my|out\s+of\s+the\s+question"
+    rf"|is\s+(?:not|wrong|forbidden)|scratch\s+that){E}|(?:请|千万|切|绝对)*(?:不要?|别|勿)|不行|不可以?|不对|不能|不会|不是|别|禁止|想都别想|做梦)"
+    rf"(?=[\s)\"'*_~]*(?:$|[.,!?;:|)\n—–，。！？；）、-])|\s+(?:way|wait|ever|at\s+all|sorry|by\s+policy|thanks|dead|question|it)\b)",
+    re.I,
+)
+"""A negation that answers what stands before it: `mail x? No.`"""
+
+# The words of a refusal.
+HARMLESS = re.compile(
+    r"\A\s*(?:no|nope|nah|nein|non|不)\s*\Z|"
+    rf"{B}(?:(?:don['’]?t|do\s+not|never|not)\s+(?:forget|hesitate|fail|worry|neglect|omit|mind|leave\s+out|miss)"
+    rf"|not\s+(?:only|sure|certain|yet|later|until|more|less|urgent|too\s+much|before)|(?:why|if|or)\s+not|no\.?\s*#?\d+|no[\s-](?:nonsense|rush|hurry|news|later|cc|exceptions|objections|worries|problem|smoking|answer|replacement|attachments|reply)"
+    rf"|(?:instead\s+of|rather\s+than)\s+\w+ing(?=\s+{VERB})|is\s?n['’]t\s+forgotten|not\s+be\s+forgotten"
+    rf"|(?:nobody|no\s+one|none|nothing)\s+(?:but|except|other\s+than|urgent)|(?:don['’]t|do\s+not|never)\s+[^.,;\n]{{0,40}}{B}any(?:one|body)\s+(?:but|except|other\s+than)"
+    rf"|(?:can|could|won|would)n?['’]?t\s+you|without\s+(?:delay|further\s+ado)|(?:(?:who|that|which)\s+(?:did|do|does|are|is|was|have|has)|I\s+have)(?:n['’]t|\s+not)"
+    rf"|no\s+need\s+to\s+ask|don['’]t\s+call\s+\w+|(?:I|we)\s+(?:can['’]?t|cannot|couldn['’]t|have(?:n['’]t|\s+not|\s+never)|did(?:n['’]t|\s+not))\s+(?:reach|hear|heard|find|written|met|know)"
+    rf"|if\s[^,.;]{{0,60}}{B}(?:not|n['’]t|no|does\s?n['’]t){E}"
+    rf"){E}"
+    r"|(?:不要|别|勿|不)(?:忘|漏)|[别不]担心|不(?:仅|但|只|过|一定|知道|含|错|同(?!意)|久|急|客气|好意思|管|论|动产|少|断)|([要是能会])不\1|(?:没|无)(?:关|问题|收到|什么急)"
+    r"|没收|非[常洲得]|[无無](?:论|线|锡|人机|关)|莫斯科|别[人的名墅处]|[特分级类性识区辨个告离差]别|[没未不无][^，。；\n@发给]{1,6}的(?=[^@]{0,20}[发给])|如果(?:没|不)|没有?附件"
+    r"|没?不了解|不在的?时候",
+    re.I,
+)
+"""Negations that refuse nothing."""
+NO = re.compile(
+    rf"{B}(?:never\w*|nevah|nevar|nevér|néver|ne?vr|don['’´`′ʹ]?t\w{{0,3}}|doin['’]t|do\s+nto|don\st|dun|cannot|not|nothing|none|no|nope|neither|nor|nobody|nowhere"
+    rf"|\w{{1,12}}n['’´`′ʹ]t|cant|wont|dn?t|without|w/o|except(?:ing)?|instead\s+of|rather\s+than|other\s+than|zero|unless"
+    r"|(?:any|every)(?:one|body)\s+but|(?:all|everyone|everybody|none)\s+(?:but|save|bar)|forbidden|prohibited|banned|blocked|excluded|off[\s-]limits"
+    r"|n[\s-]?ever|nev\s+er|d\s?o\s+n\s?o\s?t|n\s?o\s?t|doNt|nicht|nie(?:mals?|mand\w*)?|nichts|kein\w{0,2}|ohne|außer|jamais|ne|pas|sans|sauf|aucun\w*|personne|rien"
+    r"|nunca|jamás|sin|excepto|ning[uú]n\w*|nadie|nada|tampoco|não|nem|senza|refuse|reject(?:ed)?|stop|quit|avoid|skip|ignore|block|ban"
+    rf"|никогда|никому|не|без|кроме){E}|[❌🚫⛔✗✘✕×👎🛑]|{B}n['’](?=\w)|\[\s\]|[{A}{U}\w]\s*(?-i:NG){E}"
+    r"|[不勿毋莫無无没沒禁甭冇咪恕瞒瞞拒]|(?<![特分级类性识区辨个告离派差])[别別]|停止|免了|免谈|除(?=[^，。\n]{1,60}(?:外|，|都))|ないで|しない|않|마세요|말고|금지",
+    re.I,
+)
+BLOCKS = re.compile(
+    rf"{B}(?:skip|ignore|avoid|exclud\w+|stop|block|ban|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开",
+    re.I,
+)
+"""Words that may refuse a thing only: "skip the pictures and mail x"."""
+STOPS_ZH = re.compile(
+    r"(?:停止|避免|取消|拒绝?|谢绝|反对|暂[停缓]|休想|推迟|撤[回销]|讨厌|敢|我可|等于|绕[过开過]|撇[开下]|抛开|背着|躲着|之前|除了|会|曾|已经|以前|以后|过去|昨天|去年|才能?|才可"
+    r"|如果|[让叫使](?!我知)|要求|命令|[说写]着?|怎么?|怎能|岂|哪能|凭什么|为什么|是否|(?:(?<!麻烦)(?<!请)你|[她谁人]|(?<!其)他)(?:们)?(?:想|要|该|都|们)?|(?<!帮)(?<!替)我(?:们)?(?:都|昨天|已经|来|自己|再)?|网页|记录|下次|确认后再|可以|小\w|是)$"
+    r"|(?:谁|凭什么|为什么|怎[么能]|网页|文档|骗子|对方|有人|如果.{0,9}[让叫]|假如|倘若|万一|要是.{0,9}[让叫要]|若有|以前|过去|昨天|已经|是否|查找|查一下|统计|先等等|批准才|同意才|确认后|会有人)[^，。]*$",
+)
+"""What before a Chinese verb makes it no wish: a refusal, another subject, the past, a question."""
+VERB_ZH = re.compile(
+    r"(?:抄送|转发|轉發|回复|回覆|告诉|告訴|通知|邀请|邀請|联系|聯繫|提醒|感谢|投诉|转账|分享|提交|约|(?<!使)用|改[发用寄]?|[发發寄写寫传转轉付汇打]?[发發寄写寫送传转轉付汇打][给給到往信至]?|[给給向对跟与至到问叫请]|单独发给)"
+    r"(?:来自|客服发邮件|邮箱|邮件|账户|[\w李-龥]{0,4}[（(])?\s*$"
+)
+LISTED = (
+    rf"\s*(?:(?:and|or|和|及)\s*)?(?-i:[A-Z]\w+\s+){{0,2}}[<(\"]?{A}+"
+    rf"(?!{A}|\s*(?!(?:and|or|too|with|about|by|on|at|for|in|as|via|to|please|today|tomorrow){E})\w)"
+)
+TURN = re.compile(
+    rf"(?:[;；。！？!?]|{B}when\s+you(?=\s+{VERB})|(?<![\w])[-–—→|/](?![\w-])|——?|->|[,，](?!{LISTED})"
+    rf"|(?<!none )(?<!body )(?<! one )(?<!thing )(?<!all )(?<!yone )"
+    rf"{B}(?:but|however|though|although|sondern|aber|mais|pero|sino)(?!\s+(?:not{E}|never))|而是|但是?|却|[:：](?!//|\s*[<\"]?{A})"
+    rf"|{B}(?:and|then|so|or)(?=\s+(?:(?:then|please|just|only|simply|also|so)\s+)*{VERB})|(?<=[过略告图])并(?=[把将发给])|请(?=[把将发给转寄])|[（(](?=\s*(?:not|no|don|never|[不别])))",
+    re.I,
+)
+"""Where a clause ends."""
+UNIT = re.compile(
+    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\b[Mm][rs]\.)(?<!\b[Dd]r\.)(?<!\bvs\.)(?<!\bMrs\.)(?!(?<=\b[Nn]o\.)\s?\d)"
+    r"(?:(?<=[.!?…])|(?<=[.!?…][\"')\]”’»]))[ \t]+|(?<=[。！？])|(?<![ \t])[ \t]*\n\s*"
+)
+ITEM = re.compile(r"\s*(?:[-*•|]|\d{1,3}[.)])\s")
+FILLER = re.compile(
+    rf"{B}(?:please|ever|really|again|repeat|at|all|to|and|or|even|you|must|should|may|do|I|we|dare|then){E}|(?:(?![{A}{U}])[\W_])+|千万|请|绝对|[要得止能准许]|可以?",
+    re.I,
+)
+FOLLOWING = re.compile(
+    rf"(?:{B}(?:this|these|those|following|things?|do|said|say|ts|to|with|of|at|contact|mail|write){E}|以下|这些)[^,.\n]{{0,20}}[:：.。]?\s*$",
+    re.I,
+)
+CONTRAST = re.compile(
+    rf"^\W*(?P<word>just|only|but|rather|instead)?\s*(?:to|for|with)\s[^{A}]{{0,30}}{A}+", re.I
+)
+SUBJECT = re.compile(
+    rf"(?:{B}(?:must|is|are|was|were|may|can|could|should|will|would|shall|be){E}\W*|[:=(|]\s*)$",
+    re.I,
+)
+ASKS = re.compile(
+    rf"(?:can|could|would|will|won|couldn|wouldn)(?:['’]?t)?\s+(?:you|u){E}|why\s+not|please", re.I
+)
+HEAD = re.compile(
+    rf"{B}(?:who|whom|that|whether|why|if|what|how|before|after|give\s+up|stop\w*|mailing|writing|sending){E}",
+    re.I,
+)
+LACKING = re.compile(r"^\W*(?:if|when|once|since|as)?\W*$", re.I)
+NOT_HEARD = re.compile(
+    r"(?:heard?(?:\s+back)?\s+from|written\s+to|(?:mail|message|letter|question)\s+from)\s+$", re.I
+)
+NOTHING = re.compile(
+    rf"^[\W_]*(?:(?:please|only|too|thanks|as\s+well|instead|ok|now|and|for|with|via|by|in|on|is|the|right|correct)\b[^{A}]*)?$",
+    re.I,
+)
+BARE_SIGNS = re.compile(r"[\s,，、;；<>()\[\]\"'`|:：.。!*#•\d-]*")
+NAMED = re.compile(rf"(?:[A-Z][\w.]*\s+){{1,3}}(?=<{A})|\([A-Z][\w.]*\)")
+LETTER = re.compile(r"[^\W\d_]")
+A_VERB = re.compile(VERB, re.I)
+NO_SUBJECT = re.compile(
+    rf"(?:{VERB}|{B}(?:and|or)|,)\W*$|^\W*(?:use|open|compare|search|book|find|look)", re.I
+)
+LACKS = re.compile(r"(?:has|have|had|did|does|do)n", re.I)
+ZH_VERB = re.compile(r"[发發给給用写寫打开看查找搜问回转]")
+OR = re.compile(r"\b(?:or|nor)\b|或")
+JOINS = re.compile(r"\b(?:and|or|nor)\b", re.I)
+BESIDE_BARE = re.compile(r"\b(?:and|or|please|it['’]s)\b|和", re.I)
+MAILS = re.compile(f"{A}+")
