@@ -1,7 +1,9 @@
 """Approvals: who is asked about what, and that each decision counts exactly once."""
 
 import asyncio
+import contextlib
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -201,17 +203,25 @@ async def test_an_answer_that_comes_twice_counts_once() -> None:
     assert shop.done == ["5 anna"]
 
 
-async def test_a_decision_survives_a_crash_before_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Shop(PAY5)
-    await shop.go_on()
+@contextlib.contextmanager
+def killed_before_the_call(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Let the run end where its ledger would note that a call begins."""
 
     async def crash(*given: Any) -> None:
         raise sqlite3.OperationalError("the process is killed here")
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "intend", crash)
+        patch.setattr(Ledger, "begin", crash)
         with pytest.raises(sqlite3.OperationalError):
-            await shop.answer(APPROVE)
+            yield
+
+
+async def test_a_decision_survives_a_crash_before_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(PAY5)
+    await shop.go_on()
+    with killed_before_the_call(monkeypatch):
+        await shop.answer(APPROVE)
     assert shop.done == []
     ran = await shop.go_on(None)
     assert (shop.done, ran.results()) == (["5 anna"], ["paid 5"])
@@ -225,15 +235,8 @@ async def test_a_stored_decision_of_somebody_else_is_none(
     monkeypatch.setenv(KEY_VARIABLE, "a" * 32)
     shop = Shop(reply)
     await shop.go_on()
-
-    async def crash(*given: Any) -> None:
-        raise sqlite3.OperationalError("the process is killed here")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "intend", crash)
-        patch.setattr(Ledger, "begin", crash)
-        with pytest.raises(sqlite3.OperationalError):
-            await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), "approve")))
+    with killed_before_the_call(monkeypatch):
+        await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), "approve")))
     monkeypatch.setenv(KEY_VARIABLE, "b" * 32)
     await shop.go_on(None)
     assert shop.done == []
