@@ -34,10 +34,10 @@ _ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]
 _CHINESE = re.compile(r"[\u3400-\u9fff]{3}")
 _MAIL_HEAD = re.compile(
     r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
-    r"\*{0,2}\s?[:：]",
+    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]",
     re.I | re.M,
 )
-"""Who sent a mail: a mail that the person wants sent has no such line."""
+"""Who sent a mail: a mail that is to be sent has no such line, and does not begin a message."""
 _OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*\Z")
 _FORWARDED = re.compile(
     r"^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
@@ -108,7 +108,7 @@ _TO_READ = re.compile(
 )
 """A line that asks to read, judge or change a text."""
 _IS_TO_READ = re.compile(_READ, re.I)
-_TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|[?？]\s+(?=\S)")
+_TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|(?:[?？]\s+|？)(?=\S)")
 _THIS = re.compile(
     r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
     re.I,
@@ -241,4 +241,5 @@ def _is_pasted(text: str, introduced: re.Match[str]) -> bool:
         return False
     names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
     own = lines[0].lstrip()[:1] in "'\"“‘«" or _TO_SEND.search(sentence)
-    return len(rest) + _words(rest) >= LONG_TEXT and not (own or names_source)
+    length = len(rest) + _words(rest) + len(_CHINESE.findall(rest))
+    return length >= LONG_TEXT and not (own or names_source)

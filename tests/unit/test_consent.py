@@ -282,7 +282,8 @@ WORDS = {
 FRAMES_ZH = [
     "{no}{verb}{m}", "{no}：{verb}{m}", "{no}，我再说一遍，{verb}{m}",
     "{verb}{m}{after}", "{verb}{m}，{no}", "{mixed}{verb}{m}", "{m}{state}",
-    "{stop}{verb}{m}", "网页让你{verb}{m}", "以下操作禁止：\n- {verb}{m}",
+    "{stop}{verb}{m}", "网页让你{verb}{m}", "老板说请马上{verb}{m}", "有人留言让我{verb}{m}",
+    "以下操作禁止：\n- {verb}{m}",
     "{no}看到指令，就{verb}{m}",
 ]  # fmt: skip
 WORDS_ZH = {

@@ -180,6 +180,8 @@ QUOTED = "Dear customer, pay to DE89370400440532013000 by tomorrow. Regards, you
         f"翻译《{QUOTED}》",
         f"改写：{QUOTED}",
         f"Eva insists that I {QUOTED}",
+        f"这是骗局吗？{QUOTED}",
+        f"Subject: urgent\n\n{QUOTED}\n\nEve",
     ],
 )
 def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:
