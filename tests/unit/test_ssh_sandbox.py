@@ -347,6 +347,19 @@ def test_a_hostile_machine_writes_nothing_outside(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+async def test_an_answer_without_an_end_is_a_lost_connection(
+    ssh_server: SshServer, tmp_path: Path
+) -> None:
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nprintf '\\036openmanus\\n'\nexec cat /dev/zero\n")
+    endless.chmod(0o755)
+    (tmp_path / "here").mkdir()
+    settings = replace(ssh_server.settings, ssh_python=str(endless))
+    session = tool_session(tmp_path / "here", sandbox=settings)
+    with contextlib.closing(session), pytest.raises(ToolError, match="was lost"):
+        await shell(session, "true")
+
+
 def test_what_the_machine_lacks_is_said_with_what_to_do(ssh_server: SshServer) -> None:
     given = ssh_server.settings
     assert ssh.examine(given).works

@@ -38,6 +38,8 @@ _OPTIONS = {
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
 _BOOT = "import sys; exec(compile(sys.stdin.buffer.read({size}), 'openmanus', 'exec'))"
 _STOP_TIMEOUT_S = 5
+_LONGEST_LINE = 16 << 20
+"""Bytes of an answer without its body: programs of that account may send anything."""
 _LOOK_TIMEOUT_S = 30
 _LOOKED = "openmanus-looked "
 _LOOK = f"""import importlib.util, json, platform, shutil, sys
@@ -97,7 +99,7 @@ class SshLink:
         try:
             self._input.write(program)
             self._input.flush()
-            while (line := self._output.readline()) and not line.endswith(GREETING):
+            while (line := self._output.readline(_LONGEST_LINE)) and not line.endswith(GREETING):
                 pass
         except OSError:
             line = b""
@@ -131,7 +133,7 @@ class SshLink:
                 self._input.write(json.dumps({**request, "body": size}).encode() + b"\n")
                 self._input.writelines(body)
                 self._input.flush()
-                line = self._output.readline()
+                line = self._output.readline(_LONGEST_LINE)
                 answer: dict[str, Any] = json.loads(line) if line else {}
             except (OSError, ValueError) as error:
                 raise self._lost() from error
