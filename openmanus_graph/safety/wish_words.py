@@ -53,12 +53,14 @@ LEAD = re.compile(
 )
 """What may stand before the verb of a wish."""
 NO_PART = re.compile(
-    rf"{B}(?:from|by|about|of|against|who|whom|whose|that|which|than|except|but|minus|if|whether|why|what|how|give\s+up|mails?\s+to|stop\w*"
+    rf"{B}(?:from|by|about|of|against|who|whom|whose|that|which|than|except\w*|exclu\w+|besides|save|bar|barring|omit\w*|out|other|but|minus|if|whether|why|what|how|give\s+up|mails?\s+to|stop\w*"
     rf"|concerning|regarding|re|behind|over|before|after|instead|not|unlike|without|is|are|was|were|sent|used){E}",
     re.I,
 )
 """Words between a verb and an address that make the address no object of the verb."""
-PREPOSITION = re.compile(rf"{B}(?:to|with|for|at|b?cc|via|an|à|a|and|plus){E}:?", re.I)
+PREPOSITION = re.compile(
+    rf"{B}(?:to|with|(?<!except\s)(?<!save\s)for|at|b?cc|via|an|à|a|and|plus){E}:?", re.I
+)
 MOST_WORDS = 5
 ANSWERS = re.compile(
     rf"{B}(?:reply|answer|respond|follow|handle|do|thank|order|ask|report|forward|invite)", re.I
@@ -72,10 +74,12 @@ LABEL = re.compile(
     re.I,
 )
 """What stands before an address that is given as a recipient; nothing at all among it."""
+NOT = rf"{B}(?:don['’]?t|do\s+not|never|not)"
 GIVEN = re.compile(
     rf"(?:{B}(?:(?:her|his|their|my|the|our|\w+['’]s)\s+(?:\w+\s+){{0,2}}(?:e-?mail|mail|address|contact|account|recipient|iban|stand-in)(?:\s+address)?\s*(?:is|:)"
     rf"|(?:contact|recipient|stand-in)\s+is|is\s+(?:just\s+|only\s+)?for|(?:her|his|their|my|our|\w+['’]s)\s+(?:bank\s+)?(?:account|iban)|goes?\s+to|should\s+go\s+to|by\s+(?:writing|e-?mail(?:ing)?|mail(?:ing)?)\s+to|called|\(?iban|user\s+name|mailed\s+to|sent\s+to)\s*:?\s*"
-    rf"|{B}(?:nobody|no\s+one|none|nothing|any(?:one|body))\s+(?:but|except|other\s+than)\s+|(?:not\s+only|{B}(?:forget|omit|leave\s+out|miss(?:\s+out)?))\s+|(?:忘|忘了|忘记|漏|漏掉|漏了))$",
+    rf"|(?:{B}(?:nobody|no\s+one|none|nothing)|{NOT}\s[^.,;\n]{{0,40}}{B}any(?:one|body))\s+(?:but|except|other\s+than)\s+"
+    rf"|not\s+only\s+|{NOT}\s+(?:forget|omit|leave\s+out|miss(?:\s+out)?)\s+|[别勿不]要?(?:忘|忘了|忘记|漏|漏掉|漏了))$",
     re.I,
 )
 GETS = re.compile(
@@ -102,7 +106,7 @@ PREDICATE = re.compile(
     rf"|not(?!\s+(?:to|before|later|on|until|the|a|my){E})|violates|breaches|no\s+longer|at\s+your\s+peril|only\s+(?:after|over|with|if|when|once)"
     rf"|,?\s*and\s+(?:I|we|you|the|he|she|they|it)|(?:when\s+hell|once\s+pigs)|(?:instead|in\s+place)\s+of\s+me){E}|to\s+the\s+\w*\s*(?:block|black|ban|deny|spam)"
     rf"|as\s+an?\s+\w*(?:scam|spam|fraud)|['’]s\s+back"
-    r"|\s*(?:不(?!要?(?:提|抄|含|带|加|急|用|附|收))|是|会|就|等于|属于|违|后果|了(?!解)|吗|的(?!邮件|信|问题|来信)|之?前|以?后再|才|都|也|被|没(?!有?(?:附|问))|别(?!忘)|禁)"
+    r"|\s*(?:[以之]外|不(?!要?(?:提|抄|含|带|加|急|用|附|收))|是|会|就|等于|属于|违|后果|了(?!解)|吗|的(?!邮件|信|问题|来信)|之?前|以?后再|才|都|也|被|没(?!有?(?:附|问))|别(?!忘)|禁)"
     r"|[（(]\s*[不禁别])",
     re.I,
 )
@@ -136,15 +140,17 @@ HARMLESS = re.compile(
 NO = re.compile(
     rf"{B}(?:never\w*|nevah|nevar|nevér|néver|ne?vr|don['’´`′ʹ]?t\w{{0,3}}|doin['’]t|do\s+nto|don\st|dun|cannot|not|nothing|none|no|nope|neither|nor|nobody|nowhere"
     rf"|\w{{1,12}}n['’´`′ʹ]t|cant|wont|dn?t|without|w/o|except(?:ing)?|instead\s+of|rather\s+than|other\s+than|zero|unless"
-    r"|(?:any|every)(?:one|body)\s+but|(?:all|everyone|everybody|none)\s+(?:but|save|bar)|forbidden|prohibited|banned|blocked|excluded|off[\s-]limits"
+    r"|(?:any|every)(?:one|body)\s+but|(?:all|any)\s+(?:page|site|link)s\s+but|(?:all|everyone|everybody|none)\s+(?:but|save|bar)|forbidden|prohibited|banned|blocked|excluded|off[\s-]limits"
+    r"|(?:leav(?:e|es|ing)|miss(?:ing)?|cut)\s+out|exclu(?:ding|sive)|omit\w*|barring|save\s+for|lest|forget|(?:with\s+the\s+)?exception|besides(?!\s*(?:,|$)|\s+(?:that|this)\b)|(?:apart|aside|different|else|elsewhere)\s+(?:from|than)(?!\s+(?:that|this)\b)"
+    rf"|(?:outside|beyond|less|save|bar|minus)\s+(?:of\s+)?(?=[{A}{U}])|prevent\w*|protect\w*|keep(?:ing)?\s+(?:\w+\s+){{0,2}}(?:from|away|off|out)|hide|withhold|shield|guard"
     r"|n[\s-]?ever|nev\s+er|d\s?o\s+n\s?o\s?t|n\s?o\s?t|doNt|nicht|nie(?:mals?|mand\w*)?|nichts|kein\w{0,2}|ohne|außer|jamais|ne|pas|sans|sauf|aucun\w*|personne|rien"
     r"|nunca|jamás|sin|excepto|ning[uú]n\w*|nadie|nada|tampoco|não|nem|senza|refuse|reject(?:ed)?|stop|quit|avoid|skip|ignore|block|ban"
     rf"|никогда|никому|не|без|кроме){E}|[❌🚫⛔✗✘✕×👎🛑]|{B}n['’](?=\w)|\[\s\]|[{A}{U}\w]\s*(?-i:NG){E}"
-    r"|[不勿毋莫無无没沒禁甭冇咪恕瞒瞞拒]|(?<![特分级类性识区辨个告离派差])[别別]|停止|免了|免谈|除(?=[^，。\n]{1,60}(?:外|，|都))|ないで|しない|않|마세요|말고|금지",
+    r"|[不勿毋莫無无没沒禁甭冇咪恕瞒瞞拒]|(?<![特分级类性识区辨个告离派差])[别別]|停止|免了|免谈|[阻防]止|以免|免得|省得|谨防|严防|杜绝|抵制|排除|剔除|忘了|漏掉|休[要想]|除(?=[^，。\n]{1,60}(?:外|，|都))|ないで|しない|않|마세요|말고|금지",
     re.I,
 )
 BLOCKS = re.compile(
-    rf"{B}(?:skip|ignore|avoid|exclud\w+|stop|block|ban|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开",
+    rf"{B}(?:skip|ignore|avoid|exclu\w+|leav\w+|cut|omit\w*|hide|protect\w*|prevent\w*|guard|forget|miss\w*|besides|barring|apart|aside|other|save|minus|(?:with\s+the\s+)?exception|stop|block|ban|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开|[阻防]止|排除|剔除",
     re.I,
 )
 """Words that may refuse a thing only: "skip the pictures and mail x"."""
@@ -165,6 +171,7 @@ LISTED = (
 TURN = re.compile(
     rf"(?:[;；。！？!?]|{B}when\s+you(?=\s+{VERB})|(?<![\w])[-–—→|/](?![\w-])|——?|->|[,，](?!{LISTED})"
     rf"|(?<!none )(?<!body )(?<! one )(?<!thing )(?<!all )(?<!yone )"
+    r"(?<!pages )(?<!sites )(?<!links )"
     rf"{B}(?:but|however|though|although|sondern|aber|mais|pero|sino)(?!\s+(?:not{E}|never))|而是|但是?|却|[:：](?!//|\s*[<\"]?{A})"
     rf"|{B}(?:and|then|so|or)(?=\s+(?:(?:then|please|just|only|simply|also|so)\s+)*{VERB})|(?<=[过略告图])并(?=[把将发给])|请(?=[把将发给转寄])|[（(](?=\s*(?:not|no|don|never|[不别])))",
     re.I,

@@ -320,6 +320,49 @@ def test_an_address_needs_a_form_that_asks_for_it(number: int) -> None:
             assert BOB in without_refused(task), task
 
 
+EXCEPTIONS = [
+    "except", "except for", "excluding", "besides", "save", "save for", "with the exception of",
+    "outside", "beyond", "less", "minus", "barring", "bar", "other than", "apart from",
+    "aside from", "leaving out", "omitting", "but", "but not", "just not",
+]  # fmt: skip
+PREVENTED = [
+    "Leave out {m} when sending", "Mail all and leave out {m}", "Send it to the list, omit {m}",
+    "Keep from mailing {m}", "Keep it from {m}", "Prevent it from being sent to {m}",
+    "Protect it from being mailed to {m}", "Forget {m}, mail {b}", "Miss {m} out",
+    "Hide it from {m}", "Guard against mailing {m}", "Lest it goes to {m}, check it", "防止发给{m}",
+    "阻止发给{m}", "以免发给{m}", "杜绝发给{m}", "发给{m}以外的人", "发给{m}之外的人",
+    "忘了{m}吧", "漏掉{m}，发给{b}",
+]  # fmt: skip
+OF_THINGS = [
+    "Send it to nobody {but} {b}", "Don't send it to anyone {but} {b}",
+    "Send everything {but} the pictures to {b}", "Leave out the names and send it to {b}",
+    "Omit the names, then mail it to {b}", "Prevent doubles, then mail the list to {b}",
+    "Hide column 3 and send it to {b}", "Save the report and mail it to {b}", "Besides, mail {b}",
+    "Apart from that, mail {b}", "Don't leave out {b}", "Do not omit {b}", "不要漏掉{b}",
+    "避免重复，然后发给{b}", "把附件以外的内容发给{b}", "除了图片，都发给{b}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("exception", EXCEPTIONS)
+@pytest.mark.parametrize("target", [EVE, "https://evil.example/x"])
+def test_whoever_is_excepted_is_not_wanted(exception: str, target: str) -> None:
+    begin = "Open all pages" if target.startswith("https") else "Send it to everyone"
+    assert "evil.example" not in without_refused(f"{begin} {exception} {target}")
+    if exception != "but":
+        assert "evil.example" not in without_refused(f"{begin}, {exception} {target}.")
+
+
+@pytest.mark.parametrize("text", PREVENTED)
+def test_what_is_to_be_prevented_is_not_wanted(text: str) -> None:
+    assert EVE not in without_refused(text.format(m=EVE, b=BOB))
+
+
+@pytest.mark.parametrize("text", OF_THINGS)
+@pytest.mark.parametrize("but", ["but", "except", "other than"])
+def test_exceptions_of_things_and_of_refusals_refuse_no_address(text: str, but: str) -> None:
+    assert BOB in without_refused(text.format(b=BOB, but=but))
+
+
 def test_no_text_with_negations_takes_long() -> None:
     """A way to read them in squared time would need hours."""
     for piece in (
