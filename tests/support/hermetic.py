@@ -17,11 +17,16 @@ from tests.support.zygote import LOCALE
 CACHE_VARIABLE = "OPENMANUS_TEST_APPLICATIONS"
 """The folder that applications are installed into; a folder of the user's cache without it."""
 KEPT = ("PATH", "USER", "LOGNAME", "TERM", "TMPDIR", "VIRTUAL_ENV", "CI", "COLUMNS")
-KEPT_PREFIXES = ("PYTEST_", "OPENMANUS_TEST_", "COVERAGE_", "PIP_", "UV_", "PLAYWRIGHT_")
+KEPT_PREFIXES = (
+    "PYTEST_", "OPENMANUS_TEST_", "COVERAGE_", "PIP_", "UV_", "PLAYWRIGHT_", "NPM_CONFIG_",
+    "npm_config_", "NODE_EXTRA_",
+)  # fmt: skip
 """Of the tests themselves, and of what installs packages."""
 _OF_HOME = {
     "PIP_CONFIG_FILE": ".config/pip/pip.conf",
     "UV_CONFIG_FILE": ".config/uv/uv.toml",
+    "NPM_CONFIG_USERCONFIG": ".npmrc",
+    "NPM_CONFIG_CACHE": ".npm",
     "PIP_CACHE_DIR": ".cache/pip",
     "UV_CACHE_DIR": ".cache/uv",
     "PLAYWRIGHT_BROWSERS_PATH": ".cache/ms-playwright",

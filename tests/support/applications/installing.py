@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from tests.support.cli import until
 from tests.support.hermetic import CACHE_VARIABLE
+from tests.support.limits import BACKSTOP_S
 from tests.support.static_site import serving
 
 SOURCES = Path(__file__).parent / "sources"
@@ -47,8 +48,9 @@ def npm_packages(name: str, wanted: str) -> Path:
         (folder / "package.json").write_text(wanted, encoding="utf-8")
         npm = shutil.which("npm") or str(python_with("nodejs", NODE).parent / "npm")
         subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True
-        )
+            [npm, "install", "--no-audit", "--no-fund", "--silent"],
+            cwd=folder, check=True, timeout=BACKSTOP_S,
+        )  # fmt: skip
         (folder / "installed").write_text(wanted, encoding="utf-8")
     return folder
 
@@ -61,7 +63,7 @@ def python_with(name: str, *packages: str) -> Path:
         if not _is_installed(folder, wanted):
             venv.create(folder, with_pip=True, clear=True)
             command = [str(python), "-m", "pip", "install", "--quiet", *packages]
-            subprocess.run(command, check=True)
+            subprocess.run(command, check=True, timeout=BACKSTOP_S)
             (folder / "installed").write_text(wanted, encoding="utf-8")
     return python
 
