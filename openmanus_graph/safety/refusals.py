@@ -19,6 +19,8 @@ _LONGEST = 4000
 """Characters of a unit beside its addresses; in a longer one nothing counts as wanted."""
 
 _LOOKED_BACK = 300
+_WARNED = 80
+"""Characters around a URL in which a warning of it is looked for."""
 
 Span = tuple[int, int]
 
@@ -68,6 +70,11 @@ def _unwanted(plain: str) -> Iterator[Span]:
             yield first, start
             first = stop
         yield first, max(first, end)
+    for one in wish.URLS.finditer(masked):
+        before, after = masked[max(0, one.start() - _WARNED) : one.start()], masked[one.end() :]
+        is_bad = wish.WARNED_AFTER.match(after[:_WARNED]) and not wish.ASKED_WHETHER.search(before)
+        if is_bad or wish.WARNED_BEFORE.search(before):
+            yield one.span()
     yield from (
         one.span() for one in wish.MAILS.finditer(masked) if one.span() not in reader.wanted
     )
@@ -149,7 +156,7 @@ class _Reader:
 
     def _read_clause(self, sign: str, first: int, last: int, rest: str) -> None:
         clause = self.text[first:last]
-        if wish.ANSWER.match(clause):
+        if wish.ANSWER.match(clause) or wish.CORRECTS.match(self.text, first):
             self._take_back()
         verb, no = _verb_of(clause), _first_no(clause)
         goes_on = self._refuses and self._reaches(sign, clause, verb, rest)
@@ -165,7 +172,8 @@ class _Reader:
             wanted = {one.span() for one in wish.MAILS.finditer(self.text, first, last)}
         else:
             wanted = self._wanted_in(clause, first, end, verb)
-        if rest[:1] in ("?", "？") and not wish.ASKS.search(clause):
+        is_question = rest[:1] in ("?", "？") or clause.rstrip().endswith("吗")
+        if is_question and not wish.ASKS.search(clause):
             wanted = set[Span]()
         elif end == len(clause):
             wanted |= self._to_those_who_lack(clause, verb)
@@ -237,6 +245,8 @@ def _is_asked_for(clause: str, before: str, after: str, verb: re.Match[str] | No
     label, gets = wish.LABEL.match(before), wish.GETS.match(after)
     if wish.GIVEN.search(before) or wish.CONTRAST.match(before + wish.A):
         return True
+    if wish.I_WANT.search(before) and wish.TO_GET.match(after):
+        return True
     if gets and (label or gets["is"]):
         return True
     if label and wish.LETTER.search(before) and wish.NOTHING.match(after):
@@ -283,6 +293,8 @@ def _is_subject(clause: str, no: re.Match[str]) -> bool:
         return not wish.ZH_VERB.search(before)
     if wish.SUBJECT.search(before):
         return True
+    if wish.BLOCKS.match(no[0]):
+        return False
     if no[0].lower().endswith(("n't", "cannot")):
         return not wish.LACKS.match(no[0])
     return not wish.NO_SUBJECT.search(before) and len(before.split()) <= wish.MOST_WORDS

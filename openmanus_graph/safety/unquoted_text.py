@@ -97,9 +97,9 @@ _READ = (
     r"|(?:here\s?(?:is|[’']s)|this\s+is)\s+what(?!\s+I\s+(?:want|need))|i\s+pasted|follows"
     r"|rewrite|paraphrase|simplify|spell|spell-?check|grammar|eli5|extract|convert|count|sentiment|tone|headline|meaning|language"
     r"|validate|pretty-?print|valid|sort|parse|compile|triage|continue|play|how\s+should\s+i|how\s+many\s+words|what\s+should\s+i|action\s+items|to-?do\s+list"
-    r"|draft\s+an?\s+(?:reply|answer)|answer\s+(?:her|him|them)|above|scam|legit|what\s+does\s+(?:she|he)|who\s+has\s+to|minutes|add\s+a\s+test"
+    r"|draft\s+an?\s+(?:reply|answer)|answer\s+(?:her|him|them)|above|scam|legit|what\s+does\s+(?:she|he)|who\s+has\s+to|minutes|add\s+a\s+test|unit\s+tests?|friendlier|act\s+on|which\s+of\s+these|file\s+a\s+bug"
     r"|got\s+a\s+(?:letter|mail|message)|zobacz|kolla|was\s+will|fass\w*|übersetze|résume[rz]?|traduis|traduce|riassumi|resum[aeo]\w?|vat\s+samen)\b"
-    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思)"
+    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思|诈骗|骗人|回复这|分类|提炼|整理|真实|靠谱|合适吗|正常吗)"
 )
 _TO_READ = re.compile(
     rf"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"

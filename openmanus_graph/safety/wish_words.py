@@ -24,9 +24,10 @@ VERB = (
     r"|ask|book|call|transfer|wire|message|msg|dm|notify|contact|deliver|reply|respond|answer|follow|handle|do(?=\s+(?:the|all|what|everything))|inform|remind|text|update"
     r"|introduce|schedule|create|draft|compose|let|warn|complain|thank|apologi[sz]e|ping|shoot|drop|loop|keep"
     r"|get|hand|submit|report|set|meet|nudge|congratulate|greet|wish|slack|pass|show|explain|upload|make|sign"
-    r"|grant|assign|mention|include|consult|reach|refund|order|offer|confirm|announce|leave(?=\s+out)"
-    r"|schreibe?|schicke?|sende|leite|antworte|écri[sv]e?z?|envoie|envoyez|envoyer|escribe|envía|manda|reenvía)"
-    rf"(?:\s+(?:up|out|over|back|in))?{E}"
+    r"|put|subscribe|escalate|return|check(?=\s+with\s)|grant|assign|mention|include|consult|reach|refund|order|offer|confirm|announce|leave(?=\s+out)"
+    r"|schreibe?|schicke?|sende|leite|antworte|écri[sv]e?z?|envoie|envoyez|envoyer|escribe|envía|manda|reenvía"
+    rf"|(?<=mind\s)(?:send|e-?mail|mail|forward|ask|tell|invit|writ|shar)ing|(?<=bout\s)(?:send|e-?mail|mail|forward|ask|tell|invit|writ|shar)ing"
+    rf")(?:\s+(?:up|out|over|back|in))?{E}"
 )
 WEAK = re.compile(
     rf"{B}(?:let|drop|keep|get|set|show|make|report|leave|order|sign|include|mention|meet|explain|reach"
@@ -46,7 +47,7 @@ LEAD = re.compile(
     r"|therefore|perhaps|maybe|either|sondern|aber|bitte|to|no|nope|nah"
     r"|(?:can|could|would|will|won['’]t|can['’]t|couldn['’]t)\s+(?:you|u)|you\s+(?:can|should|must|may|could|will|need\s+to|have\s+to)"
     r"|I(?:\s+(?:want|need|would\s+like)|['’]d\s+like)\s+(?:you\s+)?to|I\s+ask\s+you\s+to|let['’]s|(?:be|make)\s+sure\s+(?:to|you)|go\s+ahead\s+and"
-    r"|feel\s+free\s+to|remember\s+to|help\s+me(?:\s+to)?|I\s+need|when\s+you|why\s+not|(?:task|todo|steps?|action)\s*:"
+    r"|feel\s+free\s+to|I(?:\s+would|['’]d)\s+appreciate\s+it\s+if\s+you(?:\s+(?:could|would))?|it\s+would\s+be\s+\w+\s+if\s+you(?:\s+(?:could|would))?|is\s+it\s+possible\s+to|(?:is\s+there\s+)?any\s+chance\s+(?:that\s+)?you\s+(?:could|can)|(?:(?:would|do)\s+you\s+)?mind|(?:how|what)\s+about|remember\s+to|help\s+me(?:\s+to)?|I\s+need|when\s+you||why\s+not|why\s+don['’]t\s+you|(?:task|todo|steps?|action)\s*:"
     r"|(?:don['’]t|do\s+not|never)\s+(?:forget|hesitate|fail|omit|neglect)\s+to|your\s+(?:task|job)\s+is\s+to"
     rf"|whatever\s+happens|(?!reply|apply)\w+ly|when\s+done){E}|[#>*\[\]()x✅☑-])[\s,:]*)*",
     re.I,
@@ -65,7 +66,9 @@ MOST_WORDS = 5
 ANSWERS = re.compile(
     rf"{B}(?:reply|answer|respond|follow|handle|do|thank|order|ask|report|forward|invite)", re.I
 )
-HE_WHO = re.compile(r"(?:from|of|by|sender)[\s'\"<(]*$", re.I)
+HE_WHO = re.compile(
+    r"(?:(?<!apart\s)(?<!aside\s)from|(?<!exception\s)of|by|sender)[\s'\"<(]*$", re.I
+)
 LABEL = re.compile(
     r"^[\s\W_\d]*(?:(?:and|just|only|also|but|instead|rather|for|send(?:\s+it)?|please|contact|the|my|her|his|their|our|its"
     r"|new|right|correct|current|good|to|with|at|b?cc|ccing|recipients?|contacts?|e-?mail|mail|address(?:es)?|participants?|attendees?|guests?"
@@ -77,18 +80,18 @@ LABEL = re.compile(
 NOT = rf"{B}(?:don['’]?t|do\s+not|never|not)"
 GIVEN = re.compile(
     rf"(?:{B}(?:(?:her|his|their|my|the|our|\w+['’]s)\s+(?:\w+\s+){{0,2}}(?:e-?mail|mail|address|contact|account|recipient|iban|stand-in)(?:\s+address)?\s*(?:is|:)"
-    rf"|(?:contact|recipient|stand-in)\s+is|is\s+(?:just\s+|only\s+)?for|(?:her|his|their|my|our|\w+['’]s)\s+(?:bank\s+)?(?:account|iban)|goes?\s+to|should\s+go\s+to|by\s+(?:writing|e-?mail(?:ing)?|mail(?:ing)?)\s+to|called|\(?iban|user\s+name|mailed\s+to|sent\s+to)\s*:?\s*"
+    rf"|(?:contact|recipient|stand-in)\s+is|is\s+(?:just\s+|only\s+)?for|I\s+meant|make\s+(?:that|it)|better(?:\s+to)?|(?:her|his|their|my|our|\w+['’]s)\s+(?:bank\s+)?(?:account|iban)|goes?\s+to|(?:should|must|(?:needs?|ha(?:s|ve))\s+to)\s+(?:also\s+)?go\s+to|(?:e-?mailed|forwarded)\s+to|by\s+(?:writing|e-?mail(?:ing)?|mail(?:ing)?)\s+to|called|\(?iban|user\s+name|mailed\s+to|sent\s+to)\s*:?\s*"
     rf"|(?:{B}(?:nobody|no\s+one|none|nothing)|{NOT}\s[^.,;\n]{{0,40}}{B}any(?:one|body))\s+(?:but|except|other\s+than)\s+"
-    rf"|not\s+only\s+|{NOT}\s+(?:forget|omit|leave\s+out|miss(?:\s+out)?)\s+|[别勿不]要?(?:忘|忘了|忘记|漏|漏掉|漏了))$",
+    rf"|not\s+only\s+|{NOT}\s+(?:forget|omit|leave\s+out|miss(?:\s+out)?)\s+|的(?:邮箱|邮件|地址|联系方式)是\s*|[别勿不]要?(?:忘|忘了|忘记|漏|漏掉|漏了))$",
     re.I,
 )
 GETS = re.compile(
-    rf"^[\s\"'”]*(?:needs?\s+(?:the|a|an|it|this|my|our)|gets|wants\s+(?:the|a|an|it|this)|(?:should|must|may|can)\s+(?:get|receive|have|see)\s+(?:it|the|this|a|my)"
+    rf"^[\s\"'”]*(?:needs?\s+(?:the|a|an|it|this|my|our)|gets(?!\s+(?:nothing|none|no){E})|wants\s+(?:the|a|an|it|this)|(?:should|must|may|can)\s+(?:get|receive|have|see)\s+(?:it|the|this|a|my)|(?:should|must)\s+(?:also\s+)?(?:know|hear)|需要[这那一]"
     rf"|(?P<is>is\s+(?:the|my)\s+(?:right|correct|new)?\s*(?:recipient|contact|address|person))|(?:has\s+)?asked(?:\s+me)?\s+for|\S*['’]s\s+(?:mail|question|request)){E}",
     re.I,
 )
 NOT_YET = re.compile(
-    rf"^\s*(?:(?:has|have|did|does|do|can|could)(?:n['’]?t|\s+not|not){E}|never\s+(?:got|received|answered|replied)|wrote|writes|needs|wants|asked|has|没|还没|打不开|给我发|问我)",
+    rf"^\s*(?:(?:has|have|did|does|do|can|could)(?:n['’]?t|\s+not|not){E}|never\s+(?:got|received|answered|replied)|wrote|writes|needs|wants|asked|has|is\s+waiting|would\s+like|没|还没|打不开|给我发|问我)",
     re.I,
 )
 """What somebody lacks who is then to get it: `x has not paid. Send her a reminder`."""
@@ -104,10 +107,10 @@ GOES_ON = re.compile(
 PREDICATE = re.compile(
     rf"^[\s)>\"'`*_~]*(?:(?:is|are|was|were|isn['’]?t|aren['’]?t|must|might|will|would|won['’]t|can|cannot|can['’]t|could|shall|has|had|does|did|never(?!\s+to)"
     rf"|not(?!\s+(?:to|before|later|on|until|the|a|my){E})|violates|breaches|no\s+longer|at\s+your\s+peril|only\s+(?:after|over|with|if|when|once)"
-    rf"|,?\s*and\s+(?:I|we|you|the|he|she|they|it)|(?:when\s+hell|once\s+pigs)|(?:instead|in\s+place)\s+of\s+me){E}|to\s+the\s+\w*\s*(?:block|black|ban|deny|spam)"
+    rf"|,?\s*and\s+(?:I|we|you|the|he|she|they|it)|(?:when\s+hell|once\s+pigs)|(?:instead|in\s+place)\s+of\s+me){E}|(?:to|on)\s+the\s+\w*\s*(?:block|black|ban|deny|spam)"
     rf"|as\s+an?\s+\w*(?:scam|spam|fraud)|['’]s\s+back"
-    r"|\s*(?:[以之]外|不(?!要?(?:提|抄|含|带|加|急|用|附|收))|是|会|就|等于|属于|违|后果|了(?!解)|吗|的(?!邮件|信|问题|来信)|之?前|以?后再|才|都|也|被|没(?!有?(?:附|问))|别(?!忘)|禁)"
-    r"|[（(]\s*[不禁别])",
+    r"|\s*(?:发送?(?:邮件|信|消息)?)?(?:[以之]外|不(?!要?(?:提|抄|含|带|加|急|用|附|收))|是|会(?!议|面|上)|就(?!行|好|可以|够)|等于|属于|违|后果|了(?!解)|的(?!邮件|信|问题|来信)|之?前|以?后再|才|都|也(?!要|行|可以)|被|没(?!有?(?:附|问))|别(?!忘)|禁)"
+    r"|[（(]\s*(?:不[要行可能准许对得应]|禁|别[发给寄]))",
     re.I,
 )
 """What makes the words before it a subject: `mail x is forbidden`."""
@@ -120,6 +123,21 @@ ANSWER = re.compile(
 )
 """A negation that answers what stands before it: `mail x? No.`"""
 
+CORRECTS = re.compile(
+    rf"[\W_]{{0,8}}(?:{B}(?:hmm+|oh|no|and|but){E}[\W_]{{0,8}})*"
+    rf"(?:{B}(?:sorry(?=[\s,]+(?:I\s+meant|no|not|wrong|it['’]?s|that['’]?s){E})|oops"
+    rf"|wait(?=[\s,]+(?:no|not|that)){E}|actually(?![\s,]+also)|correction|never\s?mind"
+    r"|forget\s+(?:it|that)|cancel\s+(?:it|that)|on\s+second\s+thoughts?|edit\s*:|update\s*:"
+    rf"|stop(?=\W*$)|better(?=\s+to)){E}|哦?不对|[说写弄]错了|等等|算了|别发了|还是(?=[发邀给])"
+    r"|(?:抱歉|不好意思)(?=[，,\s]{0,2}[写发说弄搞]错))",
+    re.I,
+)
+"""Takes back what stands before it: `mail x. Sorry, I meant y`."""
+
+I_WANT = re.compile(rf"{B}(?:I|we)(?:['’]d\s+like|\s+(?:want|need|would\s+like))\s+$", re.I)
+TO_GET = re.compile(rf"^\s+to\s+(?:get|have|receive|see|know|hear|be\s+(?:told|informed)){E}", re.I)
+"""Around an address: `I want x to know`."""
+
 # The words of a refusal.
 HARMLESS = re.compile(
     r"\A\s*(?:no|nope|nah|nein|non|不)\s*\Z|"
@@ -129,10 +147,10 @@ HARMLESS = re.compile(
     rf"|(?:nobody|no\s+one|none|nothing)\s+(?:but|except|other\s+than|urgent)|(?:don['’]t|do\s+not|never)\s+[^.,;\n]{{0,40}}{B}any(?:one|body)\s+(?:but|except|other\s+than)"
     rf"|(?:can|could|won|would)n?['’]?t\s+you|without\s+(?:delay|further\s+ado)|(?:(?:who|that|which)\s+(?:did|do|does|are|is|was|have|has)|I\s+have)(?:n['’]t|\s+not)"
     rf"|no\s+need\s+to\s+ask|don['’]t\s+call\s+\w+|(?:I|we)\s+(?:can['’]?t|cannot|couldn['’]t|have(?:n['’]t|\s+not|\s+never)|did(?:n['’]t|\s+not))\s+(?:reach|hear|heard|find|written|met|know)"
-    rf"|if\s[^,.;]{{0,60}}{B}(?:not|n['’]t|no|does\s?n['’]t){E}"
+    rf"|why\s+don['’]t\s+you|(?:if|why|whether)\s[^,.;]{{0,60}}(?:{B}|(?<=\w)(?=n['’]))(?:not|n['’]t|no|does\s?n['’]t){E}"
     rf"){E}"
-    r"|(?:不要|别|勿|不)(?:忘|漏)|[别不]担心|不(?:仅|但|只|过|一定|知道|含|错|同(?!意)|久|急|客气|好意思|管|论|动产|少|断)|([要是能会])不\1|(?:没|无)(?:关|问题|收到|什么急)"
-    r"|没收|非[常洲得]|[无無](?:论|线|锡|人机|关)|莫斯科|别[人的名墅处]|[特分级类性识区辨个告离差]别|[没未不无][^，。；\n@发给]{1,6}的(?=[^@]{0,20}[发给])|如果(?:没|不)|没有?附件"
+    r"|(?:不要|别|勿|不)(?:忘|漏)|[别不]担心|不(?:仅|但|只|过|一定|知道|含|错|同(?!意)|久|急|客气|好意思|管|论|动产|少|断)|([要是能会可])不\1|有没有|[找打看听]不[到开见]|来不及|(?:没|无)(?:关|问题|收到|什么急)"
+    r"|没收|非[常洲得]|[无無](?:论|线|锡|人机|关)|莫斯科|别[人的名墅处]|[特分级类性识区辨个告离差]别|[没未不无][^，。；\n@发给]{1,6}的(?=[^@]{0,20}[发给])|如果[^，。]{0,8}[没不]|没有?附件"
     r"|没?不了解|不在的?时候",
     re.I,
 )
@@ -150,14 +168,14 @@ NO = re.compile(
     re.I,
 )
 BLOCKS = re.compile(
-    rf"{B}(?:skip|ignore|avoid|exclu\w+|leav\w+|cut|omit\w*|hide|protect\w*|prevent\w*|guard|forget|miss\w*|besides|barring|apart|aside|other|save|minus|(?:with\s+the\s+)?exception|stop|block|ban|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开|[阻防]止|排除|剔除",
+    rf"{B}(?:skip|ignore|avoid|exclu\w+|leav\w+|cut|omit\w*|hide|protect\w*|prevent\w*|guard|forget|miss\w*|besides|barring|apart|aside|other|save|minus|(?:with\s+the\s+)?exception|stop|block(?:ed)?|ban(?:ned)?|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开|[阻防]止|排除|剔除",
     re.I,
 )
 """Words that may refuse a thing only: "skip the pictures and mail x"."""
 STOPS_ZH = re.compile(
-    r"(?:停止|避免|取消|拒绝?|谢绝|反对|暂[停缓]|休想|推迟|撤[回销]|讨厌|敢|我可|等于|绕[过开過]|撇[开下]|抛开|背着|躲着|之前|除了|会|曾|已经|以前|以后|过去|昨天|去年|才能?|才可"
+    r"(?:停止|避免|取消|拒绝?|谢绝|反对|暂[停缓]|休想|推迟|撤[回销]|讨厌|敢|我可|等于|绕[过开過]|撇[开下]|抛开|背着|躲着|之前|除了|会|曾|已经|以前|(?<=[^，。；\s])以后|过去|昨天|去年|才能?|才可"
     r"|如果|[让叫使](?!我知)|要求|命令|[说写]着?|怎么?|怎能|岂|哪能|凭什么|为什么|是否|(?:(?<!麻烦)(?<!请)你|[她谁人]|(?<!其)他)(?:们)?(?:想|要|该|都|们)?|(?<!帮)(?<!替)我(?:们)?(?:都|昨天|已经|来|自己|再)?|网页|记录|下次|确认后再|可以|小\w|是)$"
-    r"|(?:谁|凭什么|为什么|怎[么能]|网页|文档|骗子|对方|有人|如果.{0,9}[让叫]|假如|倘若|万一|要是.{0,9}[让叫要]|若有|以前|过去|昨天|已经|是否|查找|查一下|统计|先等等|批准才|同意才|确认后|会有人|(?<!我)说[请把让要叫]|留言[请让要叫])[^，。]*$",
+    r"|(?:谁|原本|本来|原打算|凭什么|为什么|怎[么能]|网页|文档|骗子|对方|有人|如果.{0,9}[让叫]|假如|倘若|万一|要是.{0,9}[让叫要]|若有|以前|过去|昨天|已经|是否|查找|查一下|统计|先等等|批准才|同意才|确认后|会有人|(?<!我)说[请把让要叫应]|留言[请让要叫]|(?:要|让|叫|教|劝|催|提示|通知)(?:我们?|人|大家)(?!知)|据.{1,6}[讲说]|写着|纸条|帖子|与其)[^，。]*$",
 )
 """What before a Chinese verb makes it no wish: a refusal, another subject, the past, a question."""
 VERB_ZH = re.compile(
@@ -198,7 +216,9 @@ SUBJECT = re.compile(
     re.I,
 )
 ASKS = re.compile(
-    rf"(?:can|could|would|will|won|couldn|wouldn)(?:['’]?t)?\s+(?:you|u){E}|why\s+not|please", re.I
+    rf"(?:can|could|would|will|won|couldn|wouldn)(?:['’]?t)?\s+(?:you|u){E}|would\s+you\s+mind|mind\s|possible|any\s+chance|(?:can|could)\s+(?:this|it|that|the)\b|(?:how|what)\s+about|why\s+not|please"
+    r"|能不能|可不可以|能否|可否|[你您]能|[你您]可以|麻烦|何不|要不(?!要)",
+    re.I,
 )
 HEAD = re.compile(
     rf"{B}(?:who|whom|that|whether|why|if|what|how|before|after|give\s+up|stop\w*|mailing|writing|sending){E}",
@@ -213,7 +233,7 @@ NOTHING = re.compile(
     re.I,
 )
 BARE_SIGNS = re.compile(r"[\s,，、;；<>()\[\]\"'`|:：.。!*#•\d-]*")
-NAMED = re.compile(rf"(?:[A-Z][\w.]*\s+){{1,3}}(?=<{A})|\([A-Z][\w.]*\)")
+NAMED = re.compile(rf"(?:[A-Z][\w.]*\s+){{1,3}}(?=<{A})|[A-Z][\w.]*\s*,\s*(?={A})|\([A-Z][\w.]*\)")
 LETTER = re.compile(r"[^\W\d_]")
 A_VERB = re.compile(VERB, re.I)
 NO_SUBJECT = re.compile(
@@ -225,3 +245,23 @@ OR = re.compile(r"\b(?:or|nor)\b|或")
 JOINS = re.compile(r"\b(?:and|or|nor)\b", re.I)
 BESIDE_BARE = re.compile(r"\b(?:and|or|please|it['’]s)\b|和", re.I)
 MAILS = re.compile(f"{A}+")
+URLS = re.compile(f"{U}+")
+WARNED_BEFORE = re.compile(
+    rf"(?:{B}(?:stay\s+away|steer\s+clear|refrain|abstain|forbid\w*|unwise|avoid\w*|least\s+of\s+all|last\s+thing|anything\s+but"
+    rf"|not\s+allowed|redirect\w*|ends?\s+up|(?:sends?|sent|takes?)\s+you|beware|careful|warning|caution|hacked|fell\s+for|flagged"
+    rf"|moved\s+from|told\s+by|stranger){E}[^.!?\n。]*|{B}(?:remove|delete|replace)\s+(?:(?:all|every|the)\s+)?(?:(?:links?|references?)\s+to\s+)?"
+    r"|(?:避开|小心|当心|屏蔽|跳转|有人让|有人叫|误点|旧网址|与其)[^。！？\n]*|[把将])$",
+    re.I,
+)
+"""What before a URL warns of it, or mentions it as something to be changed."""
+WARNED_AFTER = re.compile(
+    rf"^[\s\"'”)]*(?:(?:is|was|are|were|has|looks|seems|might|may|could|contains|spreads|should\s+be){E}[^.!?\n]{{0,30}}{B}(?:phishing|scam\w*|spam|fake|fraud\w*"
+    rf"|malware|virus\w*|hacked|trap|dangerous|malicious|unsafe|down|outdated|old|wrong|blocked|avoided|compromised){E}|to\s+the\s+\w*\s*(?:block|black|ban|deny)"
+    rf"|,?\s*(?:close|block|stop|ignore){E}|[^。\n]{{0,6}}(?:钓鱼|假的|诈骗|骗|病毒|木马|关了|黑名单|过期|危险|除外|替换|换成|删))",
+    re.I,
+)
+"""What behind a URL says that it is not to be opened."""
+ASKED_WHETHER = re.compile(
+    rf"{B}(?:whether|if|why|is|check|see|find\s+out){E}\s*$|(?:是否|看看|检查)\s*$", re.I
+)
+"""Before a URL that is to be looked at, whatever is supposed of it."""
