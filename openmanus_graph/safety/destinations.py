@@ -49,8 +49,8 @@ class Part(NamedTuple):
 
 def parts_of(value: str) -> tuple[Part, ...]:
     """Return the parts of a destination in canonical form, each of which has to be verified."""
-    text = value.strip()
-    if not text or len(text) > _MOST_CHARS:
+    text = value.strip(" \t\r\n")
+    if not text.strip() or len(text) > _MOST_CHARS:
         return (_unread(value),)
     has_address = holds_address(text)
     if has_address and not text.isprintable():

@@ -154,7 +154,7 @@ def may_be_host(name: str) -> bool:
     ending = name.rpartition(".")[2].lower()
     if ending in _NEVER_HOSTS:
         return _public_suffixes().publicsuffix(ending, accept_unknown=False) is not None
-    return not ending.isdecimal()
+    return len(ending) > 1 and ending[0].isalpha()
 
 
 @cache

@@ -89,7 +89,7 @@ _MOST_ENCODINGS = 3
 _ESCAPED = re.compile(r"\\{1,3}u00([0-7][0-9a-fA-F])")
 _ODD_MAILBOX = re.compile(
     r"(?<!\w)\"[^\"\n<>]{1,64}\"@\[?\w[\w.:-]{0,100}\]?|(?<![\w.+%-])[\w.+%-]{1,100}@\[[\w.:]{1,60}\]"
-    r"|(?<![\w.+%'’`-])[\w.+%'’`-]{0,100}\w(?:['’`]|\([^()\n]{0,40}\))@\w[\w.-]{0,100}"
+    r"|(?<![\w.+%'’`-])[\w.+%'’`-]{0,100}\w(?:['’`]|\([^()\n]{0,40}\))@(?:localhost\b|[^\W_][\w-]{0,62}\.[\w.-]{1,100})"
     r"|(?<![\w.+%-])[\w.+%-]{1,100}@localhost(?![\w.-])"
 )
 """A mailbox with a quoted name or a comment, or with an IP address or this machine for a host."""

@@ -253,10 +253,12 @@ def hosts(value: str) -> set[str]:
     found = set[str]()
     for one in {whole, unquote(whole), whole.replace("\\", "/")}:
         with contextlib.suppress(ValueError):
-            found.add(plain_host(can_ada.parse(one).hostname))
+            found.add(
+                plain_host(can_ada.parse(one).hostname).rstrip(",;")
+            )  # nobody has such a name
         with contextlib.suppress(ValueError):
             found.add(plain_host(urlsplit(one).hostname or ""))
-    return found - {""}
+    return {part for one in found for part in re.split("[,;]", one)} - {""}  # no name has them
 
 
 def plain_host(host: str) -> str:
@@ -385,8 +387,21 @@ def test_lists_and_names_around_verified_addresses_stay_verified(number: int) ->
         value = draw.choice([", ", ",", "; ", ";"]).join(boxes[: draw.randint(1, 3)])
         assert is_verified(value), f"{value!r} was asked about"
         path = "".join(draw.choice("abc/?=&-_.~,;:@!$()*+%20") for _ in range(draw.randint(0, 12)))
+        path = path.replace("://", ":/")  # else a URL within the URL, or a mailbox
+        path = path if "@" not in path else path.replace(".", "-")
         url = f"https://{draw.choice(['', 'www.', 'api.'])}{SITE}/{path}"
         assert judged({"url": url}) == [], f"{url!r} was asked about"
+
+
+@pytest.mark.parametrize("sign", ["\x0b", "\x0c", "\x1c", "\x1f", "\x85", "\u2028", "\x00", "\x7f"])
+def test_an_address_with_a_control_character_is_none(sign: str) -> None:
+    for value in (BOB + sign, sign + BOB, f"https://{SITE}/{sign}", f"{BOB},{sign}{ANNA}"):
+        assert judged({"to": value}), repr(value)
+
+
+@pytest.mark.parametrize("path", ["c(0)@_", "2@_.2b", "@name", "a@1.2"])
+def test_signs_in_a_path_are_no_mailbox(path: str) -> None:
+    assert judged({"url": f"https://{SITE}/{path}"}) == []
 
 
 BLANK = ("", "  ", "\x85", "\t\n", "\u2003", "\u200b", "'s", "—", "|", ",", ";;", ", ,", "re:", "=")
