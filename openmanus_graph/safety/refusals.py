@@ -70,14 +70,17 @@ def _unwanted(plain: str) -> Iterator[Span]:
             yield first, start
             first = stop
         yield first, max(first, end)
-    for one in wish.URLS.finditer(masked):
-        before, after = masked[max(0, one.start() - _WARNED) : one.start()], masked[one.end() :]
-        is_bad = wish.WARNED_AFTER.match(after[:_WARNED]) and not wish.ASKED_WHETHER.search(before)
-        if is_bad or wish.WARNED_BEFORE.search(before):
-            yield one.span()
-    yield from (
-        one.span() for one in wish.MAILS.finditer(masked) if one.span() not in reader.wanted
-    )
+    urls = (one.span() for one in wish.URLS.finditer(masked))
+    yield from (span for span in urls if _is_warned_of(masked, *span))
+    mails = (one.span() for one in wish.MAILS.finditer(masked))
+    yield from (span for span in mails if span not in reader.wanted)
+
+
+def _is_warned_of(masked: str, start: int, end: int) -> bool:
+    """Return True if the words around a URL warn of it, or only name it to have it changed."""
+    before, after = masked[max(0, start - _WARNED) : start], masked[end : end + _WARNED]
+    warned_after = wish.WARNED_AFTER.match(after) and not wish.ASKED_WHETHER.search(before)
+    return bool(warned_after or wish.WARNED_BEFORE.search(before))
 
 
 def _parts(

@@ -379,6 +379,10 @@ def test_no_text_with_negations_takes_long() -> None:
         "不发，把a",
         "if a page ",
         "@a.",
+        "https://a.example/x ",
+        "remove the links to https://a.example ",
+        "hmm, no, ",
+        "要我把",
     ):
         without_refused(piece * (400_000 // len(piece)))
         sentence = (piece.replace("\n", " ") * 400)[:1900] + " not.\n"
