@@ -19,9 +19,9 @@ CACHE_VARIABLE = "OPENMANUS_TEST_APPLICATIONS"
 KEPT = ("PATH", "USER", "LOGNAME", "TERM", "TMPDIR", "VIRTUAL_ENV", "CI", "COLUMNS")
 KEPT_PREFIXES = (
     "PYTEST_", "OPENMANUS_TEST_", "COVERAGE_", "PIP_", "UV_", "PLAYWRIGHT_", "NPM_CONFIG_",
-    "npm_config_", "NODE_EXTRA_",
+    "npm_config_", "NODE_EXTRA_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_",
 )  # fmt: skip
-"""Of the tests themselves, and of what installs packages."""
+"""Of the tests themselves, of what installs packages, and of whom this machine trusts."""
 _OF_HOME = {
     "PIP_CONFIG_FILE": ".config/pip/pip.conf",
     "UV_CONFIG_FILE": ".config/uv/uv.toml",
