@@ -17,6 +17,7 @@ from ag_ui.core import Event, EventType
 from pydantic import TypeAdapter
 
 from tests.support.cli import OPENMANUS
+from tests.support.hermetic import installing
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -290,7 +291,7 @@ async def test_the_official_client_talks_answers_and_hangs_up(
 ) -> None:
     served_model.add(WRITE, Reply(text="Written."), ASK, Reply(text="Painted blue."), WAIT)
     beside = Path(OPENMANUS).parent
-    env = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+    env = {**installing(), "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
 
     def run(*command: str) -> str:
         done = subprocess.run(

@@ -19,6 +19,7 @@ from langgraph_sdk import get_client
 
 from openmanus_graph.interfaces.cli.doctor import install_commands
 from tests.support.cli import until
+from tests.support.hermetic import installing
 from tests.support.limits import BACKSTOP_S
 
 ROOT = Path(__file__).parent.parent.parent
@@ -72,7 +73,8 @@ class Installed:
     def shell(self, command: str) -> None:
         """Run a command in the folder."""
         subprocess.run(
-            ["bash", "-euc", command], check=True, cwd=self.folder, env=clean_environment(),
+            ["bash", "-euc", command], check=True, cwd=self.folder,
+            env=clean_environment(installing()),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -91,12 +93,12 @@ class Installed:
         self.shell(f"{uv} {' '.join(repr(one) for one in aegra.requires or ())}")
 
 
-def clean_environment() -> dict[str, str]:
+def clean_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a shell that knows nothing of the tests' own."""
     own = str(Path(sys.executable).parent)
     path = os.pathsep.join(one for one in os.environ["PATH"].split(os.pathsep) if one != own)
     dropped = ("VIRTUAL_ENV", "PYTHONPATH", "OPENMANUS_HOME")
-    return {k: v for k, v in os.environ.items() if k not in dropped} | {"PATH": path}
+    return {k: v for k, v in environment.items() if k not in dropped} | {"PATH": path}
 
 
 def _has_new_python() -> bool:

@@ -5,6 +5,7 @@ A test, like a run, must not reach a person's model server, keys, configuration,
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -19,9 +20,12 @@ CACHE_VARIABLE = "OPENMANUS_TEST_APPLICATIONS"
 KEPT = ("PATH", "USER", "LOGNAME", "TERM", "TMPDIR", "VIRTUAL_ENV", "CI", "COLUMNS")
 KEPT_PREFIXES = (
     "PYTEST_", "OPENMANUS_TEST_", "COVERAGE_", "PIP_", "UV_", "PLAYWRIGHT_", "NPM_CONFIG_",
-    "npm_config_", "NODE_EXTRA_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_",
+    "npm_config_", "NODE_EXTRA_",
 )  # fmt: skip
-"""Of the tests themselves, of what installs packages, and of whom this machine trusts."""
+"""Of the tests themselves, and of what installs packages."""
+_OF_INSTALLS = ("ssl_cert_", "requests_ca_", "curl_ca_", "http_proxy", "https_proxy", "all_proxy",
+                "no_proxy")  # fmt: skip
+"""Certificates and proxies, which programs of other kinds follow, too: for installs alone."""
 _OF_HOME = {
     "PIP_CONFIG_FILE": ".config/pip/pip.conf",
     "UV_CONFIG_FILE": ".config/uv/uv.toml",
@@ -34,6 +38,7 @@ _OF_HOME = {
 }
 """Where installers look in the home folder, which tests have no more."""
 _MARK = "OPENMANUS_TEST_HERMETIC"
+"""Set once a process has been cleared: to a file that holds what installs are given."""
 _before: dict[str, str] = {}
 """The environment of whoever began the tests; in the process that was begun only."""
 
@@ -48,15 +53,24 @@ def enter() -> None:
     for name, place in _OF_HOME.items():
         if (home / place).exists() or name == CACHE_VARIABLE:
             kept.setdefault(name, str(home / place))
-    empty = tempfile.mkdtemp(prefix="openmanus-home-")
-    atexit.register(shutil.rmtree, empty, ignore_errors=True)
+    empty, beside = (tempfile.mkdtemp(prefix=f"openmanus-{name}-") for name in ("home", "installs"))
+    for folder in (empty, beside):
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    network = {k: v for k, v in os.environ.items() if k.lower().startswith(_OF_INSTALLS)}
+    of_installs = Path(beside) / "environment.json"
+    of_installs.write_text(json.dumps(network), encoding="utf-8")
     os.environ.clear()
-    os.environ.update(kept | given(empty) | {_MARK: "1"})
+    os.environ.update(kept | given(empty) | {_MARK: str(of_installs)})
 
 
 def given(home: str) -> dict[str, str]:
     """Return the variables that every process of the tests is given."""
     return {"HOME": home, "LANG": LOCALE, LOCAL_PORTS_VARIABLE: ""}
+
+
+def installing() -> dict[str, str]:
+    """Return the environment of a command that installs packages: it meets the real network."""
+    return {**os.environ, **json.loads(Path(os.environ[_MARK]).read_text(encoding="utf-8"))}
 
 
 @contextlib.contextmanager

@@ -25,12 +25,15 @@ PROBE = """
 import os
 from pathlib import Path
 from openmanus_graph.config.model import local_ports
+from tests.support.hermetic import installing
 
 def test_probe(tmp_path):
     print("VALUES", sorted(value for value in os.environ.values() if "stolen" in value))
     print("NAMES", sorted(os.environ))
     print("HOME", Path.home(), sorted(Path.home().iterdir()))
     print("PORTS", local_ports())
+    given = installing()
+    print("INSTALLS", sorted(name for name in given if name not in os.environ))
 """
 
 
@@ -54,6 +57,7 @@ def test_nothing_of_a_persons_environment_reaches_a_test(tmp_path: Path, workers
     assert said["VALUES"] == "[]"
     assert not set(HOSTILE) & set(eval(said["NAMES"]))  # our own list
     assert said["PORTS"] == "[]"
+    assert said["INSTALLS"] == str(["HTTP_PROXY", "SSL_CERT_FILE", "https_proxy"])
     assert str(home) not in said["HOME"]
 
 

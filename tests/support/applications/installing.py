@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from tests.support.cli import until
-from tests.support.hermetic import CACHE_VARIABLE
+from tests.support.hermetic import CACHE_VARIABLE, installing
 from tests.support.limits import BACKSTOP_S
 from tests.support.static_site import serving
 
@@ -49,7 +49,7 @@ def npm_packages(name: str, wanted: str) -> Path:
         npm = shutil.which("npm") or str(python_with("nodejs", NODE).parent / "npm")
         subprocess.run(
             [npm, "install", "--no-audit", "--no-fund", "--silent"],
-            cwd=folder, check=True, timeout=BACKSTOP_S,
+            cwd=folder, check=True, env=installing(), timeout=BACKSTOP_S,
         )  # fmt: skip
         (folder / "installed").write_text(wanted, encoding="utf-8")
     return folder
@@ -63,7 +63,7 @@ def python_with(name: str, *packages: str) -> Path:
         if not _is_installed(folder, wanted):
             venv.create(folder, with_pip=True, clear=True)
             command = [str(python), "-m", "pip", "install", "--quiet", *packages]
-            subprocess.run(command, check=True, timeout=BACKSTOP_S)
+            subprocess.run(command, check=True, env=installing(), timeout=BACKSTOP_S)
             (folder / "installed").write_text(wanted, encoding="utf-8")
     return python
 
