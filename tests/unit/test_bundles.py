@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Overwrite, Send
 
+from openmanus_graph import Context
 from openmanus_graph.backends.persistence.bundles import (
     FORMAT,
     digest_of,
@@ -25,6 +26,7 @@ from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.replay import replay_bundle
 from openmanus_graph.state.reducers import DeltaSnapshot
 
 KEY = "sk-this-is-a-key-of-someone"
@@ -158,6 +160,14 @@ def test_a_bundle_chooses_neither_where_keys_are_sent_nor_what_is_run(
     assert load_bundle(bundle).options == {"max_steps": 5}
 
 
+@pytest.mark.parametrize("part", [{"lc": 1, "id": ["os", "system"]}, {"role": ["model"]}, "model"])
+def test_what_is_no_part_of_a_request_is_refused(bundle: Path, part: Any) -> None:
+    written = record_of("a")
+    save_bundle(replace(written, calls=[replace(written.calls[0], request=[part])]), bundle)
+    with pytest.raises(ConfigError, match="no bundle, or was cut off or changed: ValueError"):
+        load_bundle(bundle)
+
+
 def rewrite(bundle: Path, name: str, change: Callable[[str], str]) -> None:
     """Change one file of a bundle."""
     with zipfile.ZipFile(bundle) as archive:
@@ -279,3 +289,11 @@ def rewrite_with_digest(bundle: Path, name: str, line: str) -> None:
 
     rewrite(bundle, name, lambda _: f"{line}\n")
     rewrite(bundle, "manifest.json", change)
+
+
+async def test_what_a_replay_finds_wrong_is_said_in_a_line() -> None:
+    forged = {"content": None, "type": "constructor", "id": ["os", "system"]}
+    record = replace(record_of("a"), inputs=[{"messages": [forged]}])
+    with pytest.raises(ConfigError, match="cannot be replayed: .*was changed") as refused:
+        await replay_bundle(record, Context())
+    assert "\n" not in str(refused.value)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
 from langgraph.types import Command
@@ -182,9 +182,16 @@ def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
     before: dict[str, RecordedCall] = {}
     for number, row in enumerate(rows, 1):
         known = before[row["lane"]].request if row["shared"] else ()
-        request = [*known[: row["shared"]], *map(dict[str, Any], row["parts"])]
+        request = [*known[: row["shared"]], *map(_part, row["parts"])]
         before[row["lane"]] = RecordedCall(number, str(row["lane"]), request, {**row["facts"]})
         yield before[row["lane"]]
+
+
+def _part(given: Any) -> dict[str, Any]:
+    """Return a part of a request if it has the form of one."""
+    if not (isinstance(given, dict) and isinstance(given.get("role"), str)):
+        raise ValueError("a part of a request has no role")
+    return cast("dict[str, Any]", given)
 
 
 def _outcome(

@@ -76,9 +76,10 @@ async def replay_bundle(
         except ConfigError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError, RefusedDataError) as error:
+            what = str(error).partition("\n")[0]  # what follows are the libraries' own addresses
             raise ConfigError(
                 f"The bundle cannot be replayed: it was not written by openmanus export, or was "
-                f"changed ({type(error).__name__}: {error})."
+                f"changed ({type(error).__name__}: {what})."
             ) from error
 
 
