@@ -48,8 +48,8 @@ file.
 `mcp_SERVER_TOOL`; these are untrusted, and asked about unless the server says that a tool only
 reads. Packages bring more by entry points, which `manus` and `planner` get. `tools` in
 `openmanus.toml` or `Context` picks some of an agent's tools; `+NAME` in it adds an
-[optional one](#optional-tools). With a response format,
-`create_chat_completion` takes that format's fields.
+[optional one](#optional-tools). If the caller gives a response format, every agent has
+`create_chat_completion` as well, which takes that format's fields.
 
 {tools}
 

@@ -14,6 +14,13 @@ class TrustedToolError(ToolError):
     """
 
 
+class NamesError(ToolError):
+    """A ToolError that holds names of files beside our words and the call's own.
+
+    It counts as a listing of these files.
+    """
+
+
 class ConfigError(ValueError):
     """What the developer or the command's user has to change, and to what.
 

@@ -95,11 +95,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order what is `exhaustive` by the seed: runs that are cut short try different tests."""
+    """Order what is `exhaustive` by the seed: runs that are cut short try different tests.
+
+    One case of each test function comes early, so that none is left out for long.
+    """
     config.stash[BEGUN] = time.monotonic()
     rest = [item for item in items if item.get_closest_marker("exhaustive")]
     others = [item for item in items if not item.get_closest_marker("exhaustive")]
-    chance("order").shuffle(rest)
+    order = chance("order")
+    order.shuffle(rest)
+    early = set({item.nodeid.partition("[")[0]: item for item in rest}.values())
+    rest.sort(key=lambda item: order.random() * (0.05 if item in early else 1))
     for item in rest:
         if "played" in getattr(item, "fixturenames", ()):  # a worker plays all cases of a file
             item.add_marker(pytest.mark.xdist_group(item.path.name))

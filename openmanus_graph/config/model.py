@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ALSO_OF_MAIN = ("takes_media", "requests_per_minute", "tokens_per_minute")
 """Keys of `[llm]` that hold for the main model, whatever its provider is."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
-USUAL_PORTS = (11434, 1234, 8000, 8080)
-"""Ollama, LM Studio, vLLM, llama.cpp; the first that lists a chat model is taken."""
+USUAL_PORTS = (11434, 1234, 8000, 8080, 9931)
+"""Ollama, LM Studio, vLLM, llama.cpp now and later; the first that lists a chat model is taken."""
 
 LOCAL_PORTS_VARIABLE = "OPENMANUS_LOCAL_PORTS"
 """Names other ports, separated by commas; empty: none are asked."""
@@ -40,7 +40,10 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
         layers: All places, most important first.
     """
     use: dict[str, Any] = {
-        "tool_calling": first(each.values.get("llm.tool_calling") for each in layers) or "auto",
+        **{
+            name: first(each.values.get(f"llm.{name}") for each in layers) or "auto"
+            for name in ("tool_calling", "profile")
+        },
         **{name: first(each.values.get(f"llm.{name}") for each in layers) for name in ALSO_OF_MAIN},
     }
     if context.model is not None and not isinstance(context.model, str):
@@ -181,6 +184,7 @@ class OtherModels:
             context_window=None,
             takes_media=None,
             tool_calling="auto",
+            profile="auto",
         )
 
 
@@ -196,6 +200,7 @@ def _of_profile(profile: ProfileKeys) -> ModelSettings:
         context_window=profile.context_window,
         takes_media=profile.takes_media,
         tool_calling=profile.tool_calling,
+        profile=profile.profile,
         requests_per_minute=profile.requests_per_minute,
         tokens_per_minute=profile.tokens_per_minute,
     )
@@ -233,8 +238,11 @@ def first(values: Iterable[Any]) -> Any:
 
 
 def _is_of(section: LlmKeys | None, provider: str) -> bool:
-    """Say whether a section is filled, and for this provider."""
-    return section is not None and _provider(section) == provider
+    """Return True if a section is filled, and for this provider or the main model's, whatever."""
+    if section is None:
+        return False
+    named = section.model or section.base_url or section.api_key or section.api_type
+    return not named or _provider(section) == provider
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:

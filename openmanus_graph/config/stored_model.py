@@ -31,6 +31,7 @@ KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
 SERVICE = "openmanus"
 """Of our entries in the keyring."""
 _TABLE = re.compile(r"^\s*\[", re.MULTILINE)
+_LLM = re.compile(r"^[ \t]*\[llm\][^\n]*\n?", re.MULTILINE)
 
 
 def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
@@ -62,8 +63,14 @@ def store_key(provider: str, base_url: str | None, key: str) -> str:
     return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
 
 
-def store_model(spec: str, base_url: str | None) -> Path:
+def store_model(spec: str, base_url: str | None, window: int | None = None) -> Path:
     """Write the model into the person's configuration, and leave the rest of it. Blocks.
+
+    Args:
+        spec: `PROVIDER:NAME`.
+        base_url: Of its server.
+        window: Tokens of one request, where its server tells; else what was set for another model
+            is removed.
 
     Raises:
         ConfigError: The file is no TOML, or cannot be written.
@@ -72,6 +79,7 @@ def store_model(spec: str, base_url: str | None) -> Path:
     try:
         text = path.read_text("utf-8") if path.exists() else ""
         changed = with_top_keys(text, {"model": spec, "base_url": base_url})
+        changed = with_window(changed, window)
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
     except (
         OSError,
@@ -102,6 +110,29 @@ def with_top_keys(text: str, values: Mapping[str, str | None]) -> str:
     changed = "".join(lines) + top + rest
     if tomllib.loads(changed) != {key: value for key, value in wanted.items() if value is not None}:
         raise ValueError("its beginning is not understood")
+    return changed
+
+
+def with_window(text: str, window: int | None) -> str:
+    """Return a TOML text in which `[llm] context_window` has this value; None removes it.
+
+    Raises:
+        ValueError: As `with_top_keys`.
+    """
+    wanted = tomllib.loads(text)
+    if window is None and "context_window" not in wanted.get("llm", {}):
+        return text
+    begins = _LLM.search(text)
+    head = text[: begins.end()] if begins else f"{text.rstrip()}\n\n[llm]\n"
+    rest = text[begins.end() :] if begins else ""
+    after = match.start() if (match := _TABLE.search(rest)) else len(rest)
+    table = re.sub(r"^[ \t]*context_window[ \t]*=.*\n?", "", rest[:after], flags=re.MULTILINE)
+    line = f"context_window = {window}\n" if window else ""
+    changed = f"{head}{line}{table}{rest[after:]}"
+    llm = {**wanted.get("llm", {}), "context_window": window}
+    wanted["llm"] = {key: value for key, value in llm.items() if value is not None}
+    if tomllib.loads(changed) != wanted:
+        raise ValueError("its table [llm] is not understood")
     return changed
 
 

@@ -43,6 +43,14 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 
+_PASTED = re.compile(
+    r"Traceback \(most|npm ERR!|^\W*File \"|\", line \d+|^\s*at \S+.*:\d+|^\s*--> |^[>$] "
+    r"|^\W{0,2}\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|\w(?:Error|Exception|Warning): "
+    r"|No such file or dir|^\W*(?:ERR(?:OR)?|WARN(?:ING)?|INFO|DEBUG|FATAL|FAILED|panic)\b\W"
+    r"|^\S+\.\w{1,5}:\d+[:\s]"
+)
+"""A line that a program wrote; in a task of one line, what follows is."""
+
 # The patterns that follow are long. They are compiled, by `re`, when a text is first looked into.
 _THINGS = (
     r"(?i)\b(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|codebase|spreadsheets?"
@@ -54,10 +62,19 @@ _THINGS = (
 )
 """Words for what only a tool can look into."""
 
+_FILES_HERE = (
+    r"(?i)\b(?:th(?:is|ese)|attached|uploaded|given|current|working|my|diese[mrsn]?|angehängte\w*|ce"
+    r"|cette|este|esta|estos) (?:\w+ ){0,2}(?:files?|folder|director(?:y|ies)|workspace|csv|pdf"
+    r"|spreadsheets?|datei(?:en)?|ordner|fichiers?|dossier|archivos?|carpeta)\b|\bin the (?:folder"
+    r"|directory|workspace|csv|spreadsheet)\b|(?:这个|当前)\S{0,4}(?:文件|目录)|附件"
+)
+"""Words for the files that are there."""
+
 _DO = (
     r"(?:start|begin|now|next|first|then|read|list|check|look|open|run|analy[sz]e|compare|go|see"
     r"|fetch|search|download|create|write|make|proceed|continue|process|examine|inspect|work)"
 )
+_MORE_TO_DO = r"(?:find|fix|identify|convert|count|update|extract|determine|load|use|get)"
 _DOING = (
     r"(?:starting|beginning|reading|processing|checking|calling|running|opening|listing|comparing"
     r"|continuing|working|proceeding|fetching|searching|looking|analy[sz]ing|writing|creating)"
@@ -67,7 +84,7 @@ _NEXT_OWN_ACTION = "(?i)" + "|".join(
     (
         # English
         r"\bi(?:['’]ll| (?:will|shall|should|must|plan to|intend to|am (?:going|about) to))\b",
-        rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?{_DO})\b",
+        rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?(?:{_DO}|{_MORE_TO_DO}))\b",
         rf"\bi['’](?:m (?:going to|about to|gonna|now|on it)|d (?:like to )?{_DO})\b",
         rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]) {_DOING}\b",
         rf"; {_DOING}\b",
@@ -156,7 +173,7 @@ _NO_ACTION = (
 )
 """Offers, conditions, refusals and figures of speech: they end many answers."""
 
-_WORDS_WANTED = (
+WORDS_WANTED = (
     r"(?i)\b(?:translat|übersetz|tradu|poem|haiku|song|slogan|letter|e-?mail|reply|story|joke|draft|"
     r"conjugat|quote|minutes|message|post\b|tweet|sms|bio\b|dialog|speech|recipe|sentence|chess|role|"
     r"gedicht|brief|nachricht|rezept|rede\b|poème|message|recette|discours|carta|mensaje|receta|mensagem)"
@@ -173,12 +190,23 @@ class NamedFiles:
     """Not there, as the task names them."""
     delivered: bool = False
     """Whether all of them are there and the run has written one."""
+    given: Sequence[str] = ()
+    """There when the run began; or the folder, where the task is about all that is in it."""
+    empty: Sequence[str] = ()
+    """There since the run began, without any content."""
+    changed: bool = True
+    """Whether the run made, changed or removed any file."""
+    invalid: Sequence[str] = ()
+    """Made or changed by the run, and not in the form that the name says."""
+    text: str = ""
+    """What those hold at their beginning that the run made or changed."""
 
 
 _OFFERS = re.compile(
-    r"\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
+    r"(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
     r"(?:start|begin|proceed|go|continue|read|do)\b"
-    r"|\b(?:want|like) me to\b|\bsoll ich\b|\bdois-je\b|\b(?:quieres|desea) que\b|要我"
+    r"|(?<!what would you )\b(?:want|like) me to\b"
+    r"|\bsoll ich\b|\bdois-je\b|\b(?:quieres|desea) que\b|要我"
     r"|需要我|しましょうか|할까요",
     re.IGNORECASE,
 )
@@ -206,7 +234,7 @@ def announces_work(
     text = text.strip()
     if text.endswith(_QUESTION):  # to the person
         return not (worked or asked) and bool(_OFFERS.search(text))
-    facts = says_something(text, task, asked=asked)
+    facts = says_something(text, task, asked=asked or not files.given)
     if asked and not files.missing and (files.delivered or (worked and facts)):
         return False
     if _words_announce(text, task, worked=worked, asked=asked):
@@ -244,7 +272,7 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
         whole: Whether all sentences count, or the last two.
         asked: Whether the model was asked already.
     """
-    if asked and re.search(_WORDS_WANTED, task):
+    if asked and re.search(WORDS_WANTED, task):
         return False
     unquoted = _QUOTED.sub("", text)
     sentences = [one for one in map(_plain, _SENTENCE_END.split(unquoted)) if one]
@@ -253,12 +281,33 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
 
 def names_things(task: str) -> bool:
     """Say whether a task is about files or pages: it cannot be done without a tool."""
+    task = own_words(task)
     return bool(named_files(task) or _ADDRESS.search(task) or re.search(_THINGS, task))
 
 
 def named_files(task: str) -> list[str]:
-    """Return the files that a task names, as it names them."""
-    return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", task))))
+    """Return the files that a task names, as it names them; not those in a pasted text."""
+    return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", own_words(task)))))
+
+
+def means_folder(task: str) -> bool:
+    """Return True if a task is about the files that are there, whatever their names."""
+    return re.search(_FILES_HERE, own_words(task)) is not None
+
+
+def own_words(task: str) -> str:
+    """Return a task without pasted code, tracebacks and logs, which name files of elsewhere."""
+    lines = _BLOCK.sub("", task).split("\n")
+    pasted = [_PASTED.search(line) for line in lines]
+    if len(lines) == 1 and pasted[0] is not None:
+        return lines[0][: pasted[0].start()]
+    indented = ("    ", "\t") if any(pasted) else ("\0",)
+    said = [
+        line
+        for line, found in zip(lines, pasted, strict=True)
+        if not (found or line.startswith(indented))
+    ]
+    return "\n".join(said)
 
 
 def _says_next_action(sentence: str) -> bool:

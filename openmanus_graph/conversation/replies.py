@@ -1,14 +1,14 @@
 """Reads what a reply means for its run: calls, the answer, or what is asked about. Pure."""
 
 import json
-import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage
 
+from openmanus_graph.conversation import evidence
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
@@ -23,6 +23,7 @@ from openmanus_graph.conversation.history import (
     UNREAD_CALL_KEY,
     is_cut_text,
     last_reply,
+    last_results,
     last_text,
     last_user_message,
     newest_first,
@@ -31,29 +32,55 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.odd_values import odd_value
 from openmanus_graph.conversation.outcome import ResponseFormat, ends_run, validated
+from openmanus_graph.conversation.proof import lack_of_proof
+from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
+from openmanus_graph.state.context import AnswerCheck
+from openmanus_graph.state.manus import Claims, no_claims
+from openmanus_graph.state.settings import Settings
 
 ReplyKind = Literal[
-    "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured"
+    "calls",
+    "answer",
+    "cut",
+    "empty",
+    "announcement",
+    "unread_call",
+    "unstructured",
+    "hollow",
+    "echo",
+    "figures",
+    "unmade",
+    "unread",
+    "unproven",
 ]
-ANSWER_MARK = re.compile(
-    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
-    r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
-    r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
-    r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
-    r"[^\w\n:：]{0,4}(?:[:：][^\w\n]{0,3}|\n)\s*",
-    re.IGNORECASE,
-)
-"""The line before an answer that was asked for, as `reply_announced` wants it."""
 NO_FILES = NamedFiles()
-MOST_ASKED: dict[ReplyKind, int] = {
-    "announcement": 1,
-    "unread_call": 1,
-    "unstructured": 3,
-    "cut": 8,
-}
-"""How often in a row the model is asked about such a reply before the run fails; others count
-towards being stuck."""
+MOST_ASKED: dict[ReplyKind, int] = {"empty": sys.maxsize, "unstructured": 3, "cut": 8}
+"""How often in a row the model is asked about such a reply before the run fails, where that is not
+once; empty ones count towards being stuck."""
+
+
+@dataclass(frozen=True)
+class AnswerRules:
+    """By which the answer of a run is judged."""
+
+    files: NamedFiles = NamedFiles()
+    """What has become of those that the task names."""
+    check: AnswerCheck = "off"
+    shown: str = ""
+    """Texts of the system prompt that are not ours."""
+
+
+def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
+    """Return the rules of a run, given what has become of the files that its task names.
+
+    Args:
+        settings: Of the run.
+        files: Those that the task names.
+        small: Whether its model is asked as small ones are.
+    """
+    shown = "\n".join([settings.instructions, *settings.prompts.values()])
+    return AnswerRules(files, evidence.answer_check_of(settings, small=small), shown)
 
 
 @dataclass(frozen=True)
@@ -67,17 +94,23 @@ class ReplyReading:
     """The answer, where it is only a part of the reply's text."""
     asked: int = 0
     """How often in a row the model was asked about such replies before this one."""
+    what: str = ""
+    """The figures or files that it is about."""
+    gives_up: bool = False
+    """Whether the answer says that the work is not done."""
+    claims: Claims = field(default_factory=no_claims)
+    """What of an answer was found."""
 
     @property
     def failed(self) -> bool:
         """Whether the model was asked often enough."""
-        return self.asked >= MOST_ASKED.get(self.kind, sys.maxsize)
+        return self.kind not in ("calls", "answer") and self.asked >= MOST_ASKED.get(self.kind, 1)
 
 
 def read_reply(
     messages: Sequence[AnyMessage],
     response_format: ResponseFormat | None,
-    files: NamedFiles = NO_FILES,
+    rules: AnswerRules = AnswerRules(),
 ) -> ReplyReading:
     """Read the newest reply of a conversation.
 
@@ -86,7 +119,7 @@ def read_reply(
     Args:
         messages: The conversation, which ends with the reply, its results or an interjection.
         response_format: What the caller wants as an answer, if anything.
-        files: What has become of those that the task names.
+        rules: By which an answer is judged.
     """
     without_calls = replies_without_calls(messages)
     if not without_calls:
@@ -103,33 +136,81 @@ def read_reply(
             return ReplyReading("answer", _parsed(text, response_format))
         except (ValueError, RecursionError, ToolError):
             return ReplyReading("unstructured", asked=asked)
-    return _read_text(reply, text, messages, files, asked)
+    return _read_text(reply, text, messages, rules, asked)
 
 
 def _read_text(
-    reply: AIMessage, text: str, messages: Sequence[AnyMessage], files: NamedFiles, asked: int
+    reply: AIMessage, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
 ) -> ReplyReading:
-    """Read a whole text, which is the answer unless it makes or announces calls."""
-    task, worked = task_of(messages), has_worked(messages)
-    if asked and (mark := ANSWER_MARK.search(text)) and (marked := text[mark.end() :].strip()):
+    """Read a whole text, which is the answer unless it calls, announces or says nothing."""
+    task, worked, files = task_of(messages), has_worked(messages), rules.files
+    if (
+        asked
+        and (mark := evidence.ANSWER_MARK.search(text))
+        and (marked := text[mark.end() :].strip())
+    ):
         empty = names_things(task) and not says_something(marked, task)
         if empty and says_next_action(marked, task, whole=True, asked=True):
             return ReplyReading("announcement", asked=asked)
-        return ReplyReading("answer", answer=marked)
-    if UNREAD_CALL_KEY in reply.additional_kwargs:
+        return judge_answer(marked, text, messages, rules, asked)
+    wrapped = evidence.plain_answer(text, task) != text
+    if UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
         return ReplyReading("unread_call", asked=asked)
-    if announces_work(
-        text, task=task, worked=worked, files=_asked_for(files, messages), asked=asked > 0
-    ):
+    worked |= bool(files.missing) and evidence.denies(
+        text, files.missing
+    )  # it says what came of them
+    files = replace(files, missing=evidence.unmade_files(text, task, files))
+    if announces_work(text, task=task, worked=worked, files=files, asked=asked > 0):
         return ReplyReading("announcement", asked=asked)
-    return ReplyReading("answer")
+    return judge_answer(text, text, messages, rules, asked)
 
 
-def _asked_for(files: NamedFiles, messages: Sequence[AnyMessage]) -> NamedFiles:
-    """Return the files, none of them as missing where the newest calls failed: the text says so."""
-    results = next((m for m in newest_first(messages) if m.type == "tool"), None)
-    failed = isinstance(results, ToolMessage) and results.status == "error"
-    return replace(files, missing=()) if failed else files
+def judge_answer(
+    said: str, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
+) -> ReplyReading:
+    """Return what a text is that could be the answer.
+
+    Args:
+        said: The text.
+        text: The reply that it stands in.
+        messages: The conversation.
+        rules: By which it is judged.
+        asked: How often in a row the model was asked about its replies.
+    """
+    task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
+    answer = evidence.plain_answer(said, task)
+    if evidence.is_hollow(said, task, delivered=files.delivered):
+        return ReplyReading("hollow", asked=asked)
+    gives_up = rules.check == "fail" and evidence.gives_up(answer)
+    for kind, what in _undone(answer, task, messages, rules):
+        if what and not (kind == "unproven" and gives_up):
+            return ReplyReading(kind, asked=asked, what=what)
+    reading = ReplyReading("answer", answer="" if answer == text else answer, gives_up=gives_up)
+    if rules.check == "off" or gives_up:
+        return reading
+    echoes, found, missing = evidence.is_echo(said, task, delivered=files.delivered), 0, list[str]()
+    if not echoes:
+        found, missing = evidence.judged_claims(answer, task, messages, files, rules.shown)
+    lacking = 1 if echoes else len(missing)
+    if lacking and (rules.check == "fail" or asked < patience):
+        what = ", ".join(missing)
+        return ReplyReading("echo" if echoes else "figures", asked=asked + 1 - patience, what=what)
+    claims = Claims(found=found, not_found=lacking, checked=found + lacking)
+    return replace(reading, claims=claims)
+
+
+def _undone(
+    answer: str, task: str, messages: Sequence[AnyMessage], rules: AnswerRules
+) -> Iterator[tuple[ReplyKind, str]]:
+    """Yield what an answer may hide that was not done, and which files or call that is about."""
+    files, strict = rules.files, rules.check == "fail"
+    if evidence.is_unread(task, messages, files):
+        yield "unread", ", ".join(files.given)
+    yield "unmade", ", ".join(evidence.unmade_files(answer, task, files))
+    if strict:
+        yield "unmade", ", ".join(evidence.unchanged_files(answer, task, files))
+        yield "unmade", ", ".join(files.invalid)
+        yield "unproven", lack_of_proof(answer, task, messages, delivered=files.delivered)
 
 
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
@@ -147,17 +228,27 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     return replies[::-1]
 
 
+def asks_again(messages: Sequence[AnyMessage]) -> bool:
+    """Return True if the newest reply was empty, no answer or a repetition, for the first time."""
+    replies = [one for one in replies_without_calls(messages) if not is_cut_text(one)]
+    return len(replies) == 1 if replies else detect_stuck(messages).repeats == 2
+
+
 def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_FILES) -> str:
     """Return what the model said beside its calls that can stand as the answer; else nothing.
 
-    The text of the newest reply counts, and an earlier one that says something of its own, unless a
-    file that the task names is not there.
+    What it gave the call that ends the run comes first. The text of the newest reply counts, and an
+    earlier one that says something of its own, unless a file that the task names is not there.
 
     Args:
         messages: The conversation.
         files: What has become of those that the task names.
     """
     task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
+    ending = {m.tool_call_id for m in last_results(messages) if ends_run(m)}
+    for call in newest.tool_calls if newest else ():
+        if call["id"] in ending and (given := str(call["args"].get("answer") or "").strip()):
+            return given
     for message, text in texts(messages):
         if {CLOSING_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
@@ -178,7 +269,7 @@ def task_of(messages: Sequence[AnyMessage]) -> str:
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether the run has called a tool, or was shown a picture that it is about.
+    """Return True if a call of the run succeeded, or it was shown a picture that it is about.
 
     A compacted conversation has only notes of calls. A call that only ends the run does no work.
     """
@@ -186,7 +277,7 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
     given = message.additional_kwargs if message is not None else {}
     if NOTES_KEY in given or given.get("images"):
         return True
-    return any(m.type == "tool" and not ends_run(m) for m in newest_first(messages))
+    return any(map(evidence.has_succeeded, newest_first(messages)))
 
 
 def _parsed(text: str, response_format: ResponseFormat) -> Any:

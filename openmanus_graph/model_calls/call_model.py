@@ -15,30 +15,26 @@ from typing import Any, Protocol
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.models.build import (
-    context_window,
-    media_taken,
-    model_name,
-    sees_images,
-)
+from openmanus_graph.backends.models.build import client_parameters, model_name, price_of
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.prices import (
     CallUsage,
-    cost_usd,
     estimate_request_tokens,
     last_reported,
     usage_of,
 )
-from openmanus_graph.backends.models.spec import provider_of, wire_provider
+from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.run_lease import require_run_lease
+from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.candidates import (
-    client_of,
     may_fall_back,
     models_to_ask,
     outages,
+    resolved_model,
 )
+from openmanus_graph.model_calls.fitting import Fitter
 from openmanus_graph.model_calls.flight_recorder import recorded
 from openmanus_graph.model_calls.media import add_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
@@ -49,9 +45,14 @@ from openmanus_graph.model_calls.projection import (
     with_cache_marks,
     without_foreign_blocks,
 )
-from openmanus_graph.model_calls.sending import ProviderRequest, Sender
-from openmanus_graph.model_calls.storable import storable, with_text_calls
-from openmanus_graph.model_calls.text_protocol import writes_calls_as_text
+from openmanus_graph.model_calls.provider_request import ProviderRequest
+from openmanus_graph.model_calls.sending import Sender
+from openmanus_graph.model_calls.silent_cuts import look_for_cut, within_shown_window
+from openmanus_graph.model_calls.storable import (
+    storable,
+    with_text_calls,
+    with_thoughts_apart,
+)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.events import Emit, notice
@@ -60,17 +61,19 @@ from openmanus_graph.runtime.limits import (
     Progress,
     most_used_limit,
     time_left_s,
+    unless_interrupted,
 )
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
-
+RESAMPLED = 1.0
+"""Temperature of a reply that is asked for again: above what local servers use, and the only one
+that every provider takes."""
 
 ReadState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 """Reads what a live handle shows: as text and, if the model sees (the argument), as a data URL."""
@@ -118,9 +121,9 @@ class ModelCall:
     step: int
     """Number of the agent's step, for the events."""
     traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
+    """Of the tools: compaction keeps what their results had verified."""
     untrusted_prompt: bool = False
     """Whether the request holds untrusted text from the start."""
-    """Of the tools: compaction keeps what their results had verified."""
     role: ModelRole | None = None
     """What it is for, where that may have a model of its own."""
     counts_as_step: bool = False
@@ -133,8 +136,14 @@ class ModelCall:
     """Stands around the sending; each request through it is reserved and counted by itself."""
     keeps_reserve: bool = False
     """Whether it leaves what the run keeps for its closing turn."""
+    only_answer: bool = False
+    """Whether calls in the reply are not run."""
+    resamples: bool = False
+    """Whether the last reply was useless, so that this one is asked for at a higher temperature."""
     says_what_is_left: bool = False
     """Whether the request says what is left of the limits that are near."""
+    ends_on_interrupt: bool = True
+    """Whether Ctrl-C ends it at once, and with it the node: not so inside of a tool."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -154,7 +163,8 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     models = await models_to_ask(call.role, session, pictured=pictured)
     started, before, spent = time.monotonic(), call.progress, no_usage()
     for chosen, following in zip_longest(models, models[1:]):
-        requests = _Requests(call, chosen, session, emit, has_alternative=following is not None)
+        model = await resolved_model(chosen, session)
+        requests = _Requests(call, model, session, emit, has_alternative=following is not None)
         try:
             reply = await requests.answer(is_first=chosen is models[0])
         except (LimitReached, ModelError) as ended:
@@ -197,13 +207,13 @@ class _Requests:
     def __init__(
         self,
         call: ModelCall,
-        chosen: ModelSettings,
+        model: ResolvedModel,
         session: Session,
         emit: Emit,
         *,
         has_alternative: bool,
     ) -> None:
-        self._call, self._chosen = call, chosen
+        self._call, self._model = call, model
         self._session, self._emit = session, emit
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
         record = partial(recorded, session=session, call=call)
@@ -213,6 +223,7 @@ class _Requests:
             emit,
             call.sleep,
             record,
+            session.cached(Fitter, Fitter),
             session.settings.storage.rate_limit_url,
             has_alternative=has_alternative,
         )
@@ -225,13 +236,16 @@ class _Requests:
             is_first: Whether no other model was asked before: of one that stands in nobody knows
                 yet whether the conversation fits into its window.
         """
-        chosen, settings = self._chosen, self._session.settings
-        expected, model = expected_usage(self._call), await client_of(chosen, self._session)
-        if not is_first and expected.input_tokens > context_window(model, chosen):
-            text = f"The conversation is longer than {model_name(chosen)} takes."
+        model, settings = self._model, self._session.settings
+        expected = expected_usage(self._call)
+        if hint := model.small_window:
+            _notice_once(self._session, self._emit, hint)
+        window = within_shown_window(self._session, model.settings, model.window)
+        if not is_first and expected.input_tokens > window:
+            text = f"The conversation is longer than {model.name} takes."
             raise ModelError("context_length", text)
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
-        priced, known = partial(_priced, expected, chosen, settings), (_priced, model_name(chosen))
+        priced, known = partial(_priced, expected, model, settings), (_priced, model.name)
         if self._session.find_cached(known) is None:  # the first one may load the list of prices
             await asyncio.to_thread(priced)
             self._session.cached(known, lambda: True)
@@ -270,10 +284,10 @@ class _Requests:
     ) -> AIMessage:
         """Send a request, with retries, and count what it cost."""
         await require_run_lease(self._session)
-        name, provider = model_name(request.chosen), provider_of(request.chosen)
-        with traces.model_call(request, name, provider) as span:
-            raw, sent = await self._sender.send(request)
-            account = partial(_account, raw, sent, self._session.settings)
+        model = request.model
+        with traces.model_call(request, model.settings, model.plain_name, model.provider) as span:
+            raw = await self._sender.send(request)
+            account = partial(_account, raw, request, self._session.settings)
             # An estimate reads the whole request.
             reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
             usage, unknown = account() if reported else await asyncio.to_thread(account)
@@ -281,6 +295,8 @@ class _Requests:
         self.spent = add_usage(self.spent, usage)
         if reservation is not None:
             reservation.spent = usage
+        if reported:
+            await look_for_cut(self._session, self._emit, request, usage)
         for text in unknown:
             _notice_once(self._session, self._emit, text)
         return raw
@@ -298,7 +314,7 @@ class _Requests:
     async def reply(self, send: ModelCallHandler) -> AIMessage:
         """Build the request, have it sent, and return the reply, fit to be stored."""
         call, emit = self._call, self._emit
-        request = await _request(call, self._chosen, self._session, emit)
+        request = await _request(call, self._model, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
         settings = self._session.settings
@@ -307,15 +323,19 @@ class _Requests:
         )
         try:
             async with clock:
-                raw = await send(request)
+                raw = await (
+                    unless_interrupted(send(request)) if call.ends_on_interrupt else send(request)
+                )
         except TimeoutError:
             if clock.expired():
                 limit = most_used_limit("timeout", call.progress, settings)
                 raise LimitReached(limit) from None
             raise
+        raw = with_thoughts_apart(raw)
         if not self._is_structured(raw):
-            asked_for = writes_calls_as_text(self._chosen)
-            raw = with_text_calls(raw, call.tools, call.history, asked_for=asked_for)
+            raw = with_text_calls(raw, call.tools, call.history)
+            odd = {FENCE_KEY, UNREAD_CALL_KEY} & raw.additional_kwargs.keys()
+            self._model.note_reply(odd=bool(odd))
         reply = storable(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
@@ -337,8 +357,8 @@ class _Requests:
 
     def _stand_in(self) -> dict[str, str]:
         """Name the model, where it is not the run's main one."""
-        chosen = self._chosen
-        return {} if chosen is self._session.settings.main else {"model": model_name(chosen)}
+        is_main = self._model.settings is self._session.settings.main
+        return {} if is_main else {"model": self._model.name}
 
     def _is_structured(self, reply: AIMessage) -> bool:
         """Say whether a text is the object that the caller wants, whatever its form looks like."""
@@ -347,36 +367,39 @@ class _Requests:
 
 
 async def _request(
-    call: ModelCall, chosen: ModelSettings, session: Session, emit: Emit
+    call: ModelCall, model: ResolvedModel, session: Session, emit: Emit
 ) -> ProviderRequest:
-    shown, model = _projector(session).pictured(call.history), await client_of(chosen, session)
+    shown = _projector(session).pictured(call.history)
     pictures: Pictures | None = None
-    if shown and sees_images(model, chosen):
+    if shown and model.sees_images:
         pictures = await load_pictures(shown, session)
     elif in_this_run(shown, call.history):
         text = (
-            f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
+            f"{model.name} is not known to see pictures, so they are left out. Set "
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _notice_once(session, emit, text)
-    request_suffix = await _request_suffix(call, sees=sees_images(model, chosen))
+    request_suffix = await _request_suffix(call, sees=model.sees_images)
     messages = _projector(session).project(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
-    provider = provider_of(chosen)
     if given := _projector(session).with_media(call.history):
-        messages = await add_media(
-            messages,
-            given,
-            session,
-            taken=media_taken(model, chosen),
-            provider=wire_provider(provider),
-        )
-    if provider and session.settings.has_several_models:
-        messages = without_foreign_blocks(messages, wire_provider(provider))
+        messages = await add_media(messages, given, session, taken=model.media, provider=model.wire)
+    if model.provider and session.settings.has_several_models:
+        messages = without_foreign_blocks(messages, model.wire)
     stable = None if request_suffix is None else len(messages) - 1
-    marked = with_cache_marks(messages, provider, model_name(chosen), stable)
-    return ProviderRequest(marked, call.tools, chosen, model)
+    marked = with_cache_marks(messages, model.provider, model.name, stable)
+    is_set = "temperature" in client_parameters(model.client)
+    options: dict[str, Any] = {"temperature": RESAMPLED} if call.resamples and not is_set else {}
+    if call.resamples and model.dialect.now.forces and _may_be_forced(call, session.settings):
+        options["tool_choice"] = "any"
+    return ProviderRequest(marked, call.tools, model, options, call.history, call.only_answer)
+
+
+def _may_be_forced(call: ModelCall, settings: Settings) -> bool:
+    """Return True if a call may be demanded: also an answer is one then."""
+    names = [tool.get("function", {}).get("name") for tool in call.tools]
+    return settings.response_format is None and "terminate" in names
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
@@ -390,13 +413,12 @@ def _account(
     reply: AIMessage, request: ProviderRequest, settings: Settings
 ) -> tuple[Usage, list[str]]:
     """Return what a call cost, and what about that is not known."""
-    return _priced(usage_of(reply, request.messages, request.tools), request.chosen, settings)
+    return _priced(usage_of(reply, request.messages, request.tools), request.model, settings)
 
 
-def _priced(used: CallUsage, chosen: ModelSettings, settings: Settings) -> tuple[Usage, list[str]]:
-    name = model_name(chosen)
-    plain = name.partition(":")[2] if isinstance(chosen.model, str) else name
-    cost = cost_usd(plain, provider_of(chosen), used, settings.prices, base_url=chosen.base_url)
+def _priced(used: CallUsage, model: ResolvedModel, settings: Settings) -> tuple[Usage, list[str]]:
+    name = model.name
+    cost = price_of(model.settings, used, settings.prices)
     unknown: list[str] = []
     if used.estimated:
         unknown.append(f"{name} reports no usage; tokens are estimated.")

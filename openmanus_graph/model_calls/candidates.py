@@ -9,16 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from functools import partial
 
-from langchain_core.language_models import BaseChatModel
-
-from openmanus_graph.backends.models.build import (
-    context_window,
-    model_key,
-    prepare_model,
-    sees_images,
-)
+from openmanus_graph.backends.models.build import model_key, prepare_model
 from openmanus_graph.backends.models.failures import FailureKind, ModelError
+from openmanus_graph.backends.models.resolved import ResolvedModel, resolve_model
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls.flight_recorder import recorded_fact
+from openmanus_graph.model_calls.silent_cuts import within_shown_window
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.model_settings import ModelSettings
@@ -59,19 +56,19 @@ def may_fall_back(error: ModelError) -> bool:
     return error.kind in OUT_OF_SERVICE_S
 
 
-async def client_of(model: ModelSettings, session: Session) -> BaseChatModel:
-    """Return the client of a model, which is prepared when the session's run first needs it.
+async def resolved_model(model: ModelSettings, session: Session) -> ResolvedModel:
+    """Return a model ready to be asked; it is prepared when the session's run first needs it.
 
     Raises:
         ConfigError: It cannot be set up.
     """
-    # By identity, which costs nothing: a run has its settings once. They are kept with it, so that
+    # By identity, which costs nothing: a run has its settings once. The model keeps them, so that
     # no others get the same id. Event loops never share a client.
-    key = client_of, asyncio.get_running_loop()
-    known = session.cached(key, dict[int, tuple[ModelSettings, BaseChatModel]])
+    key = resolved_model, asyncio.get_running_loop()
+    known = session.cached(key, dict[int, ResolvedModel])
     if id(model) not in known:
-        known[id(model)] = model, await prepare_model(model)
-    return known[id(model)][1]
+        known[id(model)] = await resolve_model(model)
+    return known[id(model)]
 
 
 async def prepare_models(
@@ -116,25 +113,23 @@ async def models_to_ask(
         ConfigError: A model cannot be set up.
     """
     settings, now = session.settings, time.monotonic()
-    await prepare_models(settings, partial(client_of, session=session))
+    await prepare_models(settings, partial(resolved_model, session=session))
     models = [settings.main, *settings.fallback]
     if role is not None and role in settings.roles:
         models.insert(0, settings.roles[role])
     if pictured and settings.vision is not None:
-        models = [one if await _sees(one, session) else settings.vision for one in models]
+        seeing = [(await resolved_model(one, session)).sees_images for one in models]
+        models = [m if s else settings.vision for m, s in zip(models, seeing, strict=True)]
     distinct = list({model_key(one): one for one in models}.values())
     known = outages(session)
     return [one for one in distinct if not known.is_out(one, now)] or distinct
 
 
-async def _sees(model: ModelSettings, session: Session) -> bool:
-    return sees_images(await client_of(model, session), model)
-
-
 async def window_of(session: Session, role: ModelRole | None = None) -> int:
     """Return how many tokens a request may hold, to the model that a role is asked of."""
     first = (await models_to_ask(role, session))[0]
-    return context_window(await client_of(first, session), first)
+    window = (await resolved_model(first, session)).window
+    return within_shown_window(session, first, window)
 
 
 async def pictures_reach_a_model(session: Session) -> bool:
@@ -143,4 +138,26 @@ async def pictures_reach_a_model(session: Session) -> bool:
     The latter always does. It is not prepared for this: a run without pictures needs no key for it.
     """
     settings = session.settings
-    return settings.vision is not None or await _sees(settings.main, session)
+    if settings.vision is not None:
+        return True
+    return (await resolved_model(settings.main, session)).sees_images
+
+
+async def asks_small_model(session: Session, step: int | None = None) -> bool:
+    """Return True if the run's main model is asked as small ones are; in a replay as it was.
+
+    Args:
+        session: Of the run.
+        step: Number of the agent step that begins; None within one, in which nothing changes.
+    """
+    known: dict[str, bool] = session.cached(asks_small_model, dict[str, bool])
+    if not known or (step is not None and not known["small"]):
+        name, replay = f"small model at {step or 0}", current_replay()
+        if replay is None:
+            small = (await resolved_model(session.settings.main, session)).is_small
+        else:
+            small = replay.has_fact(name)
+        if small:  # most are not, and then nothing is recorded
+            await recorded_fact(session, name, lambda: True)
+        known["small"] = small
+    return known["small"]

@@ -13,7 +13,13 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import CLOSING_KEY, cut_by, is_interjection, last_text
+from openmanus_graph.conversation.history import (
+    CLOSING_KEY,
+    UNREAD_CALL_KEY,
+    cut_by,
+    is_interjection,
+    last_text,
+)
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.conversation.text_calls import read_text_calls
 from openmanus_graph.errors import ConfigError
@@ -80,6 +86,7 @@ async def _ask(
         counts_as_step=False,
         says_what_is_left=False,
         keeps_reserve=False,
+        only_answer=True,
     )
     try:
         return await call_model(closing, session, emit)
@@ -104,7 +111,7 @@ def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage 
     structured = read_reply([said], session.settings.response_format).structured
     if structured is None and (found := read_text_calls(text, call.tools)):
         text = found[0]
-    if not text:
+    if not text or (structured is None and UNREAD_CALL_KEY in raw.additional_kwargs):
         return None, None
     if cause := cut_by(raw):
         text += CUT_MARK.format(cause=cause)

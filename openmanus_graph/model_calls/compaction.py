@@ -14,6 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.environment import environment_of
 from openmanus_graph.conversation.history import COMPACT_KEY, last_user_message, task_text_of
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.candidates import window_of
@@ -161,7 +162,8 @@ async def compact(
         LimitReached: The run's limits forbid a call that writes the notes.
     """
     limit, task = FULL_AT * window, last_user_message(call.history)
-    fixed = prices.estimate_fixed_tokens(call.system, call.request_suffix, call.tools)
+    told = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
+    fixed = prices.estimate_fixed_tokens(told, call.request_suffix, call.tools)
     # How much text a token is in this conversation: Chinese takes more tokens.
     said = sum(map(size_of, call.history)) / max(1, request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))

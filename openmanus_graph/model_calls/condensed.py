@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, Environment, environment_of
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     NOTES_KEY,
@@ -59,6 +60,8 @@ class DividedConversation:
     """What an earlier compaction noted."""
     old: list[AnyMessage]
     """What becomes notes; newest results that are only kept in part included."""
+    environment: Environment
+    """What all user messages told of where the agent works."""
     began: int
     """Position of the task."""
     interjections: list[AnyMessage]
@@ -76,6 +79,8 @@ class DividedConversation:
         text = render("compacted_task", task=self.task_text, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
         extra.pop(COMPACT_KEY, None)
+        if ENVIRONMENT_KEY in extra:
+            extra[ENVIRONMENT_KEY] = self.environment
         extra[VERIFIED_KEY] = dict(verified)
         if (words := person_words(self.task)) != self.task_text:  # its parts are one text now
             extra.setdefault(ORIGIN_KEY, Origin(words=words, urls=[], tainted=True))
@@ -111,6 +116,7 @@ def divide(
         # Those of the newest user message that has any.
         notes=next(filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""),
         old=[*old, *(message for message in passed if not is_interjection(message)), *in_part],
+        environment=environment_of(history[: began + 1]),
         began=began,
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
@@ -150,12 +156,12 @@ def _answers(messages: Sequence[AnyMessage]) -> Iterator[int]:
 
 
 def _plain(message: AnyMessage) -> AnyMessage:
-    """Take the notes out of an earlier user message: the newest one has them all."""
+    """Take notes and environment out of an earlier user message: the newest one has them all."""
     if not isinstance(message, HumanMessage):
         return _uncounted(message)
-    if NOTES_KEY not in message.additional_kwargs:
+    if not {NOTES_KEY, ENVIRONMENT_KEY} & message.additional_kwargs.keys():
         return message
-    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY)
+    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY, ENVIRONMENT_KEY)
     own = {k: v for k, v in message.additional_kwargs.items() if k not in ours}
     content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)

@@ -28,7 +28,6 @@ from langchain_core.messages import (
 )
 from langgraph.config import get_config
 
-from openmanus_graph.backends.models.build import model_name
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.flight_record import FOLDERS
 from openmanus_graph.backends.persistence.model_call_records import (
@@ -39,14 +38,13 @@ from openmanus_graph.backends.persistence.model_call_records import (
 )
 from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.conversation.history import is_interjection
-from openmanus_graph.model_calls.sending import ProviderRequest
+from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.model_settings import ModelSettings
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -121,8 +119,10 @@ async def recorded(
     recorder = await _recorder(session)
     if recorder is None:
         return await send(request)
-    profile = request.model.profile or {}
-    await fact_of_run(session, profile_fact(request.chosen), lambda: dict(profile))
+    model = request.model
+    known = {"max_input_tokens": model.window, "image_inputs": model.sees_images}
+    profile = {**(model.client.profile or {}), **known}
+    await fact_of_run(session, profile_fact(model.name), lambda: profile)
     answer: AIMessage | ModelError
     try:
         answer = await send(request)
@@ -292,6 +292,16 @@ async def _recorder(session: Session) -> FlightRecorder | None:
     return recorder
 
 
+def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, str]:
+    """Return texts as they are; in a replay with the names that the folders had when recorded."""
+    if (replay := current_replay()) is None:
+        return facts
+    renamed: dict[str, str] = json.loads(
+        replay.with_recorded_folders(json.dumps(facts), _folders(session))
+    )
+    return renamed
+
+
 def _folders(session: Session) -> dict[str, str]:
     """Return the folders of a run that requests may name."""
     settings = session.settings
@@ -306,9 +316,9 @@ def caller_of(role: ModelRole | None) -> str:
     return " ".join(filter(None, (nodes, plan_step_of(config), role)))
 
 
-def profile_fact(chosen: ModelSettings) -> str:
+def profile_fact(name: str) -> str:
     """Name what is known of a model: the pictures it takes, its window."""
-    return f"profile of {model_name(chosen)}"
+    return f"profile of {name}"
 
 
 def run_path() -> str:
@@ -352,7 +362,7 @@ def _answer_facts(answer: AIMessage | ModelError) -> dict[str, Any]:
 
 
 def _objects(request: ProviderRequest) -> list[Any]:
-    about = {"role": "model", "name": model_name(request.chosen), "options": dict(request.options)}
+    about = {"role": "model", "name": request.model.name, "options": dict(request.options)}
     return [about, request.tools, *request.messages]
 
 

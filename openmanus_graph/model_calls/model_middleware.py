@@ -5,6 +5,7 @@ messages or selection of tools is what is sent.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.runtime import Runtime
 
+from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.call_model import ModelCallHandler
 from openmanus_graph.model_calls.external_model_calls import (
@@ -21,13 +23,12 @@ from openmanus_graph.model_calls.external_model_calls import (
     counting_external_calls,
     exclude_from_external_calls,
 )
-from openmanus_graph.model_calls.sending import ProviderRequest
+from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class ModelCallHooks:
         state: Any = self._state  # LangChain's own has keys of its own
         offered = {one["function"]["name"] for one in request.tools}
         return ModelRequest(
-            model=request.model,
+            model=request.model.client,
             messages=messages[1:] if system else list(messages),
             system_message=system,
             tools=[tool for name, tool in self._tools.items() if name in offered],
@@ -122,15 +123,15 @@ class ModelCallHooks:
         options = dict(changed.model_settings)
         if changed.tool_choice is not None:
             options["tool_choice"] = changed.tool_choice
-        chosen = request.chosen
-        if changed.model is not request.model:
-            chosen = ModelSettings(changed.model)
+        model = request.model
+        if changed.model is not model.client:
+            model = instance_model(changed.model)
         definitions = {one["function"]["name"]: one for one in request.tools}
-        return ProviderRequest(
+        return replace(
+            request,
             messages=[*first, *changed.messages],
             tools=[self._definition(tool, definitions) for tool in changed.tools],
-            chosen=chosen,
-            model=changed.model,
+            model=model,
             options=options,
         )
 

@@ -6,7 +6,7 @@ is never parted from its call: strict servers refuse such conversations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -20,6 +20,7 @@ from langchain_core.messages import (
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.backends.models.spec import wire_provider
+from openmanus_graph.conversation.environment import shown_environment
 from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 
@@ -74,7 +75,8 @@ def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) ->
 
 
 Pictures = Mapping[str, str]
-"""Workspace-relative path -> data URL."""
+"""Workspace-relative path, or what `inline_data` returns -> data URL, or a note that begins with
+`[` and says why the picture is not shown."""
 
 CUT_OFF = (
     "This call was cut off before its result was known: it may have run in part, in full or not at "
@@ -203,7 +205,8 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
             shown: Pictures | None = pictures if pictures is None or position > newest else {}
             request += _turn(message, results, shown)
         elif message.type != "tool":
-            request.append(_with_pictures(message, picture_paths(message), pictures))
+            shown_message = shown_environment(message)
+            request.append(_with_pictures(shown_message, picture_paths(message), pictures))
     return request
 
 
@@ -330,19 +333,41 @@ def _with_pictures(
         note = f"[{len(paths) or len(inline)} picture(s) not shown: this model does not see.]"
         return HumanMessage(f"{message.text}\n{note}", id=message.id)
     found = [pictures[path] for path in paths if path in pictures]
-    if not found:
+    sent = [pictures.get(_data_of(block), block) for block in inline]
+    if not found and sent == inline:
         return message
-    content: list[str | dict[str, Any]] = [{"type": "text", "text": message.text}]
-    content += inline
-    content += [{"type": "image_url", "image_url": {"url": url}} for url in found]
+    shown = [one for one in (*sent, *found) if not isinstance(one, str) or one[:1] != "["]
+    notes = [one for one in (*sent, *found) if one not in shown]
+    text = "\n".join([message.text, *cast("list[str]", notes)])
+    if not shown:
+        return HumanMessage(text, id=message.id)
+    content: list[str | Block] = [{"type": "text", "text": text}]
+    content += [
+        {"type": "image_url", "image_url": {"url": one}} if isinstance(one, str) else one
+        for one in shown
+    ]
     return HumanMessage(content, id=message.id)
 
 
-def _inline_pictures(message: BaseMessage) -> list[dict[str, Any]]:
-    if isinstance(message.content, str):
-        return []
-    return [
-        block
-        for block in message.content
-        if isinstance(block, dict) and block.get("type") in ("image", "image_url")
-    ]
+def inline_data(message: BaseMessage) -> list[str]:
+    """Return the pictures that stand in a message itself, as data URLs or base64."""
+    return list(filter(None, map(_data_of, _inline_pictures(message))))
+
+
+def _data_of(block: Block) -> str:
+    """Return the data of a picture's block, in any provider's form; empty if it is an address."""
+    given: Any = block.get("image_url") or block.get("source") or block
+    if isinstance(given, dict):
+        fields = cast("Block", given)
+        given = fields.get("url") or fields.get("data") or fields.get("base64")
+    return "" if not isinstance(given, str) or given.startswith(("http:", "https:")) else given
+
+
+def _inline_pictures(message: BaseMessage) -> list[Block]:
+    content = message.content
+    return [] if isinstance(content, str) else [block for block in content if is_picture(block)]
+
+
+def is_picture(block: Any) -> TypeGuard[Block]:
+    """Return True if a block of a message is a picture, in any provider's form."""
+    return isinstance(block, dict) and cast("Block", block).get("type") in ("image", "image_url")

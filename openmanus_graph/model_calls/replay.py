@@ -127,7 +127,7 @@ class RecordReplay:
         """
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()
-        sent: list[Part] = json.loads(self._with_recorded_folders(json.dumps(request), folders))
+        sent: list[Part] = json.loads(self.with_recorded_folders(json.dumps(request), folders))
         of_caller = [position for position, call in self._left.items() if call.caller == caller]
         same = (position for position in of_caller if self._left[position].request == sent)
         position = next(same, next(iter(of_caller), None))
@@ -198,7 +198,7 @@ class RecordReplay:
     def _numbered(self, call: str) -> str:
         return f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]},"
 
-    def _with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
+    def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
         """Put the folders' recorded names into a JSON text in place of today's."""
         recorded: Mapping[str, str] = self._facts[FOLDERS][0] if FOLDERS in self._facts else {}
         for name, now in sorted(folders.items(), key=lambda one: -len(one[1])):

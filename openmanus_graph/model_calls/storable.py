@@ -6,25 +6,45 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    InvalidToolCall,
+    ToolCall,
+    ToolMessage,
+)
 
 from openmanus_graph.backends.models.chunks import ODD, odd_call
+from openmanus_graph.conversation.call_forms import TextCall
+from openmanus_graph.conversation.evidence import without_echoed_marks
+from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call
 from openmanus_graph.conversation.history import (
+    FENCE_KEY,
     FINISH_KEYS,
-    TEXT_CALLS_KEY,
+    NOTES_KEY,
+    STEP_KEY,
     UNREAD_CALL_KEY,
     RequestedCall,
     calls_in_order,
+    canonical_args,
     conversation_index,
     cut_by,
+    last_user_message,
+    newest_first,
     with_invalid_call_positions,
     with_text,
 )
 from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
 from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
+from openmanus_graph.conversation.thoughts import split_thoughts
+from openmanus_graph.safety.provenance import person_words
+from openmanus_graph.safety.unquoted_text import unquoted_text
 
 MAX_ID_CHARS = 256
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_BY_CALL_ID = {"tool_call_extras", "__gemini_function_call_thought_signatures__"}
+"""What belongs to single calls, by their ids: of our own client, and of LangChain's for Google."""
 KEPT_METADATA = (*FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
 
 CUT = (
@@ -41,12 +61,30 @@ HALF_A_CHARACTER = (
 )
 
 
+def with_thoughts_apart(reply: AIMessage) -> AIMessage:
+    """Return the reply with the thoughts that stand in its text as its reasoning.
+
+    Marks of untrusted text that the model repeats are taken off, too.
+    """
+    thought, said = split_thoughts(reply.text)
+    said = without_echoed_marks(said)
+    if said == reply.text:
+        return reply
+    known = str(reply.additional_kwargs.get("reasoning_content") or "")
+    reasoning = "\n\n".join(filter(None, (known, "" if thought in known else thought)))
+    kept = {"reasoning_content": reasoning} if reasoning else {}
+    return reply.model_copy(
+        update={
+            "content": with_text(reply, said),
+            "additional_kwargs": {**reply.additional_kwargs, **kept},
+        }
+    )
+
+
 def with_text_calls(
     reply: AIMessage,
     tools: Sequence[Mapping[str, Any]],
     history: Sequence[AnyMessage],
-    *,
-    asked_for: bool = False,
 ) -> AIMessage:
     """Return the reply with the calls that it writes as text as calls; as it is without any.
 
@@ -59,18 +97,24 @@ def with_text_calls(
         reply: Of the model.
         tools: Definitions of those that were offered.
         history: The conversation before it.
-        asked_for: Whether the model was asked to write its calls so; else the reply is marked.
     """
     if reply.tool_calls or reply.invalid_tool_calls:
         return reply
-    found = read_text_calls(reply.text, tools) if tools else None
-    if found is None and holds_unread_call(reply.text, tools):
+    if tools and (found := read_text_calls(reply.text, tools)):
+        if any(_stands_in(history, call.source) for call in found[1]):
+            return reply
+        return _with_calls(reply, *found, {})
+    if (fence := fenced_call(reply.text, tools)) and _may_run(fence, history):
+        return _with_calls(reply, fence[0], [fence[1]], {FENCE_KEY: True})
+    if holds_unread_call(reply.text, tools):
         kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
         return reply.model_copy(update={"additional_kwargs": kept})
-    if found is None or any(_stands_in(history, call.source) for call in found[1]):
-        return reply
-    text, calls = found
-    mark = {} if asked_for else {TEXT_CALLS_KEY: True}
+    return reply
+
+
+def _with_calls(
+    reply: AIMessage, text: str, calls: Sequence[TextCall], mark: Mapping[str, Any]
+) -> AIMessage:
     return reply.model_copy(
         update={
             "content": with_text(reply, text),
@@ -91,11 +135,58 @@ def with_text_calls(
     )
 
 
-def _stands_in(history: Sequence[AnyMessage], source: str) -> bool:
-    """Say whether somebody else wrote a text, whatever the white space in it."""
+def _may_run(fence: tuple[str, TextCall], history: Sequence[AnyMessage]) -> bool:
+    """Return True if a reply's only fence is a call: see the conditions inside.
+
+    Args:
+        fence: The text before it, and its call.
+        history: The conversation before it.
+    """
+    message, (said, call) = last_user_message(history), fence
+    if message is None or call.args is None or asks_for_code(_own_words(message)):
+        return False
+    run = list(newest_first(history))
+    shown = next((one for one in run if one.type == "ai" and _has_fence(one)), None)
+    last_was_run = shown is not None and FENCE_KEY in shown.additional_kwargs
+    worked = NOTES_KEY in message.additional_kwargs or any(
+        isinstance(one, ToolMessage) and one.status != "error" for one in run
+    )
+    if worked and not last_was_run:
+        return False
+    if (call.name, canonical_args(call.args)) in conversation_index(history).calls:
+        return not said  # beside words it says what was run
+    code = [value for key, value in call.args.items() if key in ("code", "command")]
+    return not any(_stands_in(history, one, own=True) for one in (call.source, *code))
+
+
+def _has_fence(reply: AnyMessage) -> bool:
+    return FENCE_KEY in reply.additional_kwargs or "```" in reply.text
+
+
+def _own_words(message: HumanMessage) -> str:
+    """Return what a person asks for, without pasted texts; of a plan's step its text."""
+    kwargs = message.additional_kwargs
+    return str(kwargs.get(STEP_KEY) or unquoted_text(person_words(message)).text)
+
+
+def _stands_in(history: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
+    """Return True if somebody else wrote a text, whatever the white space in it.
+
+    Args:
+        history: The conversation.
+        source: The text.
+        own: Whether a person's own words may hold it.
+    """
     wanted = "".join(source.split())
     return any(
-        wanted in "".join(message.text.split()) for message in history if message.type != "ai"
+        wanted in "".join(message.text.split())
+        and not (
+            own
+            and isinstance(message, HumanMessage)
+            and wanted in "".join(_own_words(message).split())
+        )
+        for message in history
+        if message.type != "ai"
     )
 
 
@@ -114,8 +205,10 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     known, new = index.call_ids, set[str]()
     valid: list[ToolCall] = []
     broken: list[InvalidToolCall] = []
+    renamed: dict[str, str] = {}
     for call, problem in zip(made, problems, strict=True):
         call_id, name = _new_id(call.id, known, new, raw.id), legal_name(call.name)
+        renamed[call.id] = call_id
         if problem is None:
             valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
         else:
@@ -130,6 +223,8 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     metadata = raw.response_metadata
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
+    for key in _BY_CALL_ID & extra.keys():
+        extra[key] = {renamed.get(old, old): value for old, value in extra[key].items()}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
     content = made_plain(raw.content)
     return AIMessage(
@@ -173,7 +268,8 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
         or call_id in known
         or call_id in new
     ):
-        call_id = f"call_{hashlib.sha256(f'{seed} {number}'.encode()).hexdigest()[:32]}"
+        # Nine letters and digits, which is what Mistral's servers take.
+        call_id = hashlib.sha256(f"{seed} {number}".encode()).hexdigest()[:9]
         number += 1
     new.add(call_id)
     return call_id

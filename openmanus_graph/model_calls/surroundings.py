@@ -1,15 +1,20 @@
-"""What every agent's system prompt says about where it works: the same in all steps of a run."""
+"""What every agent is told about where it works: facts that stand with the run's user message."""
 
 from collections.abc import Collection, Iterator
 from functools import cache, partial
 from typing import Any
 
+from openmanus_graph.backends.files.overview import workspace_listing
+from openmanus_graph.backends.models.build import costs_nothing
 from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
-from openmanus_graph.model_calls.candidates import pictures_reach_a_model
-from openmanus_graph.model_calls.flight_recorder import fact_of_run
+from openmanus_graph.conversation.announcements import named_files
+from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
+from openmanus_graph.model_calls.flight_recorder import fact_of_run, recorded_fact
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.urls import named_domains, urls_in
 from openmanus_graph.state.settings import SandboxSettings, Settings
 
 _NETWORK = "reach the network"
@@ -17,10 +22,10 @@ _NO_NETWORK = "have no network: nothing can be installed"
 _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
 
-async def surroundings(session: Session, tools: Collection[str], date: str) -> str:
-    """Return the part of the system prompt that all agents share.
+async def surroundings(session: Session, tools: Collection[str], date: str) -> dict[str, str]:
+    """Return the facts that all agents are told, by name.
 
-    Nothing in it changes within a run: providers then find the whole prompt in their cache.
+    None of them changes within a run, unless it is resumed elsewhere or with other settings.
 
     Args:
         session: Of the run.
@@ -29,29 +34,48 @@ async def surroundings(session: Session, tools: Collection[str], date: str) -> s
     """
     settings = session.settings
     shown = await pictures_reach_a_model(session)
-    parts = [
-        render(
+    free = await fact_of_run(session, "free models", partial(_costs_nothing, settings))
+    limits = [one for one in _limits(settings) if not (free and one.startswith("$"))]
+    facts = {
+        "surroundings": render(
             "surroundings",
             workspace=str(settings.workspace),
             date=date,
             pictures="shown" if shown else "not shown",
-            limits=" and ".join(_limits(settings)),
+            limits=" and ".join(limits),
         )
-    ]
+    }
     if not _PYTHON_TOOLS.isdisjoint(tools):
         libraries, reachable = await fact_of_run(
             session, "python", partial(_python, settings.sandbox)
         )
-        parts.append(
-            render(
-                "surroundings_python",
-                libraries=libraries or "the libraries of its image",
-                network=_NETWORK if reachable else _NO_NETWORK,
-            )
+        facts["python"] = render(
+            "surroundings_python",
+            libraries=libraries or "the libraries of its image",
+            network=_NETWORK if reachable else _NO_NETWORK,
         )
         if settings.sandbox.mode == "ssh":
-            parts.append(render("surroundings_elsewhere", host=settings.sandbox.ssh_host))
-    return "\n".join([*parts, render("text_from_outside")])
+            facts["elsewhere"] = render("surroundings_elsewhere", host=settings.sandbox.ssh_host)
+    return facts
+
+
+async def file_listing(session: Session, run: str, task: str) -> tuple[str, list[str]]:
+    """Return the list of the workspace's files as a run begins, and those whose content it shows.
+
+    After a file's content is shown, more needs approval. So if the task is about a site, only the
+    files that it names are shown.
+
+    Args:
+        session: Of the run.
+        run: Its id.
+        task: The user's words.
+    """
+    is_about_site = any(urls_in(task)) or any(named_domains(task))
+    only = named_files(task) if is_about_site else None
+    small = await asks_small_model(session)
+    read = partial(workspace_listing, session.workspace, only, small=small)
+    text, heads = await recorded_fact(session, f"listing of {run}", read, list)
+    return (render("listing", files=mark_untrusted(text)), heads) if text else ("", heads)
 
 
 def _limits(settings: Settings) -> Iterator[str]:
@@ -61,6 +85,12 @@ def _limits(settings: Settings) -> Iterator[str]:
         yield f"{settings.max_total_tokens} tokens"
     if settings.timeout_s is not None:
         yield f"{settings.timeout_s:.0f} seconds"
+
+
+def _costs_nothing(settings: Settings) -> bool:
+    """Return True if no model that the run may ask costs anything. Blocks."""
+    models = (settings.main, *settings.fallback, *settings.roles.values())
+    return all(costs_nothing(one, settings.prices) for one in models)
 
 
 @cache

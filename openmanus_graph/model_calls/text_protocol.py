@@ -5,38 +5,13 @@ are. The conversation itself is stored as it is for all models; only the request
 """
 
 import json
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from openmanus_graph.conversation.history import with_text
 from openmanus_graph.prompts import render
-from openmanus_graph.state.model_settings import ModelSettings
-
-_refused_by_name: set[tuple[str, str | None]] = set()
-_refused_by_instance: dict[int, weakref.ref[BaseChatModel]] = {}
-"""Which models have refused tools in this process."""
-
-
-def writes_calls_as_text(model: ModelSettings) -> bool:
-    """Say whether a model is asked for its calls as text: by its settings, or since it refused."""
-    if model.tool_calling != "auto":
-        return model.tool_calling == "text"
-    if isinstance(model.model, str):
-        return (model.model, model.base_url) in _refused_by_name
-    known = _refused_by_instance.get(id(model.model))
-    return known is not None and known() is model.model
-
-
-def note_text_only(model: ModelSettings) -> None:
-    """Remember for the process that a model refuses tools."""
-    if isinstance(model.model, str):
-        _refused_by_name.add((model.model, model.base_url))
-    else:
-        _refused_by_instance[id(model.model)] = weakref.ref(model.model)
 
 
 def tools_as_text(
@@ -65,7 +40,7 @@ def turns_as_text(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     for message in messages:
         following = _as_text(message)
         if isinstance(following, HumanMessage) and said and isinstance(said[-1], HumanMessage):
-            said[-1] = HumanMessage(_joined(said[-1], following))
+            said[-1] = HumanMessage(joined_content(said[-1], following))
         else:
             said.append(following)
     return said
@@ -89,7 +64,7 @@ def _call_text(name: str, args: Mapping[str, Any]) -> str:
     return json.dumps({"name": name, "arguments": args}, ensure_ascii=False)
 
 
-def _joined(first: BaseMessage, second: BaseMessage) -> Any:
+def joined_content(first: BaseMessage, second: BaseMessage) -> Any:
     """Return the contents of two messages as one."""
     if isinstance(first.content, str) and isinstance(second.content, str):
         return f"{first.content}\n\n{second.content}"

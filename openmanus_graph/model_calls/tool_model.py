@@ -57,6 +57,7 @@ class ToolModel:
             progress=progress,
             step=0,
             role=role,
+            ends_on_interrupt=False,
         )
         try:
             with exclude_from_external_calls():

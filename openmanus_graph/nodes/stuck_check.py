@@ -17,9 +17,7 @@ from openmanus_graph.backends.persistence.interjections import interjection_read
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import (
     LENGTH_LIMIT,
-    TEXT_CALLS_KEY,
     has_pending_calls,
-    last_reply,
     last_results,
     last_text,
 )
@@ -35,11 +33,14 @@ from openmanus_graph.conversation.replies import (
     ReplyKind,
     ReplyReading,
     answer_beside_calls,
+    answer_rules,
+    judge_answer,
     read_reply,
     replies_without_calls,
     task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
+from openmanus_graph.model_calls.candidates import asks_small_model
 from openmanus_graph.nodes.think import sends_of_calls
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import find_named_files
@@ -53,27 +54,39 @@ from openmanus_graph.tool_calls.agent import Agent
 UNANSWERED = (
     "The model ended the run as a success without any answer, also when it was asked for one."
 )
+PROBLEMS: dict[ReplyKind, str] = {
+    "announcement": "The reply announces work and does none",
+    "unread_call": "The reply seems to make a tool call as text, in a form that is not read",
+    "cut": f"The reply was cut off by {LENGTH_LIMIT}",
+    "empty": "The reply was empty",
+    "unstructured": "The reply is not in the form that was asked for",
+    "hollow": "The reply does not answer the task",
+    "echo": "The reply repeats the task or what the model was told, or holds nothing",
+    "figures": "Figures of the answer occur neither in the task nor in any result: {what}",
+    "unmade": "Files that the task asks for were not made or changed, or are not valid: {what}",
+    "unread": "No call has read the files that the task is about: {what}",
+    "unproven": "Nothing shows that the work is done: {what}",
+}
+"""What is wrong with a reply that is neither calls nor the answer, by its kind."""
 FAILED: dict[ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
     "unread_call": "The model writes its tool calls as text in a form that is not read, also when "
     "it was asked about it; turn on the parser of tool calls at its server.",
     "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
-    "unstructured": "The model gave no answer in the form that was asked for.",
 }
-"""Why a run fails that gets no answer, by the kind of its last replies."""
-NOTICES: dict[ReplyKind, str] = {
-    "announcement": "The reply announces work and does none; the model is asked about it.",
-    "cut": f"The reply was cut off by {LENGTH_LIMIT}; the model goes on with it.",
-    "unread_call": "The reply seems to make a tool call as text; the model is asked about it.",
-    "empty": "The reply was empty; the model is asked again.",
-    "unstructured": "The reply is not in the form that was asked for; the model is asked again.",
-}
+"""Why a run fails that gets no answer, where that is more than the problem."""
 HINTS: dict[ReplyKind, str] = {
     "announcement": "reply_announced",
     "unread_call": "reply_unread_call",
     "cut": "reply_cut",
     "empty": "empty_reply",
     "unstructured": "structured_answer",
+    "hollow": "reply_hollow",
+    "echo": "reply_hollow",
+    "figures": "reply_figures",
+    "unmade": "reply_unmade",
+    "unproven": "reply_unproven",
+    "unread": "reply_unread",
 }
 """What the model is asked about a reply that is neither calls nor the answer."""
 
@@ -97,9 +110,14 @@ async def end_or_steer(
     if ending is not None or replies_without_calls(messages):  # it may look through the workspace
         run, task = state["run_message"], task_of(messages)
         files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
-    reading = read_reply(messages, session.settings.response_format, files)
+    rules = answer_rules(session.settings, files, small=await asks_small_model(session))
+    reading = read_reply(messages, session.settings.response_format, rules)
     said = answer_beside_calls(messages, files) if ending else ""
-    ended = ended_by_tool(messages, ending, said) or ended_by_reply(messages, reading)
+    if said and ending is not None and ending.ending == "success":
+        asked = int(asked_to_end_before(messages))
+        reading = judge_answer(said, said, messages, rules, asked)
+    ended = ended_by_reply(said or last_text(messages), reading)
+    ended = ended or ended_by_tool(messages, ending, reading, said)
     interjections = await interjection_reader(session)
     # A person who has said something meanwhile does not want it to end without that.
     if ended is not None and not await interjections.unread(state.get("interjections", [])):
@@ -107,45 +125,45 @@ async def end_or_steer(
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
-    if reading.kind in NOTICES:
-        notice(runtime.stream_writer, NOTICES[reading.kind])
+    if reading.kind in PROBLEMS:
+        problem = PROBLEMS[reading.kind].format(what=reading.what)
+        notice(runtime.stream_writer, f"{problem}; the model is asked about it.")
     interjections.fetch_soon()
-    hint = "\n\n".join(hints_for(messages, reading, ending, said, stuck))
+    hint = "\n\n".join(hints_for(reading, ending, said, stuck))
     return {} if hint == hint_before else {"hint": hint}
 
 
 def ended_by_tool(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, said: str
+    messages: Sequence[AnyMessage], ending: ToolEnding | None, reading: ReplyReading, said: str
 ) -> dict[str, Any] | None:
     """Return how a tool's request ends the run; None if it does not, or is asked about."""
-    if ending is None or ending.failed:
+    if ending is None or ending.failed or reading.kind in PROBLEMS:
         return None
-    outcome = tool_outcome(ending, said)
+    outcome = tool_outcome(ending, reading.answer or said)
     if outcome is None and asked_to_end_before(messages):
         return failure(UNANSWERED)
-    return outcome
+    if outcome and reading.gives_up:
+        outcome["status"] = "failed"
+    return outcome and {"claims": reading.claims, **outcome}
 
 
-def ended_by_reply(messages: Sequence[AnyMessage], reading: ReplyReading) -> dict[str, Any] | None:
+def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
     """Return how a reply fails the run that is no answer, also when it was asked about."""
     if not reading.failed:
         return None
-    return failure(f"{FAILED[reading.kind]} Its last words: {last_text(messages)}")
+    problem = f"{PROBLEMS[reading.kind].format(what=reading.what)}, also when it was asked about."
+    return failure(f"{FAILED.get(reading.kind, problem)} Its last words: {said}")
 
 
 def hints_for(
-    messages: Sequence[AnyMessage],
     reading: ReplyReading,
     ending: ToolEnding | None,
     said: str,
     stuck: StuckLevel,
 ) -> Iterator[str]:
     """Yield what the next request should say."""
-    if reading.kind in HINTS:
-        yield render(HINTS[reading.kind])
-    reply = last_reply(messages)
-    if reply is not None and reply.tool_calls and TEXT_CALLS_KEY in reply.additional_kwargs:
-        yield render("reply_text_calls")
+    if reading.kind in PROBLEMS:
+        yield render(HINTS[reading.kind], **({"what": reading.what} if reading.what else {}))
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))
     elif ending is not None and ending.ending == "success" and not said:

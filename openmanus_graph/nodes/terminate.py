@@ -9,9 +9,15 @@ from openmanus_graph.backends.persistence.interjections import interjection_read
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.runtime.artifacts import changed_files
+from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.manus import ManusState, no_claims
+
+UNSUPPORTED = (
+    "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
+    "in the task nor in any result. Check it yourself."
+)
 
 
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -23,6 +29,9 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     answer = state.get("answer") or final_answer(state)
+    claims = state.get("claims") or no_claims()
+    if claims["not_found"]:
+        notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
     return {"answer": answer, "artifacts": artifacts}
 
 

@@ -27,8 +27,9 @@ from openmanus_graph.conversation.history import (
     last_user_message,
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
-from openmanus_graph.conversation.replies import read_reply, task_of
+from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
 from openmanus_graph.model_calls.call_model import ModelCall
+from openmanus_graph.model_calls.candidates import asks_small_model
 from openmanus_graph.model_calls.closing_turn import close_run
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.flight_recorder import (
@@ -39,6 +40,7 @@ from openmanus_graph.nodes.think_request import (
     ManusUpdate,
     browser_restorable,
     build_call,
+    tell_environment,
 )
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
@@ -51,7 +53,7 @@ from openmanus_graph.runtime.session import Session, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, ManusState
+from openmanus_graph.state.manus import ActInput, ManusState, no_claims
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
@@ -70,9 +72,11 @@ async def think(
 ) -> ManusUpdate | list[ManusUpdate | Command[Any]]:
     """Ask the model for the next step. A new user message begins a run and resets its counts."""
     step = await begin_step(state, runtime, agent)
+    await asks_small_model(step.session, step.progress.steps + 1)
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
     if reason := tools.fatal_reason if has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
+    step = await tell_environment(step, tools)
     middleware = model_middleware(step, tools)
     call = await build_call(step, tools, middleware)
     announce(step.unread, step.emit)
@@ -206,11 +210,14 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
         reset["standing_approvals"] = Overwrite([])
     if saved.get("status") is not None:  # it had ended, and goes on
         reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
+        reset["claims"] = no_claims()
     return reset
 
 
 async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bool) -> ManusUpdate:
     """Return what the agent step adds to the conversation: interjections it read, and the reply.
+
+    A user message that tells something new of the environment takes the place of what it was.
 
     Args:
         step: The agent step.
@@ -219,14 +226,16 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
             takes it back: the person has the last word.
     """
     if result.reply is None and not result.compacted:
-        return {"messages": []}  # nothing was read
+        return {"messages": [*step.told]}  # nothing was read
     read = [*step.read_before, *ids_of(step.unread)]
     late = await step.interjections.unread(read) if answered else []
     announce(late, step.emit)
     new = [*([] if result.reply is None else [result.reply]), *late]
     compacted = result.compacted
     return {
-        "messages": Overwrite([*compacted, *new]) if compacted else [*step.unread, *new],
+        "messages": (
+            Overwrite([*compacted, *new]) if compacted else [*step.told, *step.unread, *new]
+        ),
         "interjections": [*read, *ids_of(late)],
         **({"status": None, "stop_reason": None} if late else {}),
     }
@@ -252,18 +261,20 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
     run = step.state["run_message"]
     look = partial(find_named_files, step.session.workspace, run, task_of(said))
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
-    files = NamedFiles(**found)
-    reading = read_reply(said, step.session.settings.response_format, files)
+    small = await asks_small_model(step.session)
+    rules = answer_rules(step.session.settings, NamedFiles(**found), small=small)
+    reading = read_reply(said, step.session.settings.response_format, rules)
     if reading.kind != "answer":
         return {"step_count": call.step}
     if cause := cut_by(result.reply):
         notice(step.emit, f"The answer was cut off by {cause}.")
     return {
         "step_count": call.step,
-        "status": "finished",
-        "stop_reason": "answer",
+        "status": "failed" if reading.gives_up else "finished",
+        "stop_reason": "terminate" if reading.gives_up else "answer",
         "structured": reading.structured,
         "answer": reading.answer,
+        "claims": reading.claims,
     }
 
 

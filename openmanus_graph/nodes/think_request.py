@@ -2,23 +2,29 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HANDLE
+from openmanus_graph.backends.files.overview import made_files
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
+    STEP_KEY,
+    last_results,
     last_user_message,
     recently_called,
 )
+from openmanus_graph.conversation.replies import asks_again, task_of
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
+from openmanus_graph.model_calls.candidates import asks_small_model
 from openmanus_graph.model_calls.closing_turn import is_closed
 from openmanus_graph.model_calls.flight_recorder import (
     INSTRUCTIONS,
@@ -26,18 +32,22 @@ from openmanus_graph.model_calls.flight_recorder import (
     awaited_fact,
     fact_of_run,
     recorded_fact,
+    with_recorded_folders,
     without_data,
 )
-from openmanus_graph.model_calls.surroundings import surroundings
+from openmanus_graph.model_calls.surroundings import file_listing, surroundings
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.interjections import InterjectionReader
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
 from openmanus_graph.runtime.session import Session, lost_state
 from openmanus_graph.runtime.skills import copy_skills
+from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
 
@@ -45,6 +55,9 @@ if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
 BROWSER, DESKTOP, MEMORY, READ_FILE = "browser_use", "computer_use", "memory", "read_file"
+FILE_TOOLS = frozenset({READ_FILE, "str_replace_editor", "python_execute", "bash"})
+MOST_REMINDED_CHARS = 600
+"""Of a task that a small model is told again with each result."""
 RECENT_MESSAGES = 3
 """As long as one of these used the browser or the desktop, requests carry its state."""
 
@@ -78,6 +91,40 @@ class AgentStep:
     """Ids of the interjections that earlier requests had."""
     unread: Sequence[HumanMessage]
     """The interjections that this request has."""
+    told: Sequence[AnyMessage] = ()
+    """The run's user message, where its environment is new."""
+
+
+async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
+    """Have the run's user message tell what is new of where the agent works.
+
+    An agent with a system prompt of the caller's own is told nothing.
+    """
+    settings, messages = step.session.settings, step.state["messages"]
+    user = last_user_message(messages)
+    if user is None or _own_system_prompt(step) is not None:
+        return step
+    facts = await surroundings(step.session, step.agent.tools, step.state["run_date"])
+    if READ_FILE in step.agent.tools and settings.skills:
+        copy = partial(copy_skills, settings.skills, step.session.workspace)
+        where = await fact_of_run(step.session, "skills folder", copy, str)
+        facts["skills"] = render("skills_folder", folder=str(where))
+    heads: list[str] = []
+    if ENVIRONMENT_KEY not in user.additional_kwargs:  # the run begins
+        if MEMORY in tools.toolset.tools:
+            from openmanus_graph.tools.memory import memory_prompt  # which few runs have
+
+            facts["memory"] = await memory_prompt(step.session)
+        is_part = STEP_KEY in user.additional_kwargs  # whoever wrote it names the files
+        if settings.listing and not is_part and not FILE_TOOLS.isdisjoint(step.agent.tools):
+            run = step.state["run_message"]
+            words = person_words(user)
+            facts[LISTING], heads = await file_listing(step.session, run, words)
+    known = with_environment(messages, with_recorded_folders(facts, step.session), heads)
+    if known is None:
+        return step
+    told = [one for one in known if one.id == user.id]
+    return replace(step, state={**step.state, "messages": known}, told=told)
 
 
 async def build_call(
@@ -85,10 +132,13 @@ async def build_call(
 ) -> ModelCall:
     """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = step.state["messages"]
+    suffix = request_suffix(step, tools)
+    if last_results(messages) and await asks_small_model(step.session):
+        suffix = "\n\n".join(filter(None, (suffix, await _where_it_stands(step, tools))))
     return ModelCall(
-        system=await system_prompt(step, tools),
+        system=await system_prompt(step),
         history=[*messages, *step.unread] if step.unread else messages,
-        request_suffix=request_suffix(step, tools),
+        request_suffix=suffix,
         tools=tools.toolset.loaded_definitions(step.state.get("loaded_tools", ())),
         progress=step.progress,
         step=step.progress.steps + 1,
@@ -99,43 +149,52 @@ async def build_call(
         sleep=sleep_unless_stopped,
         middleware=middleware,
         keeps_reserve=keeps_closing_reserve(step.progress.steps),
+        resamples=asks_again(messages),
         says_what_is_left=True,
     )
 
 
-async def system_prompt(step: AgentStep, tools: ResolvedTools) -> str:
-    """Return the agent's system prompt with its surroundings, or the caller's own."""
+async def _where_it_stands(step: AgentStep, tools: ResolvedTools) -> str:
+    """Return the task and the files that were made, which small models lose sight of.
+
+    Files are shown once the run has read any: what it may do then is decided by that.
+    """
+    messages, made = step.state["messages"], ""
+    if labels_of(messages, tools.toolset.traits).read_private:
+        read = partial(made_files, step.session.workspace, step.state["run_message"])
+        made = await recorded_fact(step.session, "made files", read)
+    task = task_of(messages)[:MOST_REMINDED_CHARS]
+    return render("task_again", task=task, made=mark_untrusted(made) if made else "none")
+
+
+async def system_prompt(step: AgentStep) -> str:
+    """Return the agent's system prompt, or the caller's own: the same in all threads."""
     settings = step.session.settings
-    own = settings.prompts.get("system") or step.agent.prompts.get("system")
-    if own is not None:
+    if (own := _own_system_prompt(step)) is not None:
         return f"{own}\n\n{render('text_from_outside')}"
-    where = await surroundings(step.session, step.agent.tools, step.state["run_date"])
     asked = last_user_message(step.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else step.agent.ending)
-    parts = [render(step.agent.system_prompt, ending=ending), where]
-    if MEMORY in tools.toolset.tools:
-        from openmanus_graph.tools.memory import memory_prompt  # which few runs have
-
-        parts.append(await memory_prompt(step.session))
+    said = render(step.agent.system_prompt, ending=ending)
+    if step.agent.name == "manus" and await asks_small_model(step.session):
+        said = render("small_system")
+    parts = [said, render("text_from_outside")]
     instructions = await fact_of_run(step.session, INSTRUCTIONS, lambda: settings.instructions)
     if instructions:
         parts.append(render("project_instructions", instructions=instructions))
     if READ_FILE in step.agent.tools:
-        parts.append(await fact_of_run(step.session, SKILLS, partial(skills_text, step.session)))
+        parts.append(await fact_of_run(step.session, SKILLS, partial(skills_text, settings)))
     return "\n\n".join(filter(None, parts))
 
 
-def skills_text(session: Session) -> str:
-    """Put the run's skills where the model reads them, and return what it is told. Blocks."""
-    skills = session.settings.skills
-    if not skills:
-        return ""
-    return render(
-        "skills",
-        folder=str(copy_skills(skills, session.workspace)),
-        skills="\n".join(f"- {skill.name}: {skill.description}" for skill in skills),
-    )
+def _own_system_prompt(step: AgentStep) -> str | None:
+    return step.session.settings.prompts.get("system") or step.agent.prompts.get("system")
+
+
+def skills_text(settings: Settings) -> str:
+    """Return what the model is told of its skills."""
+    listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
+    return render("skills", skills=listed) if listed else ""
 
 
 def request_suffix(step: AgentStep, tools: ResolvedTools) -> str:

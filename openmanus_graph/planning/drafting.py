@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.environment import with_environment
 from openmanus_graph.conversation.history import calls_in_order
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -109,15 +110,16 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     if not drafting.replies and (shown := await _shown_workspace(session)):
         messages, saw_files = [shown, *messages], True
     said = await (await interjection_reader(session)).read_by_steps()
+    date = await fact_of_run(session, "date", lambda: datetime.date.today().isoformat())
+    told = with_environment(drafting.state["messages"], {"date": f"Date: {date}"})
     call = ModelCall(
         system=render(
             "plan_create",
             roster=drafting.executors.roster(),
             look=_how_to_look(drafting),
-            date=await fact_of_run(session, "date", lambda: datetime.date.today().isoformat()),
             marks=render("text_from_outside"),
         ),
-        history=[*drafting.state["messages"], *said, *messages],
+        history=[*(told or drafting.state["messages"]), *said, *messages],
         request_suffix=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
         progress=progress_of(drafting.state, session.settings),

@@ -30,6 +30,11 @@ def render(name: str, /, **variables: str) -> str:
     return template.substitute(variables).strip()
 
 
+def own_texts() -> list[str]:
+    """Return all texts as they are written, with their `$variables`."""
+    return [template.template for template in _TEMPLATES.values()]
+
+
 # Read with the module, as code is: a read at first use would block the event loop.
 _TEMPLATES = {
     file.name.removesuffix(".md"): Template(file.read_text("utf-8"))

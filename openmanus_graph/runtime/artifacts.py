@@ -3,23 +3,27 @@
 Modification times alone are not enough: clocks jump, and copies keep old times.
 """
 
+import ast
 import hashlib
 import itertools
 import json
 import mimetypes
 import os
-from collections.abc import Iterable, Iterator, Mapping, Set
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.conversation.announcements import NamedFiles, named_files
+from openmanus_graph.conversation.announcements import NamedFiles, means_folder, named_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import (
     HOME_FOLDER,
     Workspace,
     find,
+    opened_file,
     opened_folder,
     put_file,
 )
@@ -47,6 +51,14 @@ MAX_FILES = 50_000
 """Limit of the files in a baseline; in a larger folder modification times are compared."""
 _BASELINE_BYTES = 512 << 20
 
+_READERS: Mapping[str, Callable[[str], object]] = {
+    ".json": json.loads,
+    ".toml": tomllib.loads,
+    ".py": ast.parse,
+}
+_MOST_READ = 50_000
+"""Bytes of a file that was made, of which form and figures are looked at."""
+
 _Stamp = list[int]
 """Size in bytes, modification time in ns."""
 
@@ -72,11 +84,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     """List what the run created or changed, by path. Blocks."""
     before, began = _baseline(workspace, run)
-    found = (
-        (name, stamp)
-        for name, stamp in files_in(workspace)
-        if (stamp[1] >= began if before is None else before.get(name) != stamp)
-    )
+    found = _changed(files_in(workspace), before, began)
     return [
         Artifact(
             path=name,
@@ -87,14 +95,24 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     ]
 
 
+def _changed(
+    files: Iterable[tuple[str, _Stamp]], before: Mapping[str, _Stamp] | None, began: int
+) -> Iterator[tuple[str, _Stamp]]:
+    """Yield the files that differ from a baseline; without one, those written since then."""
+    for name, stamp in files:
+        if stamp[1] >= began if before is None else before.get(name) != stamp:
+            yield name, stamp
+
+
 def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     """Find out what a run has made of the files that its task names. Blocks.
 
     A file that was there when the run began and is not any more counts as dealt with.
     """
     before, began = _baseline(workspace, run)
-    missing: list[str] = []
-    written = False
+    now = dict(files_in(workspace))
+    changed = dict(_changed(now.items(), before, began))
+    missing, empty, given, there = list[str](), list[str](), list[str](), list[str]()
     for name in named_files(task):
         try:
             found = find(workspace, name)
@@ -104,14 +122,47 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
             if name not in (before or {}):
                 missing.append(name)
             continue
-        stamp = [found.status.st_size, found.status.st_mtime_ns]
-        known = before and before.get(found.path)
-        written |= stamp[1] >= began if before is None else known != stamp
-    if missing:  # it may lie in a folder that the task does not name
-        elsewhere = {PurePath(file["path"]).name for file in changed_files(workspace, run)}
-        written |= any(PurePath(name).name in elsewhere for name in missing)
-        missing = [name for name in missing if PurePath(name).name not in elsewhere]
-    return NamedFiles(missing, delivered=written and not missing)
+        if before is None or found.path in before:
+            given.append(name)
+        elif not found.status.st_size:
+            empty.append(name)
+        there.append(found.path)
+    # It may lie in a folder that the task does not name.
+    elsewhere = {PurePath(name).name for name in changed}
+    written = [name for name in there if name in changed]
+    texts = {name: _text_of(workspace, name) for name in written}
+    invalid = [name for name, text in texts.items() if not _is_well_formed(name, text)]
+    written += [name for name in missing if PurePath(name).name in elsewhere]
+    missing = [name for name in missing if PurePath(name).name not in elsewhere]
+    if before != {} and not given and means_folder(task):
+        given.append(".")
+    gone = before is not None and not before.keys() <= now.keys()
+    delivered = bool(written) and not missing
+    text = "\n".join(texts.values())[:_MOST_READ]
+    return NamedFiles(missing, delivered, given, empty, bool(changed) or gone, invalid, text)
+
+
+def _text_of(workspace: Workspace, path: str) -> str:
+    """Return the beginning of a file; empty where nothing is known of it."""
+    try:
+        with opened_file(workspace, path) as file:
+            return file.read(_MOST_READ).decode("utf-8-sig")
+    except (ToolError, OSError, ValueError):
+        return ""
+
+
+def _is_well_formed(path: str, text: str) -> bool:
+    """Return False for the text of a file that no reader of its kind can read."""
+    read = _READERS.get(PurePath(path).suffix.lower())
+    if read is None or not 0 < len(text) < _MOST_READ:
+        return True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of Python's parser
+            read(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _baseline(workspace: Workspace, run: str) -> tuple[Mapping[str, _Stamp] | None, int]:

@@ -12,7 +12,7 @@ from langgraph.types import Interrupt
 from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import Artifact
+from openmanus_graph.state.manus import Artifact, Claims
 from openmanus_graph.state.reducers import Usage
 
 Emit = Callable[[dict[str, Any]], None]
@@ -190,6 +190,7 @@ class Final(_Event):
     status: Literal["finished", "failed", "stopped", "waiting", "cancelled"]
     stop_reason: str | None
     answer: str
+    claims: Claims
     structured: Any
     usage: Usage
     artifacts: list[Artifact]

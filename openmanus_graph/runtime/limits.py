@@ -7,10 +7,11 @@ run is asked to stop.
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from langgraph.errors import GraphDrained
 from langgraph.runtime import Runtime, get_runtime
 
 from openmanus_graph.state.manus import ManusState
@@ -222,6 +223,8 @@ CUT_OFF_GRACE_S = 15.0
 STOPPING_S = 5.0
 """Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
 grace that a step of a plan gets, since it is also added to the time of the whole run."""
+INTERRUPT = "SIGINT"
+"""Why a run is asked to stop by Ctrl-C."""
 _LEAST_LIMIT_S = 0.1
 _POLL_S = 0.25
 
@@ -233,7 +236,7 @@ class RunStopping(Exception):  # an event, not an error
 
 
 async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
-    """Wait for a call; one without effects is abandoned on a stop, since it can be repeated.
+    """Wait for a tool call; one without effects is abandoned on a stop: it can be repeated.
 
     Raises:
         RunStopping: It was abandoned.
@@ -241,14 +244,35 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
     runtime = _runtime()
     if not pure or runtime is None:
         return await work
+    return await _unless(work, lambda: runtime.drain_requested, STOP_GRACE_S, RunStopping())
+
+
+async def unless_interrupted(work: Awaitable[T]) -> T:
+    """Wait for a model request, which Ctrl-C ends at once: nothing of it would be kept before.
+
+    Other signals let it finish, as it is paid for.
+
+    Raises:
+        GraphDrained: It was abandoned. The thread goes on before it.
+    """
+    runtime = _runtime()
+    if runtime is None:
+        return await work
+    interrupted = GraphDrained(INTERRUPT)
+    return await _unless(work, lambda: runtime.drain_reason == INTERRUPT, 0, interrupted)
+
+
+async def _unless(
+    work: Awaitable[T], stopped: Callable[[], bool], grace_s: float, error: Exception
+) -> T:
     call, ends = asyncio.ensure_future(work), None
     try:
         while not call.done():
             await asyncio.wait({call}, timeout=_POLL_S)
-            if ends is None and runtime.drain_requested:
-                ends = time.monotonic() + STOP_GRACE_S
-            if ends is not None and time.monotonic() > ends and not call.done():
-                raise RunStopping
+            if ends is None and stopped():
+                ends = time.monotonic() + grace_s
+            if ends is not None and time.monotonic() >= ends and not call.done():
+                raise error
     finally:
         if not call.done():
             call.cancel()

@@ -30,6 +30,10 @@ class Replay(InterjectionStore, Protocol):
         """Return the reply to a model call, or raise ReplayEndedError."""
         ...
 
+    def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
+        """Put the folders' recorded names into a JSON text in place of today's."""
+        ...
+
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the next model call."""
         ...

@@ -24,6 +24,7 @@ import os
 import threading
 import uuid
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,8 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHa
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
+MOST_CLOSERS = 32
+"""Threads that close the sessions of a server that ends."""
 WORKER_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own; rule 3."""
 IDLE_S = 600.0
@@ -332,10 +335,22 @@ def find_session(thread: str) -> Session | None:
 
 def close_all() -> None:
     """Close all handles of this process. Blocks."""
-    for entry in list(_entries.values()):
-        if entry.session is not None:
-            entry.session.close()
+    for session in _all_sessions():
+        session.close()
+
+
+async def close_all_at_once() -> None:
+    """Close all handles of this process, one thread for each session: programs take time to end."""
+    sessions, loop = _all_sessions(), asyncio.get_running_loop()
+    with ThreadPoolExecutor(max(1, min(len(sessions), MOST_CLOSERS))) as pool:
+        await asyncio.gather(*(loop.run_in_executor(pool, one.close) for one in sessions))
+
+
+def _all_sessions() -> list[Session]:
+    """Return all sessions of this process, which then has none."""
+    entries = list(_entries.values())
     _entries.clear()
+    return [entry.session for entry in entries if entry.session is not None]
 
 
 def _reset_after_fork() -> None:

@@ -52,11 +52,6 @@ class ModelRequest(Protocol):
         """Definitions, as providers are sent them."""
         ...
 
-    @property
-    def chosen(self) -> ModelSettings:
-        """The model's settings."""
-        ...
-
 
 def is_tracing() -> bool:
     """Say whether the process has a tracer provider."""
@@ -168,28 +163,29 @@ class _ToolCallSpan:
 
 
 @contextmanager
-def model_call(request: ModelRequest, model: str, provider: str) -> Generator[_ModelCallSpan]:
+def model_call(
+    request: ModelRequest, settings: ModelSettings, name: str, provider: str
+) -> Generator[_ModelCallSpan]:
     """Trace one request to a model, with its retries.
 
     Args:
         request: What is sent.
-        model: Name of the model: `PROVIDER:NAME`, or what its instance calls itself.
+        settings: Of the model.
+        name: Of the model, without its provider.
         provider: Our name of its provider; empty if it is not known.
     """
     if not is_tracing():
         yield _ModelCallSpan(trace.INVALID_SPAN)
         return
-    chosen = request.chosen
-    name = model.partition(":")[2] or model if isinstance(chosen.model, str) else model
     attributes: Attributes = {
         "gen_ai.provider.name": _PROVIDER_NAMES.get(provider, provider) or "_OTHER",
         "gen_ai.request.model": name,
         "gen_ai.request.stream": True,
     }
     for option in _REQUEST_OPTIONS:
-        if isinstance(value := chosen.options.get(option), int | float):
+        if isinstance(value := settings.options.get(option), int | float):
             attributes[f"gen_ai.request.{option}"] = value
-    if chosen.base_url and (host := urlsplit(chosen.base_url)).hostname:
+    if settings.base_url and (host := urlsplit(settings.base_url)).hostname:
         port = host.port or (80 if host.scheme == "http" else 443)
         attributes |= {"server.address": host.hostname, "server.port": port}
     with _span("chat", name, SpanKind.CLIENT, attributes) as span:

@@ -19,6 +19,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     ORIGIN_KEY,
@@ -165,6 +166,8 @@ class _Provenance:
             own = _own.get(message, lambda message: unquoted_text(person_words(message)))
             self.tainted |= own.quotes
             self._add_domains(message, lambda _: own.text)
+            if LISTING in (facts := environment_of([message])["facts"]):
+                self._add_links(canonical_urls_in(facts[LISTING]))
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.tainted = self._program_ran = True
         elif origin is not None:  # a client supplied it: it shows no link, and opened none
@@ -306,6 +309,8 @@ def brings_untrusted(message: BaseMessage) -> bool:
     """
     if (origin := origin_in(message)) is not None and origin["tainted"]:
         return True
+    if listed_heads([message]):
+        return True  # as if the agent had read those files
     noted: Any = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
     if isinstance(noted, dict) and cast("dict[str, Any]", noted).get("images"):
         return True

@@ -12,6 +12,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.environment import LISTING, environment_of
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     VERIFIED_KEY,
@@ -115,6 +116,7 @@ class ValueLabels:
             self.read_names |= origin.get("names", False)
             self.openings.counted.update(origin.get("openings", {}))
         if isinstance(message, HumanMessage):
+            self.read_names |= LISTING in environment_of([message])["facts"]
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.read_untrusted = self.read_private = True
             self._hear(person_words(message), self.asked)

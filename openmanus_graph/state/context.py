@@ -15,7 +15,9 @@ Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
 MediaKind = Literal["audio", "video"]
 MEDIA_KINDS: tuple[MediaKind, ...] = ("audio", "video")
-ToolCalling = Literal["auto", "native", "text"]
+ToolCalling = Literal["auto", "native", "text", "constrained"]
+ModelSize = Literal["auto", "small", "standard"]
+AnswerCheck = Literal["off", "mark", "ask", "fail"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
 """What models are asked for beside the agent's own thinking."""
 
@@ -73,6 +75,9 @@ class Context:
     tool_calling: ToolCalling | None = None
     """How the model calls tools. Default `auto`: by the provider's protocol, or as text where a
     server refuses that."""
+    profile: ModelSize | None = None
+    """Whether the model is asked as small ones are. Default `auto`: by its size, where that is
+    known."""
     base_url: str | None = None
     """Address of the model's server."""
     model_options: Mapping[str, Any] | None = None
@@ -92,6 +97,9 @@ class Context:
     """Seconds of one step of a plan. Default 3600."""
     review_plan: bool | None = None
     """Whether a person sees a plan before it is carried out. Default no."""
+    answer_check: AnswerCheck | None = None
+    """What happens to an answer whose figures occur neither in the task nor in any result. `mark`
+    (default): after one correction it is marked. `ask`: after three. `fail`: the run fails."""
     workspace: str | None = None
     """Folder of the run's files. Default `./workspace/<thread>`."""
     sandbox: SandboxMode | None = None
@@ -112,6 +120,8 @@ class Context:
     mcp_servers: tuple[str | MCPServer, ...] | None = None
     """MCP servers: names out of the configuration, addresses, commands, or described in full.
     Default: all that are configured."""
+    listing: bool | None = None
+    """Whether the first message of a run lists the workspace's files. Default true."""
     search_tools_above: int | None = None
     """How many tools of MCP servers the model is sent at most; above it, it searches for them.
     Default 30."""

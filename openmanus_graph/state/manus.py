@@ -40,6 +40,20 @@ class Artifact(TypedDict):
     media_type: str
 
 
+class Claims(TypedDict):
+    """How many figures of an answer occur in what the model knows."""
+
+    found: int
+    not_found: int
+    """Also 1 if the answer was delivered although it seems to be none."""
+    checked: int
+
+
+def no_claims() -> Claims:
+    """Return what nothing was checked of."""
+    return Claims(found=0, not_found=0, checked=0)
+
+
 FlowRule = Literal[
     "destination", "address", "no_destination", "destructive", "private", "page", "download"
 ]
@@ -130,6 +144,8 @@ class ManusOutput(ManusInput):
     """Why it ended; setting it sends the run to its last node."""
     answer: str
     """Text for the user; set when the run ends."""
+    claims: NotRequired[Claims]
+    """What of the answer was found in the task and in results; set when the run ends."""
     structured: Any
     """The validated object, if the caller gave a `response_format`; set when the run ends."""
     usage: Annotated[Usage, merge_usage]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveInt, SecretStr
 
-from openmanus_graph.state.context import MEDIA_KINDS, MediaKind, ToolCalling
+from openmanus_graph.state.context import MEDIA_KINDS, MediaKind, ModelSize, ToolCalling
 from openmanus_graph.state.setting_declaration import (
     AlternativeKey,
     Setting,
@@ -45,6 +45,8 @@ class ModelSettings:
     """Whether sound and video can be sent. None: known by its name."""
     tool_calling: ToolCalling = "auto"
     """How it calls tools."""
+    profile: ModelSize = "auto"
+    """Whether it is asked as small models are."""
     requests_per_minute: int | None = None
     """Of all agents together. None: no limit."""
     tokens_per_minute: int | None = None
@@ -143,6 +145,8 @@ class ProfileKeys:
     """As in `[llm]`."""
     tool_calling: ToolCalling = "auto"
     """As in `[llm]`."""
+    profile: ModelSize = "auto"
+    """As in `[llm]`."""
     requests_per_minute: PositiveInt | None = None
     """As in `[llm]`, of this model alone."""
     tokens_per_minute: PositiveInt | None = None
@@ -172,7 +176,12 @@ class ModelUseKeys:
     quota or unknown."""
     tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
     """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
-    without that; `auto` is `native` until a server refuses it."""
+    without that; `constrained`, by steps that the server makes keep to a JSON schema; `auto` is
+    `native` until a server refuses it, and `constrained` for small models."""
+    profile: Annotated[ModelSize, Setting(context="profile")] = "auto"
+    """How the main model is asked: `small`, with a short prompt, few tools, one step at a time and
+    strict checks of the answer; `standard`; `auto` is `small` below 8 billion parameters, where the
+    server or the name says it."""
     takes_media: Annotated[
         tuple[MediaKind, ...] | None, Setting(shown="known for most models", accepts=MEDIA_KINDS)
     ] = None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from openmanus_graph.state.context import ModelRole, Policy, PolicyRule, SandboxMode
+from openmanus_graph.state.context import AnswerCheck, ModelRole, Policy, PolicyRule, SandboxMode
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import (
@@ -375,6 +375,9 @@ class Settings:
     """Seconds of one step of a plan."""
     review_plan: Annotated[bool, Setting(option="--review-plan")] = False
     """Show a plan before it is carried out."""
+    answer_check: Annotated[AnswerCheck | None, Setting(shown="mark")] = None
+    """What happens to an [answer whose figures occur nowhere](agents.md#answers-are-checked).
+    `mark`: after one correction it is marked. `ask`: after three. `fail`: the run fails."""
     policy: Annotated[
         Policy,
         Setting(
@@ -413,6 +416,8 @@ class Settings:
         ),
     ] = ()
     """A table by name."""
+    listing: Annotated[bool, Setting()] = True
+    """List the workspace's files, with the first rows of tables, in a run's first message."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
     """With more tools of servers than so many, the model gets `search_tools` instead of all."""
     prompts: Annotated[

@@ -16,7 +16,7 @@ from langchain_core.runnables.config import RunnableConfig, merge_configs
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
-from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+from openmanus_graph.errors import ConfigError, NamesError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
@@ -109,7 +109,8 @@ async def _run_within(
         return Observation(text, failed=True, trusted_text=trusted)
     except ToolError as error:
         ours = isinstance(error, TrustedToolError)
-        return Observation(str(error), failed=True, trusted_text=ours)
+        names = isinstance(error, NamesError)
+        return Observation(str(error), failed=True, trusted_text=ours, listing=names)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -13,7 +13,7 @@ from langchain_core.tools import BaseTool
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
 from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import current_replay
@@ -31,17 +31,24 @@ if TYPE_CHECKING:
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
+LATER_TOOLS = frozenset({
+    "ask_human", "browser_use", "computer_use", "crawl4ai", "data_visualization", "delegate",
+    "fetch_page", "memory", "planning", "read_untrusted", "str_replace_editor", "web_search",
+})  # fmt: skip
+"""Tools that a small model has to find by `search_tools`."""
+MOST_FOR_SMALL = 6
 ADD = "+"
 """Begins the name of an optional tool that is to be offered as well."""
 
 
-def _run_toolset(
+async def _run_toolset(
     agent: Agent,
     session: Session,
     absent: Mapping[str, str],
     server_tools: Sequence[BaseTool] = (),
 ) -> Toolset:
     """Return the toolset of the session's current run; made anew when the servers' tools change."""
+    small = await asks_small_model(session)
 
     def make() -> Toolset:
         settings = session.settings
@@ -52,14 +59,14 @@ def _run_toolset(
         tools |= {tool.name: tool for tool in server_tools}
         tools, selection = _selected(tools, agent.optional, settings.tools)
         toolset = Toolset(
-            *_searched(tools, selection, settings.search_tools_above),
+            *_searched(tools, selection, settings.search_tools_above, small=small),
             untrusted_prompt=settings.untrusted_instructions,
         )
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
-    return session.cached((agent, Toolset, tuple(map(id, server_tools))), make)
+    return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
 
 
 def _selected(
@@ -100,22 +107,27 @@ def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
 
 
 def _searched(
-    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int
+    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int, *, small: bool
 ) -> tuple[dict[str, BaseTool], Sequence[str] | None, Collection[str]]:
-    """Return the tools with `search_tools`, if those of servers are too many, and which these are.
+    """Return the tools with `search_tools`, if there are too many, and which it searches.
 
     Args:
         tools: All of them.
         selection: Names of those that are offered; None: all.
         most: Tools of servers that are sent to models without it.
+        small: Whether the model is small, which is sent a few of all tools.
     """
-    names = tools if selection is None else [name for name in selection if name in tools]
-    of_servers = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
-    if len(of_servers) <= most:
+    names = [*tools] if selection is None else [name for name in selection if name in tools]
+    others = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+    if len(others) <= most:
+        others = []
+    if small and len(names) > MOST_FOR_SMALL:
+        others += [name for name in names if name in LATER_TOOLS]
+    if not others:
         return tools, selection, ()
-    search = ToolSearch.over([tools[name] for name in of_servers])
+    search = ToolSearch.over([tools[name] for name in others])
     chosen = None if selection is None else [*selection, search.name]
-    return {**tools, search.name: search}, chosen, of_servers
+    return {**tools, search.name: search}, chosen, others
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,9 @@ async def resolve_tools(
         from openmanus_graph.tool_calls.recorded_servers import recorded_server_tools
 
         resolved = ResolvedTools(
-            toolset=_run_toolset(agent, session, absent, recorded_server_tools(offered, session)),
+            toolset=await _run_toolset(
+                agent, session, absent, recorded_server_tools(offered, session)
+            ),
             changes=tuple(offered["changes"]),
         )
     elif servers:
@@ -168,7 +182,7 @@ async def resolve_tools(
             servers, session, emit, fresh=refresh, needed=agent.needs_servers
         )
         resolved = ResolvedTools(
-            toolset=_run_toolset(agent, session, absent, found.tools),
+            toolset=await _run_toolset(agent, session, absent, found.tools),
             changes=tuple(change.text for change in found.changes),
             fatal_reason=found.fatal_reason if agent.needs_servers else "",
             acknowledge=found.acknowledge,
@@ -183,7 +197,7 @@ async def resolve_tools(
             "Name one by --server NAME, URL or COMMAND, or in mcp.json."
         )
     else:
-        resolved = ResolvedTools(_run_toolset(agent, session, absent))
+        resolved = ResolvedTools(await _run_toolset(agent, session, absent))
     session.resolved[agent] = resolved
     return resolved
 

@@ -14,7 +14,9 @@ from typing import Any, cast
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
+from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError, RefusedDataError, ToolError
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
@@ -127,9 +129,28 @@ async def execute_once(execution: CallExecution) -> Observation:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
             await record_waiting(execution, permission)
         raise
+    observation = shown_once(execution, permission.args, observation)
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"]
     return replace(observation, edited=True) if edited else observation
+
+
+def shown_once(
+    execution: CallExecution, args: dict[str, Any], observation: Observation
+) -> Observation:
+    """Return an observation; one line where a call that only reads shows again what it did last.
+
+    The model has made the same call before in this run. A client of ours keeps no conversation.
+    """
+    context, plain = execution.context, not (observation.failed or observation.images)
+    if execution.traits.effect != "pure" or not plain or observation.ends_run is not None:
+        return observation
+    shown = context.session.cached(("shown", context.branch), dict[str, int])
+    key = f"{execution.name} {canonical_args(args)}"
+    before, shown[key] = shown.get(key), hash(observation.text)
+    if before != shown[key] or not (context.for_our_model and execution.call["occurrence"]):
+        return observation
+    return replace(observation, text=render("same_result"), trusted_text=True)
 
 
 def validate(execution: CallExecution) -> None:

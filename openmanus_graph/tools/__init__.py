@@ -37,12 +37,16 @@ def default_tools() -> "list[BaseTool]":
 
 
 def optional_tools() -> "list[BaseTool]":
-    """Return the tools that any agent of ours gets by `tools = ["+NAME"]`."""
+    """Return the tools that any agent of ours gets by `tools = ["+NAME"]`.
+
+    `create_chat_completion` is offered by itself where the caller gave a response format.
+    """
+    from openmanus_graph.tools.create_chat_completion import create_chat_completion
     from openmanus_graph.tools.delegate import delegate
     from openmanus_graph.tools.memory import memory
     from openmanus_graph.tools.read_untrusted import read_untrusted
 
-    return [read_untrusted, delegate, memory]
+    return [read_untrusted, delegate, memory, create_chat_completion]
 
 
 def tool_names() -> set[str]:
@@ -142,12 +146,11 @@ def web_traits() -> "dict[str, Traits]":
 
 
 def closing_tools() -> "list[BaseTool]":
-    """Return the tools by which every agent asks, answers and ends."""
+    """Return the tools by which every agent asks and ends."""
     from openmanus_graph.tools.ask_human import ask_human
-    from openmanus_graph.tools.create_chat_completion import create_chat_completion
     from openmanus_graph.tools.terminate import terminate
 
-    return [ask_human, create_chat_completion, terminate]
+    return [ask_human, terminate]
 
 
 def installed_tools() -> "list[BaseTool]":

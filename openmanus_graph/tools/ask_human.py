@@ -16,9 +16,9 @@ Kind = Literal["question", "browser"]
 async def ask_human(  # the runtime is not the model's to fill
     inquire: str,
     runtime: ToolRuntime[Any, Any],
-    kind: Annotated[Kind, WithJsonSchema({"type": "string"})] = "question",
+    kind: Annotated[Kind | None, WithJsonSchema({"type": "string"})] = None,
 ) -> str:
-    """Ask the person a question; kind browser: to log in or solve a captcha in your browser."""
+    """Ask the person; kind browser: to log in or solve a captcha in your browser."""
     call = call_runtime(runtime)
     browser = call.session.worker if kind == "browser" else None
     ask, request = call.ask_person, question_request(inquire, browser=browser)

@@ -27,10 +27,10 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
 ) -> Observation:
     """Run a command in a lasting bash.
 
-    `cmd &`: in the background. No input; use flags (`-y`).
+    `cmd &`: in the background. No input.
 
     Args:
-        command: Empty shows new output of background commands, `ctrl+c` ends them.
+        command: Empty shows new output of background commands, ctrl+c ends them.
     """
     session = call_runtime(runtime).session
     await asyncio.to_thread(refuse_install, session, install_in_shell, command)

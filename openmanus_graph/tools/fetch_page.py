@@ -20,7 +20,7 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 async def fetch_page(  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
 ) -> Observation:
-    """Read a web page or document, or keep another file: quick, no JavaScript."""
+    """Read a web page or document or keep another file, quickly, no JavaScript."""
     await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import fetched
 

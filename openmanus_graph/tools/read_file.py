@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from openmanus_graph.backends.files.documents import left_out, read_document
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
+from openmanus_graph.backends.files.folder_listing import folder_shown
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,
@@ -21,6 +22,7 @@ from openmanus_graph.backends.files.text_file import (
     whole_characters,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.near_names import naming_neighbours
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file
@@ -58,11 +60,14 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
     """Read a PDF, Office, HTML, notebook, CSV or text file.
 
     Args:
-        pages: Or slides, sheets, cells: "1-3,7".
-        lines: "120-400" or "120-".
+        pages: Or slides, sheets, cells.
+        lines: First-last.
     """
     session = call_runtime(runtime).session
-    text = text_of_file(session, path, session.max_observation_chars, pages, parse_lines(lines))
+    with naming_neighbours(session.workspace, path):
+        if (folder := folder_shown(session.workspace, path)) is not None:
+            return Observation(folder, listing=True)
+        text = text_of_file(session, path, session.max_observation_chars, pages, parse_lines(lines))
     return Observation(text, bounded=True)
 
 
@@ -104,8 +109,6 @@ def _read_text(
         if image_type(head):
             advice = "view it with str_replace_editor, or if you are not shown pictures " + advice
         raise ToolError(f"It is a {binary_kind(head)} of {size_text(size)}; {advice}.")
-    if pages:
-        raise ToolError("A text file has no pages. Use lines instead.")
     file.seek(len(encoding.bom))
     numbers = itertools.count()
     # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
@@ -119,10 +122,16 @@ def _read_text(
         total = next(numbers)
     if not excerpt.lines:
         shown_total = "fewer" if total is None else total
-        raise ToolError(f"It has {shown_total} lines; lines begins at {wanted.first}.")
+        if wanted == _ALL:
+            raise ToolError(f"It has {shown_total} lines.")
+        note = (
+            f"[It has {shown_total} lines, none from {wanted.first} on: here it is from its first.]"
+        )
+        return "\n".join([note, _read_text(file, head, pages, _ALL, max_chars)])
     count = f"{total} lines" if total is not None else "more lines than were counted"
     named = "" if encoding.name == "utf-8" else f", {encoding.name}"
-    rows = [f"[{size_text(size)}, {count}{named}]", *excerpt.lines]
+    ignored = "; it has no pages, so pages was ignored" if pages else ""
+    rows = [f"[{size_text(size)}, {count}{named}{ignored}]", *excerpt.lines]
     if excerpt.cut:
         rows.append(left_out(excerpt, wanted, total))
     return "\n".join(rows)

@@ -17,12 +17,14 @@ from openmanus_graph.backends.files.file_edits import (
     require_text_size,
     undo_edit,
 )
-from openmanus_graph.backends.files.file_kinds import image_type, read_image
-from openmanus_graph.backends.files.folder_listing import list_folder
+from openmanus_graph.backends.files.file_kinds import image_type
+from openmanus_graph.backends.files.folder_listing import folder_shown
+from openmanus_graph.backends.files.sent_pictures import read_picture
 from openmanus_graph.backends.files.text_file import Encoding, checked_range, numbered, split_lines
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.near_names import naming_neighbours
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.runtime.workspace import Workspace, as_tool_error, find, opened_file
+from openmanus_graph.runtime.workspace import Workspace, find, opened_file
 from openmanus_graph.safety.open_beneath import shown, size_text
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import (
@@ -34,7 +36,7 @@ from openmanus_graph.tool_calls.declaration import (
 )
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff", ".heic", ".avif")
 
 _RANGE_TEXT = re.compile(r"[\s\[(]*(\d+)\s*[-,:]\s*(-?\d+)?[\s\])]*")
 
@@ -83,8 +85,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     """View, create and edit text files; view also shows folders and pictures.
 
     Args:
-        overwrite: Lets create replace a file.
-        old_str: Exact text that occurs once.
+        old_str: Exact, unique text.
         new_str: Or lines to insert.
         insert_line: Line before them; 0: top.
         view_range: [first, last]; -1: end.
@@ -92,8 +93,9 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     session = call_runtime(runtime).session
     workspace = session.workspace
     if command == "view":
-        return _view(workspace, path, view_range, session.max_observation_chars)
-    with session.handle("str_replace_editor", _EditLock).lock:
+        with naming_neighbours(workspace, path):
+            return _view(workspace, path, view_range, session.max_observation_chars)
+    with naming_neighbours(workspace, path), session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
             new = _required(file_text, "file_text", command)
             text = create_file(workspace, path, new, overwrite=overwrite)
@@ -130,12 +132,9 @@ def _valid_unicode(text: str) -> str:
 def _view(
     workspace: Workspace, path: str, view_range: list[int] | None, max_chars: int
 ) -> Observation:
+    if (folder := folder_shown(workspace, path)) is not None:
+        return Observation(folder, listing=True)
     found = find(workspace, path, outputs=True)
-    if found is not None and found.is_folder:
-        if view_range is not None:
-            raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
-        with as_tool_error("view", path):
-            return Observation(list_folder(workspace, workspace.root / found.path), listing=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         is_image = bool(image_type(file.read(32)))
@@ -160,12 +159,13 @@ def _view(
 
 
 def _view_image(data: bytes, path: str, relative: str) -> Observation:
-    image = read_image(data)
-    if image is None:
+    try:
+        image = read_picture(data)
+    except ToolError as error:
         raise ToolError(
-            f"{shown(path)} begins like a picture ({image_type(data)}) but is cut off or broken. "
-            "Create or download it again."
-        )
+            f"{shown(path)} begins like a picture ({image_type(data)}), but {error}. Create or "
+            "download it again."
+        ) from error
     name = shown(relative)
     text = f"{name}: {image.media_type}, {image.width} x {image.height} pixels"
     return Observation(f"{text}, {size_text(len(data))}.", images=(relative,))

@@ -26,6 +26,7 @@ from acp.schema import (
 )
 
 from tests.support.cli import OPENMANUS, Cli, until
+from tests.support.graphs import own_words
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -349,7 +350,7 @@ async def test_mentioned_files_and_pictures(cli: Cli, model: OpenAIServer, folde
         session = (await agent.new_session(cwd=str(folder))).session_id
         await agent.prompt(session_id=session, prompt=[text_block("Look at"), mentioned, picture])
     asked = next(one["content"] for one in model.requests[0].messages if one["role"] == "user")
-    assert asked.startswith("Look at a b.py\n\nFiles in the workspace: image-3.png")
+    assert own_words(asked).startswith("Look at a b.py\n\nFiles in the workspace: image-3.png")
     assert (folder / "image-3.png").is_file()
 
 

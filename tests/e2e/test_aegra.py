@@ -20,6 +20,7 @@ from langgraph_sdk.schema import Run
 
 from tests.support.aegra import TOKEN, Cluster, Installed, Worker, page_environment, redis
 from tests.support.cli import Cli
+from tests.support.graphs import own_words
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -73,7 +74,7 @@ def model() -> Iterator[OpenAIServer]:
 def next_order(body: dict[str, Any]) -> Reply:
     task = next(one["content"] for one in body["messages"] if one["role"] == "user")
     done = sum(one["role"] == "tool" for one in body["messages"])
-    name = str(task).split()[1]
+    name = own_words(task).split()[1]
     if done == EFFECTS:
         return Reply(f"{name} has all.")
     return Reply(calls=(Call("order", {"item": f"{name}-{done}"}),))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.terminal import Terminal
 from tests.support.cli import Cli, Process, no_input, until
+from tests.support.graphs import own_words
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -40,7 +41,7 @@ def results(cli: Cli, name: str = OUT) -> dict[str, dict[str, Any]]:
 def task_of(body: dict[str, Any]) -> str:
     """Return the words between < and > in the first user message."""
     text = next(str(one["content"]) for one in body["messages"] if one["role"] == "user")
-    return text.partition("<")[2].partition(">")[0]
+    return own_words(text).partition("<")[2].partition(">")[0]
 
 
 def works(body: dict[str, Any]) -> Reply:

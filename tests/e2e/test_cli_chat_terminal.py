@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_cli_resume import SLOW, log_of, release
 from tests.support.cli import Cli, until
+from tests.support.graphs import own_words
 from tests.support.mcp_servers import file_of, raw
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -18,7 +19,8 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])[;m]")
 
 
 def said(model: OpenAIServer) -> list[str]:
-    return [m["content"] for m in model.requests[-1].messages if m["role"] == "user"]
+    sent = model.requests[-1].messages
+    return [own_words(m["content"]) for m in sent if m["role"] == "user"]
 
 
 @pytest.mark.usefixtures("real_start")
@@ -213,7 +215,8 @@ def test_a_servers_prompt_is_put_into_the_line_to_be_read_and_sent(
 
 
 def test_ten_megabytes_are_pasted_as_one_message(cli: Cli, model: OpenAIServer) -> None:
-    model.add(Reply("That is much."), Reply("A traceback."))
+    look = Reply(calls=(Call("bash", {"command": "head -c 99 paste-*.txt"}),))
+    model.add(look, Reply("That is much."), Reply("A traceback."))
     pasted = "a line of a log\n" * 655_360
     with Terminal(cli, "chat", "--workspace", "files") as terminal:
         terminal.see(READY)

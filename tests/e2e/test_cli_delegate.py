@@ -10,6 +10,7 @@ from typing_extensions import override
 from tests.support.cli import Event
 from tests.support.crash import Kill, Ordeal
 from tests.support.crash_script import ANSWER, THREAD
+from tests.support.graphs import own_words
 from tests.support.openai_script import Call, Reply
 from tests.support.zygote import Zygote
 
@@ -18,7 +19,7 @@ NAMES = ("one", "two")
 
 def helper_in(messages: list[dict[str, Any]]) -> str:
     """Return what a helper was asked, a word; empty for the agent that the person runs."""
-    found = re.match(r"You are a helper.*\n\n(\w+)\n", str(messages[1]["content"]))
+    found = re.match(r"You are a helper.*\n\n(\w+)\n", own_words(str(messages[1]["content"])))
     return found[1] if found else ""
 
 

@@ -3,11 +3,15 @@
 import json
 import re
 import signal
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.support.cli import Cli, until
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -256,6 +260,32 @@ def test_ctrl_c_while_four_steps_run_and_resume_does_none_of_them_twice(
     assert (brain.asked["plan"], brain.asked["summary"]) == (1, 1)
     assert [brain.asked[name] for name in (*"abcd", "end")] == [2] * 5
     assert done.final["usage"]["model_calls"] == len(model.requests)
+
+
+@pytest.mark.parametrize("stage", ["plan", "a", "c", "summary"])
+def test_the_first_ctrl_c_ends_any_model_request_at_once(
+    cli: Cli, model: OpenAIServer, stage: str
+) -> None:
+    brain, asked, answer = Brain(*JOIN), threading.Event(), threading.Event()
+
+    def hold(body: dict[str, Any]) -> Reply:
+        before = brain.asked[stage]
+        reply = brain(body)
+        if brain.asked[stage] > before and not asked.is_set():
+            asked.set()
+            answer.wait(BACKSTOP_S)
+        return reply
+
+    model.add(*[hold] * 60)
+    running = cli.start(*plan(cli))
+    assert asked.wait(BACKSTOP_S)
+    running.signal(signal.SIGINT)
+    stopped = running.finish()  # the server never answers
+    answer.set()
+    assert (stopped.code, stopped.final["status"]) == (130, "cancelled")
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert log_of(cli) == ["a", "b", "c"]
 
 
 def test_a_plan_waits_for_an_answer_that_can_be_carried_out(cli: Cli, model: OpenAIServer) -> None:

@@ -105,7 +105,10 @@ def test_sigterm_is_exit_143_also_when_it_comes_late_again(cli: Cli, model: Open
     assert cli.run("resume", "t").code == 0
 
 
-def test_ctrl_c_lets_a_slow_model_finish(cli: Cli, model: OpenAIServer) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_let_a_slow_model_finish(
+    cli: Cli, model: OpenAIServer, number: signal.Signals
+) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     def slowly(body: dict[str, Any]) -> Reply:
@@ -116,11 +119,11 @@ def test_ctrl_c_lets_a_slow_model_finish(cli: Cli, model: OpenAIServer) -> None:
     model.add(slowly, Reply("Finished."))
     running = cli.start("run", "slow", "--thread", "t", "--workspace", "files")
     assert asked.wait(BACKSTOP_S)
-    running.signal(signal.SIGINT)
+    running.signal(number)
     running.wait_for_kind("notice")
     answer.set()
     done = running.finish()
-    assert (done.code, done.final["status"]) == (130, "cancelled")
+    assert (done.code, done.final["status"]) == (128 + number, "cancelled")
     assert len(done.of("think_end")) == 1
     assert done.of("tool_start") == []
     resumed = cli.run("resume", "t", "--json")

@@ -4,6 +4,7 @@ import signal
 
 from tests.e2e.test_cli_resume import begin_slow_call, release
 from tests.support.cli import Cli
+from tests.support.graphs import own_words
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -12,7 +13,8 @@ SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; rm begun go"
 
 def said(model: OpenAIServer) -> list[str]:
     """Return the user messages of the last request."""
-    return [m["content"] for m in model.requests[-1].messages if m["role"] == "user"]
+    sent = model.requests[-1].messages
+    return [own_words(m["content"]) for m in sent if m["role"] == "user"]
 
 
 def test_a_running_agent_reads_it_at_its_next_step_also_after_kill_9(

@@ -112,13 +112,14 @@ def test_nothing_configured_says_what_to_set(bare_cli: Cli) -> None:
     assert not bare_cli.home.exists(), "nothing is left behind"
 
 
-def test_a_local_server_is_found_without_any_configuration(bare_cli: Cli) -> None:
+@pytest.mark.parametrize("port", [11434, 9931])
+def test_a_local_server_is_found_without_any_configuration(bare_cli: Cli, port: int) -> None:
     program = (
         "import subprocess, sys\n"
         "from tests.support.openai_server import OpenAIServer\n"
         "from tests.support.openai_script import Reply\n"
         "models = ['nomic-embed-text', 'llama3.2:3b']\n"
-        "with OpenAIServer([Reply('found you')], models=models, port=11434) as server:\n"
+        f"with OpenAIServer([Reply('found you')], models=models, port={port}) as server:\n"
         "    code = subprocess.call(sys.argv[1:])\n"
         "    sys.stderr.write(str([r.body['model'] for r in server.requests]))\n"
         "sys.exit(code)\n"

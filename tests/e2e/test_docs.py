@@ -145,6 +145,8 @@ def reply(body: dict[str, Any]) -> Reply:
     if offered == ["planning"]:
         plan = {"command": "create", "title": "P", "steps": ["[MANUS] Write it."]}
         return Reply(calls=(Call("planning", plan),))
+    if "bash" in offered and not any(one["role"] == "tool" for one in body["messages"]):
+        return Reply(calls=(Call("bash", {"command": "cat sales.csv sketch.png; ls -R"}),))
     return Reply("There are 17 euros.")
 
 
@@ -178,7 +180,7 @@ def run_code(cli: Cli, page: str, wrapper: str) -> subprocess.CompletedProcess[s
 
 
 def test_the_readmes_six_lines_run_as_they_stand_there(cli: Cli, model: OpenAIServer) -> None:
-    model.add(Reply("It is empty."))
+    model.add(Reply(calls=(Call("bash", {"command": "ls"}),)), Reply("It is empty."))
     done = run_code(cli, "README.md", "if True:\n{}")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "finished It is empty. []\n"

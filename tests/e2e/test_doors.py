@@ -11,6 +11,7 @@ from a2a.helpers import new_data_part, new_raw_part, new_text_part
 from acp.helpers import embedded_text_resource, resource_block, resource_link_block, text_block
 from httpx import HTTPStatusError
 from langgraph_sdk.errors import UnprocessableEntityError
+from openai import InternalServerError
 
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_a2a_server import WAITING, peer_of, said
@@ -96,10 +97,13 @@ async def test_names_of_files_alone_do_not_arm_the_leak_rule(
     served: Served, served_model: OpenAIServer
 ) -> None:
     plays(served_model, TYPED, reads=False)
+    served_model.add(Reply(text="Done."))
     async with client_of(served) as client:
         messages = [user([text("Look."), {"type": "file", "file": FILE}])]
-        answer = await client.chat.completions.create(model="manus", messages=messages)
-    assert answer.choices[0].message.content == "Done."
+        with pytest.raises(InternalServerError) as failed:  # it has looked at nothing
+            await client.chat.completions.create(model="manus", messages=messages)
+    assert QUESTION not in str(failed.value)
+    assert any(one["role"] == "tool" for one in served_model.requests[-1].messages), "it was run"
 
 
 SCHEMA = {"type": "object", "description": ORDER, "properties": {"a": {"type": "string"}}}

@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from tests.support.graphs import own_words
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -79,7 +80,7 @@ async def test_an_answer_with_its_files_and_the_conversation_goes_on_in_its_thre
         second = await client.chat.completions.create(model="manus", messages=messages)
         assert second.choices[0].message.content == "Yes, hi."
         sent = served_model.requests[-1].messages
-        assert [one["content"] for one in sent if one["role"] == "user"] == [
+        assert [own_words(one["content"]) for one in sent if one["role"] == "user"] == [
             "Instructions for this conversation:\nBe brief.\n\nWrite a.txt.",
             "Is it there?",
         ]
@@ -98,7 +99,7 @@ async def test_a_conversation_that_no_thread_knows_brings_its_past_along(
             again = await client.chat.completions.create(model="manus", messages=messages)
             assert again.choices[0].message.content == colour
             sent = served_model.requests[-1].messages
-            said_so_far = [(one["role"], one["content"]) for one in sent if one["role"] != "system"]
+            said_so_far = [(one["role"], own_words(one["content"])) for one in sent[1:]]
             assert said_so_far[:3] == [
                 ("user", "What is the sky?"),
                 ("assistant", "It is there."),
@@ -116,7 +117,7 @@ async def test_half_a_character_in_a_text_is_marked(
         headers = {"Content-Type": "application/json"}
         answer = await http.post("/v1/chat/completions", content=json.dumps(body), headers=headers)
     assert answer.json()["choices"][0]["message"]["content"] == "Seen."
-    assert served_model.requests[-1].body["messages"][-1]["content"] == "off \ufffd"
+    assert own_words(served_model.requests[-1].body["messages"][-1]["content"]) == "off \ufffd"
 
 
 async def test_a_stream_tells_what_the_agent_does_and_then_its_answer(
@@ -179,7 +180,7 @@ async def test_pictures_and_files_come_into_the_workspace(
     content = next(
         one["content"] for one in served_model.requests[-1].messages if one["role"] == "user"
     )
-    assert content.startswith("Look.\n\nFiles in the workspace: image-2.png, t.csv")
+    assert own_words(content).startswith("Look.\n\nFiles in the workspace: image-2.png, t.csv")
     assert "[1 picture(s) not shown: this model does not see.]" in content
 
 

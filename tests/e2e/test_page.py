@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
+from tests.support.graphs import own_words
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 from tests.support.static_site import serving
@@ -253,7 +254,7 @@ def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_
     page.get_by_role("textbox", name="Task", exact=True).fill("Look.")
     expect(page.locator(".attached li")).to_have_count(3)
     expect(page.locator(".attached")).to_contain_text("The upload broke off")
-    at.model.add(Reply(text="I see them."))
+    at.model.add(Reply(calls=(Call("bash", {"command": "cat *.txt"}),)), Reply(text="I see them."))
     page.unroute("**/app/api/options")
     held.pop().continue_()
     expect(page.locator("#agent option").first).to_be_attached()
@@ -273,7 +274,8 @@ def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
     at: Desk, tab: Tab, way: str
 ) -> None:
     at.model.begin_anew()
-    at.model.add(Reply(text="Read."))
+    look = Reply(calls=(Call("bash", {"command": "head -c 99 pasted-*"}),))
+    at.model.add(look, Reply(text="Read."))
     page = tab.page
     expect(page.locator("#agent option").first).to_be_attached()
     box = page.get_by_role("textbox", name="Task", exact=True)
@@ -297,7 +299,7 @@ def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
     tab.sees("Read what I pasted.")
     expect(page.locator(".files li")).to_have_count(1)
     expect(page.locator(".files")).to_contain_text("pasted-")
-    told = str(at.model.requests[0].messages[-1]["content"])
+    told = own_words(str(at.model.requests[0].messages[-1]["content"]))
     assert re.fullmatch(
         r"Read what I pasted\.\n\nFiles in the workspace: pasted-\d{14}\.txt", told
     ), "the agent knows what came along"

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 
 from openmanus_graph.runtime.events import event_schema
+from tests.support.graphs import own_words
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Event, Page, Served, new_page
@@ -339,7 +340,7 @@ async def test_an_answer_to_a_step_is_taken_when_the_steps_beside_it_have_ended(
 
 def two_helpers(body: dict[str, Any]) -> Reply:
     """Have two helpers ask, each a question of its own."""
-    _, *messages = (str(message["content"]) for message in body["messages"])
+    _, *messages = (own_words(str(message["content"])) for message in body["messages"])
     if not messages[0].startswith("You are a helper"):
         made = tuple(Call("delegate", {"agent": "manus", "task": n}) for n in ("one", "two"))
         return Reply(text=" ".join(messages[1:])) if len(messages) > 1 else Reply(calls=made)

@@ -19,7 +19,7 @@ from openmanus_graph.graphs import catalog
 from openmanus_graph.runtime import session_registry
 from openmanus_graph.safety.openings import MOST_OF_SITE
 from openmanus_graph.testing import ScriptedChatModel
-from tests.support.graphs import Ran, calls, run_graph
+from tests.support.graphs import Ran, calls, own_text, run_graph
 from tests.support.limits import BACKSTOP_S
 
 delegate_module = importlib.import_module("openmanus_graph.tools.delegate")
@@ -29,7 +29,7 @@ ADDED: dict[str, Any] = {"tools": ("+delegate",)}
 
 def task_in(messages: list[BaseMessage]) -> str:
     """Return the first line of what a helper was asked; empty for the agent that a person runs."""
-    asked = next(message.text for message in messages if message.type == "human")
+    asked = next(own_text(message) for message in messages if message.type == "human")
     head, _, rest = asked.partition("\n\n")
     return rest.partition("\n")[0] if head.startswith("You are a helper") else ""
 

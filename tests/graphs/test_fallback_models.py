@@ -19,8 +19,8 @@ from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.model_calls.candidates import (
     OUT_OF_SERVICE_S,
     Outages,
-    client_of,
     prepare_models,
+    resolved_model,
     window_of,
 )
 from openmanus_graph.runtime.session import Session
@@ -297,11 +297,15 @@ async def test_a_run_has_the_models_of_its_own_settings() -> None:
     first = settings_of(f"{MAIN}[llm]\ncontext_window = 1000\n")
     other = settings_of(f"{MAIN}[llm]\ncontext_window = 2000\n", model_options={"top_p": 0.5})
     session = Session("t", first)
-    client = await client_of(first.main, session)
-    assert (await window_of(session), await client_of(first.main, session)) == (1000, client)
+    client = (await resolved_model(first.main, session)).client
+    assert (await window_of(session), (await resolved_model(first.main, session)).client) == (
+        1000,
+        client,
+    )
     session.configure(other)
     assert await window_of(session) == 2000
-    assert await client_of(other.main, session) is await prepare_model(other.main) is not client
+    other_client = (await resolved_model(other.main, session)).client
+    assert other_client is await prepare_model(other.main) is not client
     await close_models()
 
 

@@ -10,6 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.model_call_records import (
@@ -24,7 +25,7 @@ from openmanus_graph.model_calls.flight_recorder import (
     recorded_answer,
     request_parts,
 )
-from openmanus_graph.model_calls.sending import ProviderRequest
+from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.session_registry import close_session, open_session
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.graphs.test_compaction import answering, asks_for_notes, note
@@ -43,7 +44,7 @@ def rows(columns: str) -> list[tuple[Any, ...]]:
 
 def parts_of(messages: list[BaseMessage]) -> list[dict[str, Any]]:
     chosen = ModelSettings(scripted())
-    return request_parts(ProviderRequest(messages, (), chosen, scripted()))[2:]
+    return request_parts(ProviderRequest(messages, (), instance_model(scripted(), chosen)))[2:]
 
 
 def check_record(ran: Ran, thread: str = "t") -> list[RecordedCall]:
@@ -94,10 +95,10 @@ async def test_a_call_that_follows_at_once_holds_only_what_is_new(
 ) -> None:
     monkeypatch.setattr(database_thread, "LATER_S", 3600.0)
     recorder = FlightRecorder(open_model_call_records(database_url()), "t", {})
-    chosen = ModelSettings(model="scripted")
+    chosen = ModelSettings(model="openai:scripted")
     messages: list[BaseMessage] = [HumanMessage("one"), AIMessage("two"), HumanMessage("three")]
     for count in (1, 2, 3):
-        request = ProviderRequest(messages[:count], (), chosen, scripted())
+        request = ProviderRequest(messages[:count], (), instance_model(scripted(), chosen))
         await recorder.record("think", request, AIMessage("reply"), {})
     await recorder.record_fact("name", "value")
     assert rows("base, shared") == [(None, 0), (1, 3), (2, 4)]

@@ -25,7 +25,7 @@ from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.cli import until
-from tests.support.graphs import calls, run_graph, scripted
+from tests.support.graphs import calls, own_text, run_graph, scripted
 from tests.support.planning import use
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -78,7 +78,7 @@ class Writer:
         done = 0
         for message in messages:
             done = 0 if message.type == "human" else done + (message.type == "tool")
-        asked = next(m.text for m in reversed(messages) if m.type == "human")
+        asked = next(own_text(m) for m in reversed(messages) if m.type == "human")
         if done > 1 or asked == "say nothing":
             return "done"
         return use("write", path=str(done + 1), text=asked)

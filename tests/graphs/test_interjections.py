@@ -22,7 +22,7 @@ from openmanus_graph.model_calls import compaction
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.tools.terminate import terminate
-from tests.support.graphs import Ran, calls, run_graph, scripted
+from tests.support.graphs import Ran, calls, own_text, run_graph, scripted
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -52,7 +52,7 @@ def roles(messages: list[Any]) -> list[str]:
 
 
 def texts(messages: list[Any]) -> list[str]:
-    return [message.text for message in messages if message.type == "human"]
+    return [own_text(message) for message in messages if message.type == "human"]
 
 
 async def waiting() -> list[Interjection]:
@@ -127,9 +127,9 @@ async def test_it_is_read_although_the_answer_is_being_written() -> None:
 
     ran = await run_graph(agent(), answer, "4 euros", config=CONFIG)
     assert ran.values["answer"] == "4 euros"
-    said = [message.text for message in ran.messages[1:]]
-    assert said == ["5 dollars", "no, in euros", "4 euros"]
-    assert [message.text for message in ran.model.requests[1][1:]] == ["the task", *said[:2]]
+    new = [message.text for message in ran.messages[1:]]
+    assert new == ["5 dollars", "no, in euros", "4 euros"]
+    assert [own_text(message) for message in ran.model.requests[1][1:]] == ["the task", *new[:2]]
     assert ran.nodes == ["think", "stuck_check", "think", "terminate"]
 
 

@@ -166,7 +166,10 @@ async def test_all_the_users_messages_survive_with_their_answers_and_files() -> 
         "Third: count on.",
     ]
     graph = build_manus_graph(tools=[count], checkpointer=InMemorySaver())
-    png = "data:image/png;base64,iVBORw0KGgo="
+    png = (
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgAB"
+        "SK+kcQAAAABJRU5ErkJggg=="
+    )
     picture = {"type": "image_url", "image_url": {"url": png}}
     models: list[ScriptedChatModel] = []
     people: list[BaseMessage] = []

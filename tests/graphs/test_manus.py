@@ -43,7 +43,7 @@ from openmanus_graph.tools.python_execute import python_execute
 from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
 from openmanus_graph.tools.terminate import terminate
-from tests.support.graphs import add, calls, run_graph, scripted
+from tests.support.graphs import add, calls, own_text, run_graph, scripted
 from tests.support.mcp_sdk import PNG
 
 pytestmark = pytest.mark.usefixtures("no_blocking")
@@ -472,7 +472,7 @@ async def test_a_new_user_message_begins_a_run_with_fresh_counts() -> None:
     assert second.values["usage"]["model_calls"] == 1
     assert second.values["step_count"] == 1
     assert second.values["branch"] != first.values["branch"]
-    assert [m.text for m in second.model.requests[0] if m.type == "human"] == ["the task"] * 2
+    assert [own_text(m) for m in second.model.requests[0] if m.type == "human"] == ["the task"] * 2
 
 
 async def test_a_question_pauses_the_run_until_it_is_answered() -> None:

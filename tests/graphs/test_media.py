@@ -12,13 +12,14 @@ from pydantic import SecretStr
 
 from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.backends.files.file_kinds import media_suffix
-from openmanus_graph.backends.models.build import close_models, media_taken, prepare_model
+from openmanus_graph.backends.models.build import close_models, prepare_model
+from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.interfaces.service.options import InputOptions
 from openmanus_graph.interfaces.service.run_setup import prepare_input
 from openmanus_graph.model_calls import media
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support import google_wire
-from tests.support.graphs import run_graph, scripted
+from tests.support.graphs import own_text, run_graph, scripted
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.wire_server import WireServer
@@ -48,8 +49,9 @@ async def test_a_model_that_hears_is_sent_the_sound_in_every_request() -> None:
     sent = [request.messages[1] for request in server.requests]
     assert sent[0] == sent[1]
     sound = {"data": base64.b64encode(WAV).decode(), "format": "wav"}
-    assert sent[0]["content"] == [
-        {"type": "text", "text": TASK},
+    told, *others = sent[0]["content"]
+    assert told["text"].endswith(f"[The message:]\n{TASK}")
+    assert others == [
         {"type": "input_audio", "input_audio": sound},
     ]
 
@@ -96,9 +98,8 @@ async def test_sound_is_not_counted_by_its_length_where_no_usage_is_reported() -
 async def test_another_model_is_told_of_the_file() -> None:
     task = await asyncio.to_thread(given, "a.wav")
     ran = await run_graph(build_manus_graph(), "I read the file.", task=task)
-    said = ran.model.requests[0][1].content
-    assert said == [
-        {"type": "text", "text": TASK},
+    assert own_text(ran.model.requests[0][1]).startswith(TASK)
+    assert ran.model.requests[0][1].content[1:] == [
         {
             "type": "text",
             "text": "[a.wav is not sent: this model takes no audio; work with the file by tools.]",
@@ -141,12 +142,14 @@ def test_sounds_and_videos_are_known_by_their_content(begins: bytes, suffix: str
 
 def test_what_a_model_takes_is_set_or_known_by_its_name() -> None:
     model = scripted()
-    assert media_taken(model, ModelSettings("google:gemini-3-pro")) == {"audio", "video"}
-    assert media_taken(model, ModelSettings("openai:gpt-4o-audio-preview")) == {"audio"}
-    assert media_taken(model, ModelSettings("openai:gpt-5")) == set()
-    assert media_taken(model, ModelSettings("openai:x", takes_media=("video",))) == {"video"}
+    assert instance_model(model, ModelSettings("google:gemini-3-pro")).media == {"audio", "video"}
+    assert instance_model(model, ModelSettings("openai:gpt-4o-audio-preview")).media == {"audio"}
+    assert instance_model(model, ModelSettings("openai:gpt-5")).media == set()
+    assert instance_model(model, ModelSettings("openai:x", takes_media=("video",))).media == {
+        "video"
+    }
     model.profile = {"audio_inputs": True, "video_inputs": False}
-    assert media_taken(model, ModelSettings("openai:x")) == {"audio"}
+    assert instance_model(model, ModelSettings("openai:x")).media == {"audio"}
 
 
 def test_the_option_takes_them_by_their_content() -> None:

@@ -45,7 +45,7 @@ async def test_a_later_conversation_reads_and_changes_what_an_earlier_one_wrote(
 ) -> None:
     wrote = await run(use("create", path=NOTE, file_text="Tabs.\nTests first."))
     assert wrote.results() == [f"Created {NOTE} (18 characters)."]
-    assert "Notes from earlier" not in wrote.model.requests[0][0].text
+    assert "Notes from earlier" not in str(wrote.model.requests[0])
     ran = await run(
         use("view", path="/memories"),
         use("str_replace", path=NOTE, old_str="Tabs", new_str="Spaces"),
@@ -61,9 +61,10 @@ async def test_a_later_conversation_reads_and_changes_what_an_earlier_one_wrote(
     assert [line.strip() for line in shown.splitlines()] == ["1\t# Conventions", "2\tSpaces."]
     assert "- /memories/user/style.md (" in moved
     assert empty == "There are no notes in /memories."
-    prompts = {request[0].text for request in ran.model.requests}
+    prompts = {request[1].text for request in ran.model.requests}
     assert len(prompts) == 1  # the same in all steps
     assert "Notes from earlier conversations: 1. View /memories before you begin." in prompts.pop()
+    assert ran.model.requests[0][0] == wrote.model.requests[0][0]  # whatever notes there are
 
 
 async def test_what_was_written_after_foreign_content_comes_back_as_foreign(

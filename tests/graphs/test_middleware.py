@@ -64,7 +64,7 @@ from openmanus_graph import (
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
-from tests.support.graphs import Ran, add, calls, run_graph, scripted
+from tests.support.graphs import Ran, add, calls, own_text, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call
 
 pytestmark = pytest.mark.usefixtures("no_blocking")
@@ -355,7 +355,7 @@ class Rewrite(Middleware):
 async def test_a_conversation_that_a_hook_replaces_stays_the_same_run() -> None:
     graph = build_manus_graph(tools=[add], middleware=[Rewrite()], checkpointer=InMemorySaver())
     ran = await run_graph(graph, ADD, ADD, "done", config=CONFIG)
-    assert [m.text for m in ran.model.requests[1][1:]] == ["So far: two were added."]
+    assert [own_text(m) for m in ran.model.requests[1][1:]] == ["So far: two were added."]
     assert ran.values["step_count"] == 3
     assert ran.values["usage"]["model_calls"] == 3
     assert all(message.id for message in ran.messages)
@@ -1076,7 +1076,7 @@ async def test_pii_is_redacted_before_the_model_sees_it_and_in_its_answer() -> N
     pii = PIIMiddleware("email", apply_to_output=True)
     graph = build_manus_graph(tools=[add], middleware=[pii], checkpointer=InMemorySaver())
     ran = await run_graph(graph, "Wrote to a@b.org.", task="Write to a@b.org.", config=CONFIG)
-    assert ran.model.requests[0][-1].text == "Write to [REDACTED_EMAIL]."
+    assert own_text(ran.model.requests[0][-1]) == "Write to [REDACTED_EMAIL]."
     assert ran.values["answer"] == "Wrote to [REDACTED_EMAIL]."
     assert (ran.values["stop_reason"], ran.values["step_count"]) == ("answer", 1)
 

@@ -16,7 +16,7 @@ from openmanus_graph.backends.models.prices import estimate_request_tokens
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.drafting import MAX_DRAFTS, MAX_LOOK_CALLS, MAX_LOOKS
 from openmanus_graph.prompts import render
-from tests.support.graphs import Ran, calls, run_graph, scripted
+from tests.support.graphs import Ran, calls, own_text, run_graph, scripted
 from tests.support.planning import PlanBrain, Reply, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -54,7 +54,7 @@ async def test_the_model_sees_the_workspace_marked_as_text_from_outside() -> Non
     system, task, shown = first
     assert isinstance(system, SystemMessage)
     assert "<untrusted-" in system.text
-    assert task.text == "the task"
+    assert own_text(task) == "the task"
     assert "columns: month, net" in shown.text.partition("<untrusted-")[2]
     assert second[:3] == first, "what a provider has in its cache stays as it was"
 
@@ -340,4 +340,8 @@ async def test_of_earlier_runs_the_planner_knows_the_conversation() -> None:
     brain = PlanBrain([plan_call("one"), plan_call("two")])
     await run(brain, graph)
     await run(brain, graph, {"messages": [HumanMessage("more")]})
-    assert [m.text for m in brain.requests("plan")[1]][1:4] == ["the task", "result of 0", "more"]
+    assert [own_text(m) for m in brain.requests("plan")[1]][1:4] == [
+        "the task",
+        "result of 0",
+        "more",
+    ]

@@ -114,7 +114,7 @@ async def test_all_runs_of_a_thread_are_replayed_on_another_day() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(think, "today", leap_day)
         ran = await run(putting(1), "one", putting(2), "two", tasks=("first", "second"))
-    assert "2020-02-29" in ran.model.requests[0][0].text
+    assert "2020-02-29" in ran.model.requests[0][1].text
     assert (await replayed()).is_equal
 
 

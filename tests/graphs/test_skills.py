@@ -22,8 +22,8 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 def place_of(messages: list[BaseMessage]) -> str:
-    """Return the folder that the system prompt names."""
-    found = re.search(r"certain tasks, in (\S+)\. When", messages[0].text)
+    """Return the folder that the user message names."""
+    found = re.search(r"The skills are in (\S+)\.", messages[1].text)
     assert found is not None
     return found[1]
 

@@ -30,8 +30,9 @@ from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
-CHARS_PER_TOKEN = 4
-"""Of our first request as compact JSON; OpenAI's o200k makes 4.19 of it."""
+CHARS_PER_TOKEN = 3.38
+"""Of our first request as compact JSON, as Qwen's tokenizer counts it with its chat template, which
+repeats rules of its own; OpenAI's o200k makes 4.19 of it."""
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -41,12 +42,18 @@ def system(ran: Ran, request: int = 0) -> str:
     return ran.model.requests[request][0].text
 
 
+def told(ran: Ran, request: int = 0) -> str:
+    """Return the front of a request: the system prompt, and the run's user message."""
+    return "".join(message.text for message in ran.model.requests[request][:2])
+
+
 async def test_the_first_request_of_manus_is_short() -> None:
     ran = await run_graph(build_manus_graph(), "done", task="Draw the sales by month.")
-    said = [{"role": m.type, "content": m.text} for m in ran.model.requests[0]]
-    body = {"messages": said, "tools": ran.model.options[0]["tools"]}
-    assert len(ran.model.tool_names(0)) == 11
-    assert len(json.dumps(body, separators=(",", ":"))) / CHARS_PER_TOKEN <= 1500
+    folder = str(Path("work").absolute())  # noqa: ASYNC240  # where it is says nothing
+    texts = [m.text.replace(folder, "/home/me/work") for m in ran.model.requests[0]]
+    body = {"messages": texts, "tools": ran.model.options[0]["tools"]}
+    assert len(ran.model.tool_names(0)) == 10
+    assert len(json.dumps(body, separators=(",", ":"))) / CHARS_PER_TOKEN <= 1700
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,7 @@ async def test_every_agent_is_told_where_it_works(
     limits: dict[str, Any] = {"max_steps": 7, "max_cost_usd": 2}
     async with open_session("t"):
         ran = await run_graph(graph, "done", config=THREAD, workspace=str(tmp_path), **limits)
-    text = system(ran)
+    text = told(ran)
     assert f"Workspace: {tmp_path} " in text
     assert date.today().isoformat() in text
     assert "at most 7 steps and $2." in text
@@ -81,8 +88,8 @@ async def test_every_agent_is_told_where_it_works(
 async def test_surroundings_follow_the_settings() -> None:
     more: dict[str, Any] = {"network": True, "max_total_tokens": 9000, "timeout_s": 60.4}
     ran = await run_graph(build_manus_graph(), "done", **more)
-    assert "Python and shell reach the network." in system(ran)
-    assert " steps and $3 and 9000 tokens and 60 seconds." in system(ran)
+    assert "Python and shell reach the network." in told(ran)
+    assert " steps and $3 and 9000 tokens and 60 seconds." in told(ran)
 
 
 async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
@@ -93,7 +100,7 @@ async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
     # What was found out is remembered by settings: no other test has these.
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")
     ran = await run_graph(build_manus_graph(), "done")
-    assert "Python and shell reach the network." in system(ran)
+    assert "Python and shell reach the network." in told(ran)
 
 
 async def test_the_system_prompt_is_the_same_in_all_steps(tmp_path: Path) -> None:
@@ -127,7 +134,7 @@ async def test_a_model_that_is_not_shown_a_picture_is_told_so(sees: bool, tmp_pa
     (shown,) = ran.results()
     assert shown.startswith("dot.png: image/png, 1 x 1 pixels")
     assert ("You are not shown pictures" in shown) is not sees
-    assert ("You are not shown pictures" in system(ran)) is not sees
+    assert ("You are not shown pictures" in told(ran)) is not sees
 
 
 async def test_a_vision_model_is_shown_what_the_main_model_is_not(tmp_path: Path) -> None:
@@ -138,4 +145,4 @@ async def test_a_vision_model_is_shown_what_the_main_model_is_not(tmp_path: Path
     context: dict[str, Any] = {"vision_model": vision, "workspace": str(tmp_path)}
     ran = await run_graph(build_manus_graph(), model=model, **context)
     assert ran.values["answer"] == "done"
-    assert "You are not shown pictures" not in ran.results()[0] + system(ran)
+    assert "You are not shown pictures" not in ran.results()[0] + told(ran)

@@ -13,7 +13,7 @@ from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError, classify
 from openmanus_graph.model_calls.text_protocol import turns_as_text
 from openmanus_graph.testing import ScriptedChatModel
-from tests.support.graphs import add, calls, run_graph, scripted
+from tests.support.graphs import add, calls, own_text, run_graph, scripted
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.unit.test_models_failures import status_error
@@ -44,7 +44,7 @@ async def test_a_model_that_writes_its_calls_does_a_task() -> None:
     system, task, reply, result = ran.model.requests[1]
     assert system == ran.model.requests[0][0], "the prefix stays as it is"
     assert '{"name":"add","description":"Add two numbers."' in system.text
-    assert (task.text, type(result)) == ("the task", HumanMessage)
+    assert (own_text(task), type(result)) == ("the task", HumanMessage)
     assert (
         reply.text
         == 'I add.\n<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'

@@ -92,3 +92,13 @@ async def run_graph(
         else:
             values = part["data"]
     return Ran(values, nodes, events, model)
+
+
+def own_text(message: BaseMessage) -> str:
+    """Return a request's message without what it tells of the environment."""
+    return own_words(message.text)
+
+
+def own_words(content: str) -> str:
+    """Return the text of a user message without what stands before it of the environment."""
+    return content.rpartition("[The message:]\n")[2]

@@ -35,6 +35,8 @@ class Call:
     """As given, None leaves it out, -1 counts."""
     as_object: bool = False
     """Send the arguments as an object, not as text."""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further fields of the call."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     error: object = None
     """Body of an error status, or the object of `error_inside` and `error_mid`."""
+    raw: tuple[str, str] | None = None
+    """The body as it is, whatever else is said here, and its content type."""
     delay_s: float = 0
     fault: Fault | None = None
     piece_size: int = 7
@@ -147,9 +151,9 @@ def _pieces(text: str, size: int) -> list[Any]:
 def _call(call: Call, position: int, number: int, arguments: object) -> dict[str, Any]:
     function = {"name": call.name, "arguments": arguments}
     if call.id is None:
-        return {"type": "function", "function": function}
+        return {"type": "function", "function": function, **call.extra}
     call_id = f"call_{number}_{position}" if call.id == "auto" else call.id
-    return {"id": call_id, "type": "function", "function": function}
+    return {"id": call_id, "type": "function", "function": function, **call.extra}
 
 
 def _arguments(call: Call) -> object:

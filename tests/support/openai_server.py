@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -76,6 +76,10 @@ class OpenAIServer:
         self.models = tuple(models)
         self.loop = loop
         self.requests: list[Request] = []
+        self.facts: dict[str, Any] = {}
+        """By path: what the server tells beside chat completions, as JSON."""
+        self.asked: list[tuple[str, str]] = []
+        """Path and key of each request for facts or the list of models."""
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._played = 0
@@ -108,6 +112,8 @@ class OpenAIServer:
         with self._lock:
             self.script.clear()
             self.requests.clear()
+            self.facts.clear()
+            self.asked.clear()
             self._played = 0
 
     def next_reply(self, request: Request) -> tuple[Reply, int]:
@@ -127,7 +133,7 @@ class OpenAIServer:
             self._played += 1
         return (answer if isinstance(answer, Reply) else answer(request.body)), number
 
-    def __enter__(self) -> "OpenAIServer":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -187,14 +193,25 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self._told():
+            return
         if not self.path.endswith("/models"):
             self._json(404, {"error": {"message": f"no route {self.path}"}})
             return
         names = [{"id": name, "object": "model"} for name in self.owner.models]
         self._json(200, {"object": "list", "data": names})
 
+    def _told(self) -> bool:
+        self.owner.asked.append((self.path, self.headers.get("authorization", "")))
+        if self.path not in self.owner.facts:
+            return False
+        self._json(200, self.owner.facts[self.path])
+        return True
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "completions" not in self.path and self._told():
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.path, headers, body)
         if not self.path.partition("?")[0].endswith("/chat/completions"):
@@ -209,7 +226,9 @@ class _Handler(BaseHTTPRequestHandler):
         model = str(body.get("model"))
         options: dict[str, Any] = body.get("stream_options") or {}
         usage, stream = bool(options.get("include_usage")), bool(body.get("stream"))
-        if reply.fault == "reset":
+        if reply.raw is not None:
+            self._body(reply.status, reply.raw[0].encode(), reply.raw[1], reply)
+        elif reply.fault == "reset":
             self._reset()
         elif reply.status != 200:
             self._json(reply.status, {"error": reply.error or {"message": "scripted"}}, reply)

@@ -29,6 +29,7 @@ TABLES = {*CONTEXT_TABLES, "roles"}
 """Fields of `Context` that are a table in a file."""
 
 WITHOUT_TRUST = {
+    "answer_check",
     "model", "vision_model", "max_steps", "max_total_tokens", "timeout_s", "max_parallel_steps",
     "step_timeout_s", "review_plan", "tools", "prompts", "sandbox.memory_mb", "sandbox.processes",
     "sandbox.disk_mb", "sandbox.timeout_s", "web.denied_domains", "browser.headless",
@@ -37,7 +38,7 @@ WITHOUT_TRUST = {
     "search.total_timeout_s", "search.max_retries", "search.retry_delay", "search.google_cse_id",
     "storage.snapshot_max_mb",
     "storage.workspace_max_mb", "storage.snapshot_ignore",
-    "storage.lease_s", "mcp.search_tools_above",
+    "storage.lease_s", "mcp.search_tools_above", "listing",
     *(f"search.{engine}_api_key" for engine in KEY_VARIABLES),
     *(f"{table}.{key.name}" for table in ("llm", "llm.vision") for key in fields(LlmKeys)
       if key.name != "base_url"),

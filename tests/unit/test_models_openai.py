@@ -31,10 +31,11 @@ from openmanus_graph.backends.models.build import (
     prepare_model,
 )
 from openmanus_graph.backends.models.chunks import merged_message
+from openmanus_graph.backends.models.dialects import known_dialect
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.openai_clients import build_openai_client
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
-from openmanus_graph.backends.models.openai_wire import dialect_of, wire_message
+from openmanus_graph.backends.models.openai_wire import wire_message
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.conversation.history import MessageCache
 from openmanus_graph.state.model_settings import ModelSettings
@@ -306,32 +307,23 @@ async def test_retry_after_reaches_the_classifier(server: OpenAIServer) -> None:
     assert len(server.requests) == 1, "the client must not retry by itself"
 
 
-async def test_a_refused_stream_option_is_left_out_from_then_on(server: OpenAIServer) -> None:
-    server.add(Reply(status=400, error={"message": "Unknown field: stream_options"}))
-    message = await ask(server, Reply(text="Hello"), stream=True)
-    assert message.content == "Hello"
-    await ask(server, Reply(text="Again"), stream=True)
-    sent = [("stream_options" in request.body) for request in server.requests]
-    assert sent == [True, False, False]
-
-
-async def test_a_server_that_cannot_stream_is_asked_without(server: OpenAIServer) -> None:
-    server.add(Reply(status=400, error={"message": "stream is not supported by this model"}))
-    message = await ask(server, Reply(text="Hello"), stream=True)
-    assert message.content == "Hello"
-    assert [request.body["stream"] for request in server.requests] == [True, False]
-
-
 @MODES
+@pytest.mark.parametrize(
+    ("name", "written", "sent"),
+    [
+        ("m", "max_tokens", "max_tokens"),
+        ("m", "max_completion_tokens", "max_completion_tokens"),
+        ("openai/gpt-5", "max_tokens", "max_completion_tokens"),
+    ],
+)
 async def test_the_token_limit_has_the_name_the_server_knows(
-    server: OpenAIServer, stream: bool
+    server: OpenAIServer, stream: bool, name: str, written: str, sent: str
 ) -> None:
-    server.add(Reply(text="a"), Reply(text="b"))
-    await ask_again(await model_at(server, max_tokens=9), ASKED, stream=stream)
-    await ask_again(await model_at(server, "openai/gpt-5", max_tokens=9), ASKED, stream=stream)
-    first, second = (request.body for request in server.requests)
-    assert (first.get("max_tokens"), first.get("max_completion_tokens")) == (9, None)
-    assert (second.get("max_tokens"), second.get("max_completion_tokens")) == (None, 9)
+    model = await model_at(server, name, **{written: 9})
+    server.add(Reply(text="a"))
+    await ask_again(model, ASKED, stream=stream)
+    limits = {key: one for key, one in server.requests[0].body.items() if key.startswith("max_")}
+    assert limits == {sent: 9}
 
 
 @pytest.mark.parametrize(
@@ -407,15 +399,12 @@ async def test_structured_output_works(server: OpenAIServer) -> None:
 
 
 def test_openai_itself_gets_its_own_roles_and_others_do_not() -> None:
-    asked = SystemMessage("x", additional_kwargs={"__openai_role__": "developer"})
-    official = dialect_of("https://api.openai.com/v1", "gpt-4o")
-    assert wire_message(asked, official)["role"] == "developer"
+    official = known_dialect("openai", "https://api.openai.com/v1", "gpt-4o")
     assert wire_message(SystemMessage("x"), official)["role"] == "system"
-    o_model = dialect_of("https://api.openai.com/v1", "o3")
+    o_model = known_dialect("openai", "https://api.openai.com/v1", "o3")
     assert wire_message(SystemMessage("x"), o_model)["role"] == "developer"
-    for message in (asked, SystemMessage("x")):
-        form = wire_message(message, dialect_of("http://127.0.0.1:1/v1", "o3"))
-        assert form["role"] == "system"
+    other = known_dialect("openai", "http://127.0.0.1:1/v1", "o3")
+    assert wire_message(SystemMessage("x"), other)["role"] == "system"
 
 
 async def test_broken_arguments_and_names_in_the_history_are_made_acceptable(
@@ -533,7 +522,7 @@ MESSAGES: dict[str, BaseMessage] = {
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 def test_a_message_is_sent_as_langchains_client_sends_it(message: BaseMessage) -> None:
     theirs = langchains_form(message)
-    ours = wire_message(message, dialect_of("https://api.openai.com/v1", "gpt-4o"))
+    ours = wire_message(message, known_dialect("openai", "https://api.openai.com/v1", "gpt-4o"))
     if isinstance(ours["content"], str) and theirs["content"] != ours["content"]:
         theirs["content"] = theirs["content"][0]["text"]  # blocks of text alone are joined
     assert ours == theirs

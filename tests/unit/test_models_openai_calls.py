@@ -1,13 +1,15 @@
 """Pieces of calls and of characters, as servers cut them."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from langchain_core.messages import AIMessage, AIMessageChunk
 
-from openmanus_graph.backends.models.chunks import SurrogateBuffer
+from openmanus_graph.backends.models.chunks import SurrogateBuffer, merged_message
 from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
 from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
+from openmanus_graph.model_calls.storable import storable
 from tests.support.work import calls_in
 
 Piece = dict[str, Any]
@@ -37,6 +39,21 @@ def test_pieces_find_their_call(pieces: list[Any], made: list[tuple[str | None, 
     for one in pieces:
         assembler.read([one])
     assert [(call["name"], call["args"]) for call in assembler.calls()] == made
+
+
+@pytest.mark.parametrize("call_id", ["", "c1"])
+def test_a_signature_stays_with_its_call(call_id: str) -> None:
+    signature = {"google": {"thought_signature": "abc"}}
+    reader = ReplyReader()
+    for sent in (piece("{}", "f", call_id, extra_content=signature), piece("{}", "g", "c2")):
+        reader.read({"choices": [{"delta": {"tool_calls": [sent]}}]})
+    reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    raw = merged_message([cast("AIMessageChunk", reader.finish().message)])
+    taken = [AIMessage("", tool_calls=[{"id": "c1", "name": "f", "args": {}}])]
+    for history in ([], taken):  # where its id was given before, it gets another
+        reply = storable(raw, history)
+        extras = reply.additional_kwargs["tool_call_extras"]
+        assert extras == {reply.tool_calls[0]["id"]: {"extra_content": signature}}
 
 
 def read_in_pieces(text: str) -> None:

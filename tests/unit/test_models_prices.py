@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from genai_prices.data_snapshot import get_snapshot
@@ -8,7 +9,7 @@ from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from openmanus_graph.backends.models.build import build_unshared_model, context_window, sees_images
+from openmanus_graph.backends.models.build import build_unshared_model, costs_nothing
 from openmanus_graph.backends.models.prices import (
     CallUsage,
     PriceQuery,
@@ -17,6 +18,7 @@ from openmanus_graph.backends.models.prices import (
     is_local,
     usage_of,
 )
+from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.config.model import find_local_server
 from openmanus_graph.model_calls.projection import with_cache_marks
@@ -171,13 +173,13 @@ def at(spec: str | BaseChatModel, base_url: str = "https://models.test/v1") -> M
     ],
 )
 def test_knows_how_much_a_request_may_hold(spec: str, tokens: int) -> None:
-    window = context_window(build_unshared_model(at(spec)), at(spec))
+    window = instance_model(build_unshared_model(at(spec)), at(spec)).window
     assert tokens * 0.9 <= window <= tokens * 1.1
 
 
 def test_an_unknown_local_model_is_taken_for_small() -> None:
     settings = at("openai:nobody-knows", "http://127.0.0.1:9/v1")
-    assert context_window(build_unshared_model(settings), settings) == 32_000
+    assert instance_model(build_unshared_model(settings), settings).window == 32_000
 
 
 def test_the_persons_own_word_goes_first() -> None:
@@ -185,15 +187,15 @@ def test_the_persons_own_word_goes_first() -> None:
         "openai:gpt-4o", base_url="http://127.0.0.1:9/v1", context_window=5000, vision=False
     )
     model = build_unshared_model(settings)
-    assert context_window(model, settings) == 5000
-    assert not sees_images(model, settings)
+    assert instance_model(model, settings).window == 5000
+    assert not instance_model(model, settings).sees_images
 
 
 def test_an_instances_profile_is_believed() -> None:
     profile = ModelProfile(max_input_tokens=777, image_inputs=True)
     model = FakeListChatModel(responses=[], profile=profile)
-    assert context_window(model, at(model)) == 777
-    assert sees_images(model, at(model))
+    assert instance_model(model, at(model)).window == 777
+    assert instance_model(model, at(model)).sees_images
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_an_instances_profile_is_believed() -> None:
     ],
 )
 def test_knows_who_sees(spec: str, sees: bool) -> None:
-    assert sees_images(build_unshared_model(at(spec)), at(spec)) is sees
+    assert instance_model(build_unshared_model(at(spec)), at(spec)).sees_images is sees
 
 
 async def test_finds_the_first_server_with_a_chat_model() -> None:
@@ -256,3 +258,21 @@ def test_bedrock_gets_cache_points() -> None:
 def test_others_get_no_marks(provider: str) -> None:
     request = [SystemMessage("s"), HumanMessage("h")]
     assert with_cache_marks(request, provider, "m") == request
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "prices", "free"),
+    [
+        ("openai:qwen3", "http://127.0.0.1:1/v1", None, True),
+        ("ollama:qwen3", None, None, True),
+        ("openai:qwen3", "http://127.0.0.1:1/v1", {"qwen3": {"output": 0.1}}, False),
+        ("openai:qwen3", "http://gpu-box:1/v1", None, False),  # not known
+        ("openai:qwen3", "http://gpu-box:1/v1", {"qwen3": {"input": 0, "output": 0}}, True),
+        ("openai:gpt-5-mini", None, None, False),
+        ("openai:gpt-5-mini", "http://127.0.0.1:1/v1", None, False),  # a proxy
+    ],
+)
+def test_what_is_known_to_cost_nothing(
+    model: str, base_url: str | None, prices: Any, free: bool
+) -> None:
+    assert costs_nothing(ModelSettings(model, base_url), prices) == free

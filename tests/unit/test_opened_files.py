@@ -155,7 +155,7 @@ OPENED = {
 }  # fmt: skip
 """What opened folders and files are called."""
 NO_PATHS = {
-    "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
+    "ast", "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
 
 }  # fmt: skip
 """What has methods of these names and is no path."""

@@ -8,10 +8,13 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import rate_limits
+from openmanus_graph.model_calls.fitting import Fitter
+from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
-from openmanus_graph.model_calls.sending import ProviderRequest, Sender
+from openmanus_graph.model_calls.sending import Sender
 from openmanus_graph.runtime.limits import RunStopping
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.storage_urls import RedisUrl
@@ -133,7 +136,7 @@ async def test_a_refused_token_limit_counts_no_request() -> None:
 
 
 def sender(waits: Waits, pause: Pause) -> Sender:
-    return Sender("t", 1, waits.emit, pause, lambda request, send: send(request))
+    return Sender("t", 1, waits.emit, pause, lambda request, send: send(request), Fitter())
 
 
 async def test_what_the_server_asks_to_wait_holds_for_all_agents() -> None:
@@ -146,8 +149,8 @@ async def test_what_the_server_asks_to_wait_holds_for_all_agents() -> None:
         assert limit is not None
         await limit.wait(1, "the other", others.pause)
 
-    request = ProviderRequest([AIMessage("x")], (), chosen, model)
-    reply, _ = await sender(waits, meanwhile).send(request)
+    request = ProviderRequest([AIMessage("x")], (), instance_model(model, chosen))
+    reply = await sender(waits, meanwhile).send(request)
     assert reply.text == "done"
     assert others.notices == ["the other is asked in about 30 s: its server has asked to wait."]
 
@@ -156,7 +159,7 @@ async def test_a_wait_ends_with_the_run() -> None:
     waits = Waits()
     model = scripted("one", "two")
     chosen = ModelSettings(model, requests_per_minute=1)
-    request = ProviderRequest([AIMessage("x")], (), chosen, model)
+    request = ProviderRequest([AIMessage("x")], (), instance_model(model, chosen))
     await sender(waits, waits.pause).send(request)
 
     async def stopping(seconds: float) -> None:

@@ -28,6 +28,8 @@ def announces(text: str, task: str = TASK, *, worked: bool = True, asked: bool =
         "Sure! I will first read all the invoices. Let me start by listing the files.",
         "Great. Now I'll compare each of them with the ledger.",
         "Next, I am going to write the report.",
+        "I need to find the duplicates in the invoices.",
+        "I need to fix the syntax error.",
         "The invoices are read:",
         "I have the list. Comparing them now...",
         "好的，我先读取所有发票，然后与账本比较。",
@@ -181,6 +183,14 @@ def test_after_a_compaction_the_notes_are_not_the_task_and_work_was_done() -> No
     found = AIMessage("The total is 42.", tool_calls=[call])
     result = ToolMessage("ok", tool_call_id="b")
     assert answer_beside_calls([task, found, result, *ending()]) == "The total is 42."
+
+
+def test_a_call_that_failed_is_no_work() -> None:
+    call = AIMessage("", tool_calls=[tool_call(name="bash", args={}, id="b")])
+    said = AIMessage("Jeg kikker på bilagene.")
+    for status, kind in ("error", "announcement"), ("success", "answer"):
+        result = ToolMessage("ls: no such file", tool_call_id="b", status=status)
+        assert read_reply(conversation(call, result, said), None).kind == kind
 
 
 def test_a_text_that_was_to_be_written_may_speak_of_the_future() -> None:

@@ -16,7 +16,13 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.config import resolve_settings, stored_model
-from openmanus_graph.config.stored_model import store_key, store_model, stored_key, with_top_keys
+from openmanus_graph.config.stored_model import (
+    store_key,
+    store_model,
+    stored_key,
+    with_top_keys,
+    with_window,
+)
 from openmanus_graph.config.trust import is_trusted_content, trust_content
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
@@ -189,3 +195,43 @@ def test_a_keyring_is_used_where_it_works(person: Path, monkeypatch: pytest.Monk
     keyring.works = False
     assert "credentials.json" in store_key("deepseek", None, "sk-2")
     assert key_of("deepseek:deepseek-chat") == "sk-2"
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "expected"),
+    [
+        ("", 4096, "\n\n[llm]\ncontext_window = 4096\n"),
+        ('model = "a:b"\n', 4096, 'model = "a:b"\n\n[llm]\ncontext_window = 4096\n'),
+        ("[llm]", None, "[llm]"),
+        ("[llm] # mine\ncontext_window = 1\n", None, "[llm] # mine\n"),
+        (
+            "[llm]\n  context_window=1\n\n[x]\na = 1\n",
+            2,
+            "[llm]\ncontext_window = 2\n\n[x]\na = 1\n",
+        ),
+        ("[x]\ncontext_window = 1\n", None, "[x]\ncontext_window = 1\n"),
+        (
+            "[x]\ncontext_window = 1\n[llm]\nfallback = []\n[llm.roles]\n",
+            3,
+            "[x]\ncontext_window = 1\n[llm]\ncontext_window = 3\nfallback = []\n[llm.roles]\n",
+        ),
+    ],
+)
+def test_the_window_is_stored_and_the_rest_stays(
+    text: str, window: int | None, expected: str
+) -> None:
+    assert with_window(text, window) == expected
+
+
+@pytest.mark.parametrize("text", ["llm.context_window = 1\n", "llm = {context_window = 1}\n", "="])
+def test_a_window_is_not_stored_in_what_is_not_understood(text: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        with_window(text, 2)
+
+
+def test_a_stored_window_holds_for_any_provider(person: Path) -> None:
+    for spec in ("openai:local", "ollama:qwen3"):
+        store_model(spec, "http://127.0.0.1:1/v1", 8192)
+        assert resolve_settings(Context(), "t").main.context_window == 8192
+    store_model("deepseek:deepseek-chat", None)
+    assert resolve_settings(Context(), "t").main.context_window is None

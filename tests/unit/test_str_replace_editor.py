@@ -23,7 +23,7 @@ from PIL import Image
 
 from openmanus_graph.backends.files import edit_history, file_edits
 from openmanus_graph.backends.files.text_file import detect_encoding
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.atomic_files import rewrite_file
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_folder
@@ -281,9 +281,28 @@ def test_strange_file_names_are_shown_safely(edit: Editor, root: Path) -> None:
     assert found.returncode == 0
 
 
-def test_view_range_of_a_folder_is_an_error(edit: Editor) -> None:
-    with pytest.raises(ToolError, match="view_range is for files"):
-        edit("view", ".", view_range=[1, 2])
+def test_view_range_of_a_folder_is_ignored(edit: Editor) -> None:
+    assert edit("view", ".", view_range=[1, 2]) == edit("view", ".")
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("view", {}),
+        ("str_replace", {"old_str": "a", "new_str": "b"}),
+        ("insert", {"insert_line": 0, "new_str": "b"}),
+    ],
+)
+def test_a_missing_file_names_its_neighbours(
+    edit: Editor, root: Path, command: str, more: dict[str, Any]
+) -> None:
+    (root / "report.md").write_text("a")
+    for asked in ("Report.md", "/report.md", "/workspace/report.md"):
+        with pytest.raises(NamesError, match=r"Did you mean report\.md\?"):
+            edit(command, asked, **more)
+    with pytest.raises(NamesError, match=r"There is: report\.md\."):
+        edit(command, "raport.md", **more)
+    assert (root / "report.md").read_text() == "a"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])

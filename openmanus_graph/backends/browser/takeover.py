@@ -71,7 +71,7 @@ class Frame:
 
     number: int
     image: str
-    """JPEG in base64."""
+    """JPEG in base64; empty when a dialog kept it from being taken."""
     width: float
     height: float
     """In CSS pixels."""
@@ -95,6 +95,8 @@ class Takeover:
         self._background = BackgroundTasks()
         self._tab: Tab | None = None
         self._title = ""
+        self._unseen = False
+        """A dialog kept the current tab from being photographed."""
         self._cdp: CDPSession | None = None
         self._word = ""
         """What was typed since the last click, Tab or Enter."""
@@ -180,7 +182,8 @@ class Takeover:
             try:
                 if not self._browser.tabs:
                     await self._browser.new_tab()
-                if self._browser.current is not self._tab:
+                answers = not self._browser.dialogs.question[0]
+                if self._browser.current is not self._tab or (self._unseen and answers):
                     await self._show(self._browser.current)
                 await self._look(self._browser.current)
             except Error:  # a tab that closes itself
@@ -213,10 +216,23 @@ class Takeover:
         cdp.on("Page.screencastFrame", on_frame)
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
-        photo = cast("Any", await cdp.send("Page.captureScreenshot", _PHOTO))
-        metrics = cast("Any", await cdp.send("Page.getLayoutMetrics"))
+        # One that opens a dialog just now may answer neither: its question is shown alone.
+        photo = await self._asked("Page.captureScreenshot", _PHOTO)
+        metrics = await self._asked("Page.getLayoutMetrics")
+        self._unseen = photo is None or metrics is None
+        if photo is None or metrics is None:
+            await self._take_frame("", 0, 0)
+            return
         window = metrics["cssLayoutViewport"]
         await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
+
+    async def _asked(
+        self, method: str, params: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Return the answer of the page that is shown; None if a dialog keeps it from answering."""
+        send = cast("Any", self._cdp).send
+        answer: dict[str, Any] | None = await self._browser.dialogs.until(send(method, params))
+        return answer
 
     async def _stop_pictures(self) -> None:
         from playwright.async_api import Error
@@ -224,7 +240,7 @@ class Takeover:
         cdp, self._cdp = self._cdp, None
         if cdp is not None:
             with contextlib.suppress(Error):  # gone with its tab
-                await cdp.detach()
+                await self._browser.dialogs.until(cdp.detach())
 
     async def _on(self, cdp: "CDPSession", event: dict[str, Any]) -> None:
         from playwright.async_api import Error

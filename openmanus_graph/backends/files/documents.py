@@ -89,11 +89,11 @@ def render(
 
 
 def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:
-    if pages:
-        raise ToolError(f"A {document.name} has no pages. Use lines instead.")
     every = list(wrapped(document.page(1)))
     excerpt = take(every, lines, max_chars)
-    rows = [f"[{document.name}, {_counted(len(every), 'line')} as Markdown]", *excerpt.lines]
+    ignored = "; it has no pages, so pages was ignored" if pages else ""
+    name = f"{document.name}, {_counted(len(every), 'line')} as Markdown{ignored}"
+    rows = [f"[{name}]", *excerpt.lines]
     if excerpt.cut:
         rows.append(left_out(excerpt, lines, len(every)))
     elif not excerpt.lines:

@@ -18,8 +18,8 @@ from openmanus_graph.backends.files.file_kinds import (
     binary_kind,
     document_kind,
     image_type,
-    read_image,
 )
+from openmanus_graph.backends.files.sent_pictures import read_picture
 from openmanus_graph.backends.files.text_file import detect_encoding, whole_characters
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import size_text
@@ -114,7 +114,11 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
     if size > _MOST_BYTES:
         return None
     file.seek(0)
-    return None if read_image(file.read()) else "is a picture that is broken or cut off"
+    try:
+        read_picture(file.read())
+    except ToolError:
+        return "is a picture that is broken or cut off"
+    return None
 
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:

@@ -75,7 +75,8 @@ def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) ->
     with opened_place(workspace, path, "edit") as place:
         before = _read_file(place, path)
         if before is None:
-            raise TrustedToolError(f"{shown(path)} does not exist. Use create for a new file.")
+            text = f"{shown(path)} does not exist. Use create for a new file."
+            raise TrustedToolError(text) from FileNotFoundError(path)
         require_writable(place.folder, place.name, path)
         encoding, text = decode_text(before, path)
         edit = change(text)

@@ -3,7 +3,6 @@
 import base64
 import struct
 import zipfile
-from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 from openmanus_graph.errors import ToolError
@@ -13,9 +12,6 @@ _MAGIC = (
     (b"PK\x03\x04", "zip archive"),
     (b"PK\x05\x06", "zip archive"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file"),
-    (b"\x89PNG\r\n\x1a\n", "PNG picture"),
-    (b"\xff\xd8\xff", "JPEG picture"),
-    (b"GIF8", "GIF picture"),
     (b"\x7fELF", "ELF program"),
     (b"MZ", "Windows program"),
     (b"\x1f\x8b", "gzip archive"),
@@ -47,16 +43,16 @@ _OLE_STREAMS = (
 )
 _LISTING_BYTES = 16 * 1024 * 1024
 _OLE_SEARCHED = 32 * 1024 * 1024
-_JPEG_SIZE_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_JPEG_BARE_MARKERS = {0x01, *range(0xD0, 0xD9)}
 
 
 def binary_kind(data: bytes) -> str:
     """Name the kind of a file that is no text."""
+    if picture := image_type(data):
+        return f"{_PICTURES[picture]} picture"
     if data[:4] == b"RIFF":
-        return {b"WEBP": "WebP picture", b"WAVE": "WAV sound"}.get(data[8:12], "RIFF media file")
+        return "WAV sound" if data[8:12] == b"WAVE" else "RIFF media file"
     if data[4:8] == b"ftyp":
-        return "MP4 video or HEIF picture"
+        return "MP4 video"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "binary file")
 
 
@@ -124,13 +120,18 @@ def _legacy_advice(file: BinaryIO) -> str:
     return "It is a legacy Office file (OLE). Ask for a copy in a current format."
 
 
-@dataclass(frozen=True)
-class Image:
-    """Facts from an image's header."""
-
-    media_type: str
-    width: int
-    height: int
+_PICTURES = {
+    "image/png": "PNG",
+    "image/jpeg": "JPEG",
+    "image/gif": "GIF",
+    "image/webp": "WebP",
+    "image/bmp": "BMP",
+    "image/tiff": "TIFF",
+    "image/heic": "HEIC",
+    "image/avif": "AVIF",
+}
+"""Names of the kinds that `image_type` knows."""
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
 def image_type(data: bytes) -> str | None:
@@ -143,7 +144,13 @@ def image_type(data: bytes) -> str | None:
         return "image/gif"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
-    return None
+    if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
+        return "image/bmp"
+    if data.startswith((b"II*\0", b"MM\0*")):
+        return "image/tiff"
+    if data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"avis"):
+        return "image/avif"
+    return "image/heic" if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS else None
 
 
 _MEDIA_SUFFIXES = {
@@ -171,10 +178,9 @@ def media_suffix(data: bytes) -> str | None:
     if data.startswith(b"ID3") or data[:2] in (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"):
         return ".mp3"
     if data[4:8] == b"ftyp":
-        brand = data[8:12]
-        if brand[:3] in (b"hei", b"avi", b"mif"):
-            return None  # pictures in the same container
-        return {b"M4A ": ".m4a", b"qt  ": ".mov"}.get(brand, ".mp4")
+        if image_type(data):
+            return None  # a picture in the same container
+        return {b"M4A ": ".m4a", b"qt  ": ".mov"}.get(data[8:12], ".mp4")
     starts = {b"OggS": ".ogg", b"fLaC": ".flac", b"\x1aE\xdf\xa3": ".webm"}
     return starts.get(data[:4])
 
@@ -182,75 +188,3 @@ def media_suffix(data: bytes) -> str | None:
 def data_url(data: bytes, media_type: str) -> str:
     """Return a file as a `data:` URL, as requests and pages embed it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-
-
-def read_image(data: bytes) -> Image | None:
-    """Read a whole picture's header.
-
-    None if it is no picture, is cut off or broken: providers refuse a request that holds such
-    a picture, and with it the whole conversation.
-    """
-    media_type = image_type(data)
-    readers = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}
-    if media_type is None:
-        return None
-    try:
-        size = readers[media_type](data)
-    except (struct.error, IndexError):
-        return None
-    if size is None or not all(size):
-        return None
-    return Image(media_type, *size)
-
-
-def _png(data: bytes) -> tuple[int, int] | None:
-    if data[12:16] != b"IHDR" or b"IEND" not in data[16:]:
-        return None
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _gif(data: bytes) -> tuple[int, int] | None:
-    if b";" not in data[-1024:]:
-        return None
-    width, height = struct.unpack_from("<HH", data, 6)
-    return width, height
-
-
-def _jpeg(data: bytes) -> tuple[int, int] | None:
-    if b"\xff\xd9" not in data[4:]:
-        return None
-    position = 2
-    while data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker in _JPEG_SIZE_MARKERS:
-            height, width = struct.unpack_from(">HH", data, position + 5)
-            return width, height
-        if marker == 0xFF:  # padding
-            position += 1
-        elif marker in _JPEG_BARE_MARKERS:
-            position += 2
-        else:
-            position += 2 + struct.unpack_from(">H", data, position + 2)[0]
-    return None
-
-
-def _webp(data: bytes) -> tuple[int, int] | None:
-    if struct.unpack_from("<I", data, 4)[0] + 8 > len(data):
-        return None
-    kind = data[12:16]
-    if kind == b"VP8X":
-        return _three_bytes(data, 24) + 1, _three_bytes(data, 27) + 1
-    if kind == b"VP8L" and data[20] == 0x2F:
-        bits = struct.unpack_from("<I", data, 21)[0]
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    return None
-
-
-def _three_bytes(data: bytes, position: int) -> int:
-    if len(data) < position + 3:
-        raise IndexError
-    return int.from_bytes(data[position : position + 3], "little")

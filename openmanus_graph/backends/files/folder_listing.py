@@ -7,7 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    as_tool_error,
+    find,
+    names_in,
+    opened_folder,
+)
 from openmanus_graph.safety.open_beneath import kind, shown, size_text
 
 MAX_ENTRIES = 300
@@ -35,6 +41,15 @@ def list_folder(workspace: Workspace, real: Path) -> str:
     if left_out:
         rows.append(f"  [{left_out} more entries left out; list them with bash: ls]")
     return "\n".join(rows) if entries else f"{rows[0]}\n  (nothing)"
+
+
+def folder_shown(workspace: Workspace, path: str) -> str | None:
+    """List what the model named, if it is a folder; else None. ToolError if that fails."""
+    found = find(workspace, path, outputs=True)
+    if found is None or not found.is_folder:
+        return None
+    with as_tool_error("view", path):
+        return list_folder(workspace, workspace.root / found.path)
 
 
 def _folder_rows(workspace: Workspace, real: Path, limit: int) -> list[str]:

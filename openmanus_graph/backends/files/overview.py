@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
@@ -15,35 +16,60 @@ from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
 from openmanus_graph.backends.files.text_file import detect_encoding, printable, whole_characters
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.artifacts import files_in
+from openmanus_graph.runtime.artifacts import changed_files, files_in
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.open_beneath import shown, size_text
 
-MAX_FILES = 60
-MAX_CHARS = 4000
-"""Of the whole overview."""
 MAX_COUNTED = 20_000
 """Files beyond these are not looked for."""
-_LIST_CHARS = 2400
-"""Of the names and sizes; the rest is for what stands in the files."""
 _MAX_FOLDERS = 6
 """Folders that are named among what is left out."""
 _NAME_CHARS = 160
 _VALUE_CHARS = 40
 _LINE_CHARS = 120
+_WITHOUT_HEAD = (", a ", ", no valid ", ", which cannot ")
+"""How the words on a file begin of which nothing is shown."""
 _MAX_VALUES = 20
 """Columns, or fields, that are named."""
-_HEAD_LINES = 4
 _SAMPLE_BYTES = 64 * 1024
-_PARSED_BYTES = 2 * 1024 * 1024
-"""Of a larger table the rows are estimated; the head of a larger text is not shown."""
 _WORKBOOK_BYTES = 5 * 1024 * 1024
 _WORKBOOK_S = 5.0
-_MAX_WORKBOOKS = 3
-"""Each is read by a process of its own, which takes half a second."""
 _JSON, _JSON_LINES = "json", ("jsonl", "ndjson")
 _WORKBOOK = "xlsx"
 _TABLES = (*TABLE_DELIMITERS, _JSON, *_JSON_LINES, _WORKBOOK)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How much is shown, and how much is read for it."""
+
+    files: int
+    chars: int
+    """Of the whole."""
+    list_chars: int
+    """Of the names and sizes; the rest is for what stands in the files."""
+    head_lines: int
+    """Of a text; 0: of tables alone something is shown."""
+    parsed_bytes: int
+    """Of a larger table the rows are estimated; the head of a larger text is not shown."""
+    workbooks: int
+    """Each is read by a process of its own, which takes half a second."""
+    as_text: bool = False
+    """Whether the first lines of tables are shown as they are, too."""
+
+
+MAX_FILES = 60
+MAX_CHARS = 4000
+"""Of a planner's overview."""
+_OVERVIEW = _Limits(MAX_FILES, MAX_CHARS, 2400, 4, 2 << 20, 3)
+LISTED_FILES = 40
+LISTED_CHARS = 1500
+"""Of the listing that every agent is shown."""
+_LISTING = _Limits(LISTED_FILES, LISTED_CHARS, 1000, 0, 128 << 10, 0)
+_SMALL = _Limits(LISTED_FILES, 2500, 1000, 12, 128 << 10, 0, as_text=True)
+"""Of the listing that small models are shown."""
+_MADE = _Limits(4, 1000, 300, 8, 128 << 10, 0, as_text=True)
+"""Of the files that a run made, as small models are shown them."""
 
 _File = tuple[str, int]
 """Its path in the workspace, and its size in bytes."""
@@ -59,14 +85,54 @@ def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> s
         workspace: Its folder.
         without: Paths that are left out as well.
     """
+    return _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
+
+
+def workspace_listing(
+    workspace: Workspace, only: Collection[str] | None = None, *, small: bool = False
+) -> tuple[str, list[str]]:
+    """Do as `workspace_overview`, in less text and time, and name the files whose content it shows.
+
+    Args:
+        workspace: Its folder.
+        only: Names of files whose content may be shown; None: of all tables.
+        small: Whether a small model is asked: it is shown the first lines of texts, too.
+    """
+    return _overview(workspace, _SMALL if small else _LISTING, _files(workspace), only)
+
+
+def made_files(workspace: Workspace, run: str) -> str:
+    """List the files that a run has made or changed, with what they begin with. Blocks.
+
+    Args:
+        workspace: Its folder.
+        run: The run's id.
+    """
+    made = ((one["path"], one["size"]) for one in changed_files(workspace, run))
+    return _overview(workspace, _MADE, [one for one in made if not _is_hidden(one[0])])[0]
+
+
+def _files(workspace: Workspace, without: Collection[str] = ()) -> list[_File]:
     walked = islice(files_in(workspace), MAX_COUNTED + 1)
-    found = [
-        (name, size) for name, (size, _) in walked if "/." not in f"/{name}" and name not in without
+    return [
+        (name, size) for name, (size, _) in walked if not _is_hidden(name) and name not in without
     ]
+
+
+def _is_hidden(path: str) -> bool:
+    return "/." in f"/{path}"
+
+
+def _overview(
+    workspace: Workspace,
+    limits: _Limits,
+    found: Sequence[_File],
+    only: Collection[str] | None = None,
+) -> tuple[str, list[str]]:
     listed: list[_File] = []
     rows: list[str] = []
-    room = _LIST_CHARS
-    for name, size in heapq.nsmallest(MAX_FILES, found, key=_distance):
+    room = limits.list_chars
+    for name, size in heapq.nsmallest(limits.files, found, key=_distance):
         row = f"{_short(shown(name), _NAME_CHARS)}  {size_text(size)}"
         room -= len(row) + 1
         if room < 0:
@@ -74,9 +140,12 @@ def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> s
         listed.append((name, size))
         rows.append(row)
     rest = _left_out(found, listed)
-    room = MAX_CHARS - sum(len(row) + 1 for row in (*rows, *rest))
-    contents = _contents(workspace, listed, room)
-    return "\n".join([row + contents.get(n, "") for n, row in enumerate(rows)] + rest)
+    room = limits.chars - sum(len(row) + 1 for row in (*rows, *rest))
+    readable = [one if only is None or one[0] in only else (one[0], 0) for one in listed]
+    contents = _contents(workspace, readable, room, limits)
+    text = "\n".join([row + contents.get(n, "") for n, row in enumerate(rows)] + rest)
+    heads = (n for n in sorted(contents) if not contents[n].startswith(_WITHOUT_HEAD))
+    return text, [listed[n][0] for n in heads]
 
 
 def _distance(file: _File) -> tuple[int, str]:
@@ -100,7 +169,9 @@ def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
     return [f"[{more}{tops.total()} other files are left out, most of them in {places}]"]
 
 
-def _contents(workspace: Workspace, files: Sequence[_File], room: int) -> dict[int, str]:
+def _contents(
+    workspace: Workspace, files: Sequence[_File], room: int, limits: _Limits
+) -> dict[int, str]:
     """Return what stands in the files, by their places: tables first, as far as there is room."""
     contents: dict[int, str] = {}
     workbooks = 0
@@ -108,9 +179,9 @@ def _contents(workspace: Workspace, files: Sequence[_File], room: int) -> dict[i
         name, size = files[place]
         if _suffix(name) == _WORKBOOK:
             workbooks += 1
-            if workbooks > _MAX_WORKBOOKS or size > _WORKBOOK_BYTES:
+            if workbooks > limits.workbooks or size > _WORKBOOK_BYTES:
                 continue
-        text = _content(workspace, name, size)
+        text = _content(workspace, name, size, limits)
         if text and len(text) <= room:
             contents[place] = text
             room -= len(text)
@@ -119,22 +190,22 @@ def _contents(workspace: Workspace, files: Sequence[_File], room: int) -> dict[i
     return contents
 
 
-def _content(workspace: Workspace, name: str, size: int) -> str:
+def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str:
     """Say what stands in a file; empty where nothing of it can be said in short."""
-    if not size:
-        return ""
     suffix = _suffix(name)
+    if not size or not (limits.head_lines or suffix in _TABLES):
+        return ""
     try:
         with opened_file(workspace, name) as file:
             if suffix == _WORKBOOK:
                 text = read_document(file, _WORKBOOK, None, Lines(1, 3), timeout_s=_WORKBOOK_S)
-                return _indented(text.splitlines())
-            return _text_content(file, suffix, size)
+                return _indented(text.splitlines(), limits.head_lines)
+            return _text_content(file, suffix, size, limits)
     except (ToolError, OSError):
         return ", which cannot be read"
 
 
-def _text_content(file: BinaryIO, suffix: str, size: int) -> str:
+def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> str:
     head = file.read(_SAMPLE_BYTES)
     sample = whole_characters(head, cut=size > len(head))
     encoding = detect_encoding(sample)
@@ -144,18 +215,25 @@ def _text_content(file: BinaryIO, suffix: str, size: int) -> str:
     file.seek(len(encoding.bom))
     whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
-        if suffix in TABLE_DELIMITERS:
-            rows = None if size > _PARSED_BYTES else whole
+        if suffix in TABLE_DELIMITERS and not limits.as_text:
+            rows = None if size > limits.parsed_bytes else whole
             return _table(text, TABLE_DELIMITERS[suffix], rows, size / len(sample))
-        if size > _PARSED_BYTES:
+        if size > limits.parsed_bytes:
             return ""
         if suffix in (_JSON, *_JSON_LINES):
-            return _json(whole.read(), lines=suffix != _JSON)
+            held = _json(whole.read(), lines=suffix != _JSON)
+            return held + _first_lines(text, limits) if limits.as_text else held
     except (ValueError, csv.Error, RecursionError):
         return f", no valid {suffix}"
     finally:
         whole.detach()  # the file is not ours to close
-    return _indented(text.splitlines())
+    return _first_lines(text, limits)
+
+
+def _first_lines(text: str, limits: _Limits) -> str:
+    lines = text.splitlines()
+    count = f", {len(lines)} lines" if limits.as_text else ""
+    return f"{count}{_indented(lines, limits.head_lines)}"
 
 
 def _table(sample: str, separators: str, rows: Iterable[str] | None, times: float) -> str:
@@ -209,9 +287,9 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(_short(one, _VALUE_CHARS) for one in found[:_MAX_VALUES]) + more
 
 
-def _indented(lines: Sequence[str]) -> str:
+def _indented(lines: Sequence[str], most: int) -> str:
     filled = (line for line in lines if line.strip())
-    return "".join(f"\n    {_short(line, _LINE_CHARS)}" for line in islice(filled, _HEAD_LINES))
+    return "".join(f"\n    {_short(line, _LINE_CHARS)}" for line in islice(filled, most))
 
 
 def _short(text: str, most: int) -> str:

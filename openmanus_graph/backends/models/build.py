@@ -1,13 +1,11 @@
-"""From the settings of a model to a client that is ready to be asked, and what it can take."""
+"""From the settings of a model to a client that is ready to be asked."""
 
 import asyncio
 import hashlib
 import importlib
 import json
-import re
 import threading
-from collections.abc import Coroutine, Hashable, Mapping, Sequence, Set
-from functools import lru_cache
+from collections.abc import Collection, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -17,16 +15,16 @@ from langchain_core.outputs import ChatResult
 from pydantic import ValidationError
 from typing_extensions import override
 
+from openmanus_graph.backends.models.dialects import is_openai
 from openmanus_graph.backends.models.endpoint import api_key, base_url
 from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.backends.models.openai_wire import is_openai
 from openmanus_graph.backends.models.prices import (
+    CallUsage,
     PriceQuery,
+    Prices,
     are_loaded,
-    find_price,
-    is_local,
+    cost_usd,
     load_prices,
-    name_query,
     needs_prices,
     price_queries,
 )
@@ -158,6 +156,19 @@ def _price_queries(settings: ModelSettings) -> Sequence[PriceQuery]:
     return price_queries(plain, provider_of(settings), settings.base_url)
 
 
+def price_of(settings: ModelSettings, used: CallUsage, prices: Prices | None) -> float | None:
+    """Return the dollars of a call; None if nobody knows them. Blocks until prices are loaded."""
+    name = model_name(settings)
+    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
+    return cost_usd(plain, provider_of(settings), used, prices, base_url=settings.base_url)
+
+
+def costs_nothing(settings: ModelSettings, prices: Prices | None) -> bool:
+    """Return True if a model is known to be free, as on this machine. Blocks like `price_of`."""
+    million = CallUsage(input_tokens=10**6, cached_tokens=0, output_tokens=10**6)
+    return price_of(settings, million, prices) == 0
+
+
 def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
     return (
         str(spec),
@@ -244,6 +255,23 @@ def cache_options(model: BaseChatModel, session_key: str) -> dict[str, str]:
     }
 
 
+def client_parameters(client: BaseChatModel) -> set[str]:
+    """Return the names of the parameters that a client sends with each request."""
+    own: Any = getattr(client, "sent_parameters", None)
+    if own is not None:
+        return set(own)
+    given = {name for name, value in vars(client).items() if value is not None}
+    return given | set(getattr(client, "model_kwargs", None) or ())
+
+
+def without_parameters(client: BaseChatModel, parameters: Collection[str]) -> BaseChatModel:
+    """Return a client of a provider's package that leaves out parameters that it would send."""
+    update: dict[str, Any] = {name: None for name in parameters if name in vars(client)}
+    if kwargs := getattr(client, "model_kwargs", None):
+        update["model_kwargs"] = {k: v for k, v in kwargs.items() if k not in parameters}
+    return client.model_copy(update=update)
+
+
 class MissingModel(BaseChatModel):
     """A stand-in where tools run without a model: says, when it is asked, why there is none."""
 
@@ -264,83 +292,3 @@ class MissingModel(BaseChatModel):
     @override
     def _llm_type(self) -> str:
         return "missing"
-
-
-UNKNOWN_WINDOW = 128_000
-UNKNOWN_LOCAL_WINDOW = 32_000
-"""Local servers are often started with less than the model could take."""
-
-# By the name behind any vendor prefix, the first match counts; profiles and prices go before.
-_WINDOWS = (
-    (r"gpt-4\.1|gemini|llama-?4", 1_000_000),
-    (r"gpt-[5-9]", 272_000),
-    (r"kimi-k2|qwen3-(coder|max)", 256_000),
-    (r"claude|o[1-9](-|$)", 200_000),
-    (r"gpt-3\.5", 16_000),
-    (r"gpt-4(-0613|$)|llama-?3(:|-8b|-70b|$)|gemma-?2", 8_000),
-    (r"gpt-4|deepseek|qwen|llama-?3|mistral|mixtral|grok|glm|gpt-oss|gemma|command", 128_000),
-)
-_TEXT_ONLY = re.compile(
-    r"o1-(mini|preview)|o3-mini|gpt-oss|gpt-4-0|gpt-4$|gpt-3|kimi-k2-|gemma-?3.?1b"
-)
-_VISION = re.compile(
-    r"gpt-4o|gpt-4\.\d|gpt-4-turbo|gpt-4-vision|gpt-[5-9]|chatgpt-4o|(^|/)o[1-9](-|$)"
-    r"|claude-(3|[4-9]|opus|sonnet|haiku)|gemini|gemma-?[34]|pixtral|llava|vision|multimodal|omni"
-    r"|\bvl\b|-vl|vl-|\dvl|internvl|minicpm-v|moondream|llama-?4|glm-[\d.]+v|kimi-k2\.5|grok-4"
-    r"|mistral-(small|medium|large)-(3|latest|25)|phi-.*vision|step-\d.*v|qvq"
-)
-
-_MEDIA = {
-    "audio": re.compile(r"gemini|audio|omni|voxtral|gemma-?3n"),
-    "video": re.compile(r"gemini|omni|qwen.*vl"),
-}
-
-
-def context_window(model: BaseChatModel, settings: ModelSettings) -> int:
-    """Return how many tokens one request may hold."""
-    if settings.context_window:
-        return settings.context_window
-    profile = model.profile or {}
-    if tokens := profile.get("max_input_tokens"):
-        return tokens
-    local = is_local(settings.base_url) or model_name(settings).startswith("ollama:")
-    if local:
-        return UNKNOWN_LOCAL_WINDOW
-    return _window_by_name(_plain_name(settings))
-
-
-def sees_images(model: BaseChatModel, settings: ModelSettings) -> bool:
-    """Say whether pictures can be sent; an unknown model counts as text only."""
-    if settings.vision is not None:
-        return settings.vision
-    profile = model.profile or {}
-    if "image_inputs" in profile:
-        return profile["image_inputs"]
-    name = _plain_name(settings)
-    return _TEXT_ONLY.search(name) is None and _VISION.search(name) is not None
-
-
-def media_taken(model: BaseChatModel, settings: ModelSettings) -> Set[str]:
-    """Return what the model takes of `audio` and `video`; of an unknown one nothing is known."""
-    if settings.takes_media is not None:
-        return set(settings.takes_media)
-    profile: Mapping[str, Any] = model.profile or {}
-    if "audio_inputs" in profile:
-        return {kind for kind in ("audio", "video") if profile.get(f"{kind}_inputs")}
-    name = _plain_name(settings)
-    return {kind for kind, pattern in _MEDIA.items() if pattern.search(name)}
-
-
-def _plain_name(settings: ModelSettings) -> str:
-    name = model_name(settings).lower()
-    if isinstance(settings.model, str):
-        name = name.partition(":")[2]
-    return name.rpartition("/")[2]
-
-
-@lru_cache
-def _window_by_name(name: str) -> int:
-    entry = find_price(name_query(name))
-    if entry is not None and entry.model.context_window:
-        return entry.model.context_window
-    return next((size for pattern, size in _WINDOWS if re.search(pattern, name)), UNKNOWN_WINDOW)

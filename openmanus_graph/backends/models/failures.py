@@ -4,6 +4,7 @@ Pure: no library of a provider is imported. Exceptions are known by their status
 class names and what servers write, since each client has classes of its own.
 """
 
+import json
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Literal, cast
 from langchain_core import exceptions as core
 from pydantic import ValidationError
 
+from openmanus_graph.backends.models.dialects import NO_TOOLS, is_refusal
 from openmanus_graph.backends.models.request_errors import StatusError, TransportError
 from openmanus_graph.backends.models.retry_after import retry_after_s
 from openmanus_graph.state.addresses import without_secrets
@@ -24,8 +26,6 @@ FailureKind = Literal[
     "retry",
     "context_length",
     "no_tools",
-    "no_stream_options",
-    "no_streaming",
     "content_filter",
     "withheld",
     "page",
@@ -116,6 +116,21 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     return Failure(kind, f"{subject} {what}{where}{reason}.", advice, wait_s)
 
 
+def refusal_text(error: ModelError) -> str | None:
+    """Return all that a server said where it refused a request for what it holds; else None."""
+    cause = error.__cause__
+    if cause is None:
+        text = error.sentence
+    else:
+        source = cause.__cause__ if isinstance(cause, core.ModelError) else None
+        body = getattr(source or cause, "body", None)
+        text = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
+        text = text or _server_text(source or cause)
+    if error.kind == "context_length":
+        return text if _PICTURES.search(text) else None
+    return text if error.kind in ("bad_request", "no_tools", "not_found") else None
+
+
 _SECRETS = re.compile(
     r"(?i)\b(?:sk|pk|gsk|xai|key|nvapi|hf|lsv2|AIza)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}"
     r"|(?<=bearer )\S+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
@@ -152,17 +167,6 @@ _TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
     ("quota", r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota"
               r"|credit balance is too low|billing_hard_limit|payment required"
               r"|requires more credits"),
-    ("no_tools",
-     r"(does|do)(n't| not) support (\w+ )?(tools?|functions?)\b|unsupported param(eter)?: tools"
-     r"|(tool|function)s?([ _-](calls?|calling|choice|use))?[`'\"]? (is|are) (not|un) ?"
-     r"(supported|enabled)"
-     r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
-     r"|--tool-call-parser if you want|tool parser could not locate"
-     r"|no endpoints found that support tool use"
-     r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
-    ("no_stream_options", r"stream_options|include_usage"),
-    ("no_streaming", r"(does not|doesn't) support stream|'stream' does not support"
-                     r"|stream(ing)?['\"]? (is |are )?not supported|must be verified to stream"),
     ("context_length",
      r"context_length_exceeded|context[ _](length|window|size)|maximum context|prompt is too long"
      r"|exceed_context_size|(input|prompt|request) (is )?too (long|large)|too many (input )?tokens"
@@ -188,7 +192,10 @@ def _kind_by_text(status: int | None, text: str) -> FailureKind | None:
     for kind, pattern in _KIND_BY_TEXT:
         if pattern.search(text) and _status_allows(kind, status, text):
             return kind
-    return None
+    if NO_TOOLS.search(text) and status not in (401, 429):
+        return "no_tools"
+    # Servers fail with 500 where a template or a schema cannot take the request.
+    return "bad_request" if (status is None or status >= 500) and is_refusal(text) else None
 
 
 def _status_allows(kind: FailureKind, status: int | None, text: str) -> bool:
@@ -199,7 +206,7 @@ def _status_allows(kind: FailureKind, status: int | None, text: str) -> bool:
     if status == 401:
         return kind in ("auth", "quota")
     if status is not None and status >= 500:
-        return kind in ("no_tools", "context_length", "no_streaming")
+        return kind == "context_length"
     return True
 
 
@@ -425,8 +432,6 @@ _ADVICE: dict[FailureKind, str] = {
     "no_tools": "It works better with tool calling enabled at its server (vLLM: "
     "--enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja). [llm] tool_calling = "
     '"text" does without.',
-    "no_stream_options": "Ask again without stream_options.",
-    "no_streaming": "Ask again without streaming.",
     "content_filter": "The provider's filter refused the request; put the task in other words.",
     "withheld": "The provider's filter refused the reply; put the task in other words.",
     "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",

@@ -13,13 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 from langchain_core.language_models import BaseChatModel
 
+from openmanus_graph.backends.models.dialects import is_openai
 from openmanus_graph.backends.models.endpoint import (
     base_url,
     environment_proxy,
     is_other_server,
     tls_context,
 )
-from openmanus_graph.backends.models.openai_wire import is_openai
 from openmanus_graph.backends.models.spec import ModelSpec
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import PORTS

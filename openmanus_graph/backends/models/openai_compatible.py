@@ -31,38 +31,32 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from typing_extensions import override
 
 from openmanus_graph.backends.models.chunks import merged_message
-from openmanus_graph.backends.models.connections import Body, Connections
-from openmanus_graph.backends.models.failures import classify
+from openmanus_graph.backends.models.connections import Connections
+from openmanus_graph.backends.models.dialects import Dialect, known_dialect
 from openmanus_graph.backends.models.openai_events import read_events
 from openmanus_graph.backends.models.openai_replies import ReplyReader
-from openmanus_graph.backends.models.openai_wire import (
-    Dialect,
-    dialect_of,
-    is_reasoning_model,
-    refuses_temperature,
-    wire_message,
-)
-from openmanus_graph.backends.models.request_errors import StatusError
+from openmanus_graph.backends.models.openai_wire import wire_message
 from openmanus_graph.conversation.history import ConversationCache
 
 Payload = dict[str, Any]
 
 _PARAMETERS = (
-    "temperature", "max_tokens", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop",
-    "n", "logprobs", "top_logprobs", "logit_bias", "reasoning_effort", "verbosity", "service_tier",
-    "store", "prompt_cache_options",
+    "temperature", "max_tokens", "max_completion_tokens", "top_p", "frequency_penalty",
+    "presence_penalty", "seed", "stop", "n", "logprobs", "top_logprobs", "logit_bias",
+    "reasoning_effort", "verbosity", "service_tier", "store", "prompt_cache_options",
 )  # fmt: skip
 """Fields that are sent in each request, where they are set."""
-_NOT_IN_BODY = frozenset({"extra_headers", "extra_query", "extra_body", "timeout", "stream_usage"})
+_NOT_IN_BODY = frozenset({
+    "extra_headers", "extra_query", "extra_body", "timeout", "stream_usage", "dialect",
+})  # fmt: skip
 
 
 class OpenAICompatibleModel(BaseChatModel):
     """A model of OpenAI, of Azure, or of any server that speaks their protocol.
 
     It copes with what compatible servers leave out, add and get wrong. Reasoning goes to
-    `additional_kwargs["reasoning_content"]`. A server that refuses `stream_options` or streaming
-    is asked again without, and that is remembered. Fields have the names of LangChain's
-    `ChatOpenAI`; one that is unknown is a parameter of the request.
+    `additional_kwargs["reasoning_content"]`. Fields have the names of LangChain's `ChatOpenAI`; one
+    that is unknown is a parameter of the request.
     """
 
     model_name: str = Field(alias="model")
@@ -81,7 +75,8 @@ class OpenAICompatibleModel(BaseChatModel):
     stream_usage: bool = True
 
     temperature: float | None = None
-    max_tokens: int | None = Field(default=None, alias="max_completion_tokens")
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
     top_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -104,7 +99,7 @@ class OpenAICompatibleModel(BaseChatModel):
     model_config = ConfigDict(populate_by_name=True, arbitrary_types_allowed=True)
 
     _wire: ConversationCache[bytes] = PrivateAttr(default_factory=ConversationCache[bytes])
-    _refused: set[str] = PrivateAttr(default_factory=set[str])
+    _wire_dialect: Dialect | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -117,8 +112,14 @@ class OpenAICompatibleModel(BaseChatModel):
 
     @property
     def dialect(self) -> Dialect:
-        """What the server accepts."""
-        return dialect_of(self.base_url, self.model_name)
+        """What is known of the server beforehand; a call may be given another one."""
+        return known_dialect("openai", self.base_url, self.model_name, self.reasoning_effort)
+
+    @property
+    def sent_parameters(self) -> set[str]:
+        """Names of the parameters of each request."""
+        streaming = {"stream", "stream_options"} if self.stream_usage else {"stream"}
+        return {*self._parameters(), *self.extra_body, *streaming} - {"model"}
 
     @property
     @override
@@ -226,47 +227,26 @@ class OpenAICompatibleModel(BaseChatModel):
         self, payload: Payload, messages: list[BaseMessage]
     ) -> AsyncIterator[ChatGenerationChunk]:
         """Ask, and yield the pieces of the reply; the last one carries usage and reason."""
-        dialect, reader = self.dialect, ReplyReader()
-        _fit_parameters(payload, dialect)
+        dialect, reader = payload.get("dialect") or self.dialect, ReplyReader()
+        _rename_parameters(payload, dialect)
+        if dialect != self._wire_dialect:
+            self._wire_dialect, self._wire = dialect, ConversationCache()
         wire = self._wire.get(
             messages,
             lambda one: json.dumps(wire_message(one, dialect), ensure_ascii=False).encode(),
         )
-        async for event in read_events(await self._open(payload, wire)):
+        body = await self.connections.post(
+            self.url,
+            _body(payload, wire, self.extra_body),
+            {**self.headers, **(payload.get("extra_headers") or {})},
+            query={**self.default_query, **(payload.get("extra_query") or {})},
+            idle_timeout_s=payload.get("timeout"),
+        )
+        async for event in read_events(body):
             chunk = reader.read(event)
             if chunk is not None:
                 yield chunk
         yield reader.finish()
-
-    async def _open(self, payload: Payload, wire: list[bytes]) -> Body:
-        """Send the request, leaving out what this server has refused before or refuses now."""
-        while True:
-            if "stream" in self._refused:
-                payload["stream"] = False
-            if self._refused:
-                payload.pop("stream_options", None)
-            try:
-                return await self.connections.post(
-                    self.url,
-                    _body(payload, wire, self.extra_body),
-                    {**self.headers, **(payload.get("extra_headers") or {})},
-                    query={**self.default_query, **(payload.get("extra_query") or {})},
-                    idle_timeout_s=payload.get("timeout"),
-                )
-            except StatusError as error:
-                refused = _refused_parameter(error, payload)
-                if refused is None:
-                    raise
-                self._refused.add(refused)
-
-
-def _refused_parameter(error: StatusError, payload: Payload) -> str | None:
-    """Name the parameter a server refuses and that the request can do without."""
-    failure = classify(error)
-    kind = failure.kind if failure else None
-    if kind == "no_stream_options" and "stream_options" in payload:
-        return "stream_options"
-    return "stream" if kind == "no_streaming" and payload.get("stream") else None
 
 
 def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> bytes:
@@ -281,15 +261,14 @@ def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> byte
     return b",".join(parts)
 
 
-def _fit_parameters(payload: Payload, dialect: Dialect) -> None:
-    """Name the token limit as the server knows it and drop a temperature it refuses."""
-    model = str(payload["model"])
-    if refuses_temperature(model, payload.get("reasoning_effort")):
-        payload.pop("temperature", None)
-    limit = payload.pop("max_tokens", None) or payload.pop("max_completion_tokens", None)
-    if limit is not None:  # strict servers refuse the name that they do not know
-        new = dialect.official or is_reasoning_model(model)
-        payload["max_completion_tokens" if new else "max_tokens"] = limit
+def _rename_parameters(payload: Payload, dialect: Dialect) -> None:
+    """Name parameters as the server knows them, and leave out those that it refuses."""
+    for name in payload.keys() & dialect.parameters.keys():
+        value, new = payload.pop(name), dialect.name_of(name)
+        if new is not None:
+            payload.setdefault(new, value)
+    if "stream" not in payload:
+        payload.pop("stream_options", None)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Reads chat completions, whole or streamed, into LangChain's chunks: what servers really send."""
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -225,7 +226,6 @@ class ToolCallAssembler:
     """
 
     def __init__(self) -> None:
-        self.extras: dict[str, dict[str, Any]] = {}
         self._partial_calls: list[_PartialCall] = []
         self._index_of: dict[int, int] = {}
 
@@ -235,8 +235,16 @@ class ToolCallAssembler:
             if found := _fields(piece):
                 self._take(found, position)
 
+    @property
+    def extras(self) -> dict[str, dict[str, Any]]:
+        """What belongs to single calls beyond the protocol, by their ids."""
+        return {partial.id: partial.extras for partial in self._partial_calls if partial.extras}
+
     def calls(self) -> list[ToolCallChunk]:
         """Return the calls, whole, as the model made them."""
+        for partial in self._partial_calls:
+            if partial.extras and not partial.id:
+                partial.id = uuid.uuid4().hex[:9]  # by which they are found
         return [
             tool_call_chunk(
                 name=partial.name or None,
@@ -261,8 +269,8 @@ class ToolCallAssembler:
             partial.name += name
         if arguments:
             partial.arguments.append(arguments)
-        if piece.get("extra_content") and partial.id:  # Gemini's thought signature
-            self.extras[partial.id] = {"extra_content": piece["extra_content"]}
+        if piece.get("extra_content"):  # Gemini's thought signature
+            partial.extras = {"extra_content": piece["extra_content"]}
 
     def _place(self, number: int, call_id: str, name: str, arguments: str, given: object) -> int:
         """Return the index of the call that a piece belongs to, a new one if need be."""
@@ -283,6 +291,7 @@ class _PartialCall:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.extras: dict[str, Any] = {}
 
     def is_complete(self) -> bool:
         """Whether the arguments are a whole object, to which nothing can be added."""

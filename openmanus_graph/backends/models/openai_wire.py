@@ -5,10 +5,7 @@ The history of a run only grows, so a message's wire form is kept as long as the
 
 import json
 import re
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from langchain_core.messages import (
     AIMessage,
@@ -19,56 +16,9 @@ from langchain_core.messages import (
     is_data_content_block,
 )
 
+from openmanus_graph.backends.models.dialects import Dialect, Reasoning
+
 WireMessage = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """What a server accepts beyond the common ground."""
-
-    official: bool
-    """OpenAI's own service, which has `max_completion_tokens`."""
-    system_role: str
-    """The role of instructions: `developer` for OpenAI's o models."""
-    wants_reasoning: bool
-    """Its models expect their reasoning back in turns with tool calls."""
-
-
-@lru_cache
-def dialect_of(base_url: str | None, model: str) -> Dialect:
-    """Return a server's dialect, by its address and the model's name."""
-    official = is_openai(base_url)
-    refuses = official or _host(base_url).endswith(("api.groq.com", "api.mistral.ai"))
-    thinks = re.search(r"deepseek|kimi|minimax|glm-|mimo|qwen|gpt-oss", model, re.IGNORECASE)
-    return Dialect(
-        official=official,
-        system_role="developer" if official and re.match(r"o\d", model) else "system",
-        wants_reasoning=bool(thinks) and not refuses,
-    )
-
-
-def is_openai(base_url: str | None) -> bool:
-    """Whether an address is of OpenAI's own service, as none is."""
-    host = _host(base_url)
-    return host == "api.openai.com" or host.endswith(".api.openai.com")
-
-
-def _host(base_url: str | None) -> str:
-    return (urlsplit(base_url).hostname or "") if base_url else "api.openai.com"
-
-
-def refuses_temperature(model: str, reasoning_effort: str | None = None) -> bool:
-    """Whether it is one of OpenAI's reasoning models, which take no temperature of one's own."""
-    if reasoning_effort == "none":
-        return False
-    return is_reasoning_model(model) and "-chat" not in model
-
-
-def is_reasoning_model(model: str) -> bool:
-    """Whether the name, behind any vendor prefix, is of OpenAI's o or GPT-5 family or later."""
-    return (
-        re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", model.lower().rpartition("/")[2]) is not None
-    )
 
 
 def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
@@ -86,7 +36,7 @@ def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
     if isinstance(message, AIMessage):
         if calls := _tool_calls(message):
             form["tool_calls"] = calls
-            _return_reasoning(form, message, dialect)
+        _return_reasoning(form, message, dialect.reasoning)
         if (audio := message.additional_kwargs.get("audio")) and "id" in audio:
             form["audio"] = {"id": audio["id"]}
     return form
@@ -98,8 +48,7 @@ _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "function": "funct
 def _role(message: BaseMessage, dialect: Dialect) -> str:
     kind = message.type.removesuffix("MessageChunk").lower()
     if kind == "system":
-        asked = message.additional_kwargs.get("__openai_role__", dialect.system_role)
-        return asked if dialect.official else "system"
+        return dialect.system_role
     role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind)
     if role is None:
         raise ValueError(f"A message of the kind {message.type!r} cannot be sent to a model.")
@@ -190,10 +139,15 @@ def _object_text(arguments: object) -> str:
     return json.dumps({"not_a_json_object": text}, ensure_ascii=False) if text.strip() else "{}"
 
 
-def _return_reasoning(form: WireMessage, message: AIMessage, dialect: Dialect) -> None:
-    """Send a model its own reasoning back with the tool calls it led to."""
+def _return_reasoning(form: WireMessage, message: AIMessage, wanted: Reasoning) -> None:
+    """Send a model its own reasoning back."""
     extra = message.additional_kwargs
-    if details := extra.get("reasoning_details"):  # OpenRouter's, which may be signed
+    reasoning = str(extra.get("reasoning_content") or "")
+    if wanted in ("every", "filled"):  # also where a model had none, or it was another model's
+        form["reasoning_content"] = reasoning or ("" if wanted == "every" else " ")
+    elif "tool_calls" not in form:
+        return
+    elif details := extra.get("reasoning_details"):  # OpenRouter's, which may be signed
         form["reasoning_details"] = details
-    elif dialect.wants_reasoning and (reasoning := extra.get("reasoning_content")):
+    elif wanted == "calls" and reasoning:
         form[extra.get("reasoning_field", "reasoning_content")] = reasoning

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
+from openmanus_graph.conversation.environment import shown_environment
 from openmanus_graph.state.addresses import is_loopback
 
 if TYPE_CHECKING:
@@ -108,11 +109,10 @@ def estimate_request_tokens(
     for position in range(len(history) - 1, -1, -1):
         message = history[position]
         if isinstance(message, AIMessage) and message.usage_metadata:
-            later = list(history[position + 1 :])
+            later = [shown_environment(one) for one in history[position + 1 :]]
             return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
-    return count_tokens_approximately(list(history)) + estimate_fixed_tokens(
-        system, request_suffix, tools
-    )
+    shown = [shown_environment(one) for one in history]
+    return count_tokens_approximately(shown) + estimate_fixed_tokens(system, request_suffix, tools)
 
 
 def last_reported(history: Sequence[BaseMessage]) -> CallUsage | None:

@@ -13,6 +13,7 @@ from langgraph.constants import START
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
 from openmanus_graph.runtime.checkpoint_lineage import (
     SNAPSHOT_KEY,
     id_of,
@@ -90,7 +91,9 @@ def _written_after(before: CheckpointTuple) -> Iterator[str]:
                 yield "the conversation was compacted"
                 continue
             messages = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
-            yield from map(_message_line, messages)
+            # With an environment it is the user message that an earlier superstep wrote.
+            new = (one for one in messages if ENVIRONMENT_KEY not in one.additional_kwargs)
+            yield from map(_message_line, new)
         elif channel == "order":
             yield f"planned {len(value)} steps"
         elif channel == "steps" and isinstance(value, dict):

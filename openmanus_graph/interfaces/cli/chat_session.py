@@ -9,7 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.models.build import context_window, model_name, prepare_model
+from openmanus_graph.backends.models.build import model_name, prepare_model
+from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions
@@ -137,8 +138,7 @@ class ChatSession:
             say(str(error))
             return
         self.left = self.code in SIGNALLED
-        model = await prepare_model(self.settings.main)
-        self._window = context_window(model, self.settings.main)
+        self._window = (await resolve_model(self.settings.main)).window
 
 
 def own_words(typed: str, draft: str) -> str:

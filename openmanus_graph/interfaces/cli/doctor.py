@@ -1,6 +1,5 @@
 """`openmanus doctor`: what works here, what is missing, and the command that mends it."""
 
-import asyncio
 import importlib.util
 import os
 import platform
@@ -17,7 +16,8 @@ from openmanus_graph.config.openmanus_files import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 
 if TYPE_CHECKING:
-    from openmanus_graph.state.settings import SandboxSettings
+    from openmanus_graph.backends.models.resolved import ResolvedModel
+    from openmanus_graph.state.settings import SandboxSettings, Settings
 
 State = Literal["ok", "optional", "missing"]
 
@@ -72,22 +72,63 @@ def _python() -> Iterator[Finding]:
 
 
 def _configuration() -> Iterator[Finding]:
-    from openmanus_graph.backends.models.build import model_name
+    from openmanus_graph.backends.models.build import run_and_close_models
+    from openmanus_graph.backends.models.server_facts import address_of
     from openmanus_graph.config import resolve_settings
-    from openmanus_graph.model_calls.candidates import prepare_models
     from openmanus_graph.state.context import Context
 
     try:
         settings = resolve_settings(Context(), "doctor")
-        asyncio.run(prepare_models(settings))  # names a missing package or key; sends nothing
+        model = run_and_close_models(_examined(settings))
     except ConfigError as error:
         yield Finding("model", "missing", str(error))
         return
-    where = f" at {settings.main.base_url}" if settings.main.base_url else ""
-    yield Finding("model", "ok", f"{model_name(settings.main)}{where}")
+    main, facts = model.settings, model.facts
+    where = f" at {main.base_url}" if main.base_url else ""
+    kind = f" ({facts.kind})" if facts.kind else ""
+    if address_of(main) is None or facts.answers:
+        yield Finding("model", "ok", f"{model.name}{where}{kind}")
+    else:
+        detail = f"{model.name}{where}: no server answers there; start it"
+        yield Finding("model", "missing", detail)
+    yield _window(model)
+    yield Finding("tool calls", "ok", _CALL_FORMS[model.call_form(model.dialect.now)])
     for warning in settings.warnings:
         if not warning.startswith(tuple(str(Path.cwd() / name) for name in OLD_FILES)):
             yield Finding("configuration", "optional", warning)
+
+
+_CALL_FORMS = {
+    "native": "native",
+    "text": "text, as set or because it refused tools",
+    "constrained": "constrained steps, as set or because the model is small",
+}
+
+
+async def _examined(settings: "Settings") -> "ResolvedModel":
+    """Return the main model. It is not asked. ConfigError names a missing package or key."""
+    from openmanus_graph.backends.models.resolved import resolve_model
+    from openmanus_graph.model_calls.candidates import prepare_models
+
+    await prepare_models(settings)
+    return await resolve_model(settings.main)
+
+
+def _window(model: "ResolvedModel") -> Finding:
+    """Report how many tokens one request may hold, and how that is known."""
+    from openmanus_graph.backends.models.server_facts import SMALL_WINDOW, address_of, larger_window
+
+    told, wanted = model.facts.window, model.settings.context_window
+    detail = f"{told or model.window:,} tokens"
+    if told and wanted and told != wanted:
+        detail += f", but {wanted:,} are set; openmanus init sets what the server takes"
+    elif told and told < SMALL_WINDOW:
+        detail += f", which is little for an agent. {larger_window(model.facts.kind)}"
+    elif told or wanted or address_of(model.settings) is None:
+        return Finding("window", "ok", detail)
+    else:
+        detail += " are assumed; [llm] context_window sets what the server takes"
+    return Finding("window", "optional", detail)
 
 
 def _old_configuration() -> Iterator[Finding]:

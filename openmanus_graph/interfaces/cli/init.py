@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -48,7 +49,7 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
     for trial in range(1, TRIALS + 1):
         say(f"Trying {choice.spec} ...")
         try:
-            await try_model(choice)
+            choice = await try_model(choice)
             break
         except TrialError as error:
             say(str(error))
@@ -84,7 +85,9 @@ async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
     while True:
         typed = await _ask("Provider", usual)
         if typed.startswith(("http://", "https://")):
-            return PROVIDERS["openai"], typed
+            # Ollama and others have their protocol below /v1, which people leave out.
+            bare = not urlsplit(typed).path.strip("/")
+            return PROVIDERS["openai"], f"{typed.rstrip('/')}/v1" if bare else typed
         try:
             return parse_spec(f"{typed}:x").provider, None
         except ConfigError:

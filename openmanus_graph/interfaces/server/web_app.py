@@ -34,7 +34,7 @@ from openmanus_graph.interfaces.server.token import server_token
 from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
 from openmanus_graph.interfaces.service.trace_export import send_traces
 from openmanus_graph.runtime.run_observer import observe_runs
-from openmanus_graph.runtime.session_registry import close_all
+from openmanus_graph.runtime.session_registry import close_all_at_once
 
 SEND_TRACES_S = 5.0
 """How long the traces of the last seconds may take to be sent when the server stops."""
@@ -87,7 +87,7 @@ async def serving(on_signal: Callable[[], None] = lambda: None) -> AsyncGenerato
             yield store
         finally:
             await store.journal.close()
-            await asyncio.to_thread(close_all)
+            await close_all_at_once()
             warming_up.cancel()
             with contextlib.suppress(TimeoutError):  # a signal ends the process, without its exit
                 await asyncio.wait_for(asyncio.to_thread(send_traces), SEND_TRACES_S)

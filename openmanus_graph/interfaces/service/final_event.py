@@ -10,6 +10,7 @@ from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, rea
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.graphs.catalog import is_ours
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.state.manus import no_claims
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 
@@ -78,6 +79,7 @@ def final_event(
         "status": status or "failed",
         "stop_reason": reason or "error",
         "answer": answer,
+        "claims": values.get("claims") or no_claims(),
         "structured": values.get("structured"),
         "usage": usage or values.get("usage") or no_usage(),
         "artifacts": values.get("artifacts") or [],
@@ -122,6 +124,7 @@ def failed_event(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
         "status": "failed",
         "stop_reason": "error",
         "answer": sentence,
+        "claims": no_claims(),
         "structured": None,
         "usage": values.get("usage") or no_usage(),
         "artifacts": [],

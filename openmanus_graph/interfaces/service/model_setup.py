@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import HumanMessage
@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
+from openmanus_graph.backends.models.server_facts import facts_of
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, parse_spec
 from openmanus_graph.config.stored_model import store_key, store_model
 from openmanus_graph.errors import ConfigError
@@ -30,6 +31,8 @@ class ModelChoice:
     base_url: str | None = None
     key: SecretStr | None = None
     """None: the environment has it, or the server wants none."""
+    window: int | None = None
+    """Tokens of one request, where the server tells."""
 
 
 class TrialError(ConfigError):
@@ -57,8 +60,8 @@ def providers() -> list[dict[str, Any]]:
     ]
 
 
-async def try_model(choice: ModelChoice) -> None:
-    """Ask the model something short.
+async def try_model(choice: ModelChoice) -> ModelChoice:
+    """Ask the model something short; return the choice with the window that its server tells.
 
     Raises:
         TrialError: It did not answer, and why; the sentence holds no key.
@@ -79,12 +82,12 @@ async def try_model(choice: ModelChoice) -> None:
         raise TrialError(failure.kind, _without(choice.key, failure.sentence)) from None
     finally:
         await close_model(model)
+    return replace(choice, window=(await facts_of(settings)).window)
 
 
 async def set_up_model(choice: ModelChoice) -> None:
     """Try a model, and make it the default if it works. ConfigError: nothing was stored."""
-    await try_model(choice)
-    await asyncio.to_thread(store_choice, choice)
+    await asyncio.to_thread(store_choice, await try_model(choice))
 
 
 def store_choice(choice: ModelChoice) -> list[str]:
@@ -94,7 +97,9 @@ def store_choice(choice: ModelChoice) -> list[str]:
         key = choice.key.get_secret_value().strip()
         kept = store_key(spec.provider.name, choice.base_url, key)
         places.append(f"The key is in {kept}.")
-    return [f"The model stands in {store_model(str(spec), choice.base_url)}.", *places]
+    path = store_model(str(spec), choice.base_url, choice.window)
+    told = f", with the {choice.window:,} tokens that its server takes" if choice.window else ""
+    return [f"The model is set in {path}{told}.", *places]
 
 
 def _without(key: SecretStr | None, sentence: str) -> str:

@@ -209,15 +209,21 @@ def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
 
 def _save_image(source: str, workspace: "Workspace") -> str:
     """Copy a picture, sound or video to our own files of the thread, and return its path there."""
-    from openmanus_graph.backends.files.file_kinds import media_suffix, read_image
+    from openmanus_graph.backends.files.file_kinds import image_type, media_suffix
+    from openmanus_graph.backends.files.sent_pictures import read_picture
     from openmanus_graph.interfaces.service.user_files import read_input
 
     data = read_input(source, MAX_IMAGE_BYTES, workspace)
-    image = read_image(data)
-    suffix = f".{image.media_type.partition('/')[2]}" if image else media_suffix(data)
+    suffix, why = media_suffix(data), ""
+    if picture := image_type(data):
+        try:
+            read_picture(data)
+            suffix = f".{picture.partition('/')[2]}"
+        except ToolError as error:
+            why = f": {error}"
     if suffix is None:
         raise ConfigError(
-            f"{source} is no whole picture (png, jpg, gif or webp), and no sound or video (wav, "
-            "mp3, ogg, flac, m4a, mp4, mov or webm)."
+            f"{source} is no whole picture (png, jpg, gif, webp, bmp, tiff, avif or heic), and no "
+            f"sound or video (wav, mp3, ogg, flac, m4a, mp4, mov or webm){why}."
         )
     return str(workspace.relative(workspace.keep(data, suffix)))

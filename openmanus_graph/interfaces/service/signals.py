@@ -1,8 +1,9 @@
 """Ctrl-C, SIGTERM and SIGHUP during a run.
 
-The first signal lets the running step finish, SIGTERM and SIGHUP for a limited time. A second
-signal cuts the step off. After that only the `final` event is written, and no signal prevents it.
-A thread that never ends, in a system call or a library, does not keep the process alive.
+The first signal lets the running step finish, SIGTERM and SIGHUP for a limited time; Ctrl-C ends
+requests to the model at once (`unless_interrupted`). A second signal cuts the step off. After that
+only the `final` event is written, and no signal prevents it. A thread that never ends, in a system
+call or a library, does not keep the process alive.
 """
 
 import asyncio

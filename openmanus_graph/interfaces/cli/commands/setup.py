@@ -37,3 +37,15 @@ def trust() -> None:
     from openmanus_graph.interfaces.cli.trust import trust_folder
 
     raise typer.Exit(trust_folder())
+
+
+@app.command()
+def models(
+    forget: Annotated[
+        str | None, typer.Option(metavar="SERVER", help="Forget what was learnt about a server.")
+    ] = None,
+) -> None:
+    """List what was learnt about models' servers from what they refused."""
+    from openmanus_graph.interfaces.cli.models import forget_server, list_learnt
+
+    raise typer.Exit(list_learnt() if forget is None else forget_server(forget))

@@ -138,10 +138,12 @@ export function createTakeover({ done, left }) {
   }
 
   function draw(frame) {
-    window_ = { width: frame.width, height: frame.height };
-    picture.src = `data:image/jpeg;base64,${frame.image}`;
-    picture.width = frame.width;
-    picture.height = frame.height;
+    if (frame.image) { // else a dialog kept it from being taken
+      window_ = { width: frame.width, height: frame.height };
+      picture.src = `data:image/jpeg;base64,${frame.image}`;
+      picture.width = frame.width;
+      picture.height = frame.height;
+    }
     address.textContent = [frame.title, frame.url].filter(Boolean).join(" · ");
     const asked = `${frame.dialog_type} ${frame.dialog}`;
     if (asked === drawnDialog) return;

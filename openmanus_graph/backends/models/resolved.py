@@ -1,0 +1,217 @@
+"""What is known of a model, computed once per run and model and handed down to who needs it."""
+
+import asyncio
+import re
+import weakref
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from langchain_core.language_models import BaseChatModel
+
+from openmanus_graph.backends.models.build import model_name, prepare_model
+from openmanus_graph.backends.models.dialects import Dialect, known_dialect
+from openmanus_graph.backends.models.learnt import LearntDialect, server_name
+from openmanus_graph.backends.models.prices import find_price, is_local, name_query
+from openmanus_graph.backends.models.server_facts import (
+    SMALL_WINDOW,
+    ServerFacts,
+    address_of,
+    facts_of,
+    larger_window,
+)
+from openmanus_graph.backends.models.spec import provider_of, wire_provider
+from openmanus_graph.config.home_files import config_home
+from openmanus_graph.state.model_settings import ModelSettings
+
+UNKNOWN_WINDOW = 128_000
+UNKNOWN_LOCAL_WINDOW = 32_000
+"""Local servers are often started with less than the model could take."""
+
+# By the name behind any vendor prefix, the first match counts; profiles and prices go before.
+_WINDOWS = (
+    (r"gpt-4\.1|gemini|llama-?4", 1_000_000),
+    (r"gpt-[5-9]", 272_000),
+    (r"kimi-k2|qwen3-(coder|max)", 256_000),
+    (r"claude|o[1-9](-|$)", 200_000),
+    (r"gpt-3\.5", 16_000),
+    (r"gpt-4(-0613|$)|llama-?3(:|-8b|-70b|$)|gemma-?2", 8_000),
+    (r"gpt-4|deepseek|qwen|llama-?3|mistral|mixtral|grok|glm|gpt-oss|gemma|command", 128_000),
+)
+_TEXT_ONLY = re.compile(
+    r"o1-(mini|preview)|o3-mini|gpt-oss|gpt-4-0|gpt-4$|gpt-3|kimi-k2-|gemma-?3.?1b"
+)
+_VISION = re.compile(
+    r"gpt-4o|gpt-4\.\d|gpt-4-turbo|gpt-4-vision|gpt-[5-9]|chatgpt-4o|(^|/)o[1-9](-|$)"
+    r"|claude-(3|[4-9]|opus|sonnet|haiku)|gemini|gemma-?[34]|pixtral|llava|vision|multimodal|omni"
+    r"|\bvl\b|-vl|vl-|\dvl|internvl|minicpm-v|moondream|llama-?4|glm-[\d.]+v|kimi-k2\.5|grok-4"
+    r"|mistral-(small|medium|large)-(3|latest|25)|phi-.*vision|step-\d.*v|qvq"
+)
+_MEDIA = {
+    "audio": re.compile(r"gemini|audio|omni|voxtral|gemma-?3n"),
+    "video": re.compile(r"gemini|omni|qwen.*vl"),
+}
+CallForm = Literal["native", "text", "constrained"]
+"""How a model is asked for calls."""
+_SIZES = re.compile(r"(?<![\dx.])(\d{1,3}(?:\.\d{1,2})?)b(?![a-z\d])")
+MOST_ODD_REPLIES = 2
+"""From which on a model of unknown size, at a server of one's own, counts as small."""
+_SMALL = 8e9
+"""Parameters; models below that are small."""
+_facts: dict[tuple[str, str | None], ServerFacts] = {}
+_dialects: dict[tuple[Path, str, str], LearntDialect] = {}
+_dialects_of_instances: dict[int, tuple[weakref.ref[BaseChatModel], LearntDialect]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedModel:
+    """One model that is ready to be asked."""
+
+    settings: ModelSettings
+    client: BaseChatModel
+    dialect: LearntDialect
+    """What its server takes; grows while the run goes on."""
+    facts: ServerFacts = ServerFacts()
+    """What its server tells of it."""
+
+    @cached_property
+    def name(self) -> str:
+        """For people: `PROVIDER:NAME`, or what an instance calls itself."""
+        return model_name(self.settings)
+
+    @cached_property
+    def plain_name(self) -> str:
+        """Without the provider."""
+        name, given = self.name, self.settings.model
+        return name.partition(":")[2] if isinstance(given, str) else name
+
+    @cached_property
+    def provider(self) -> str:
+        """One of `spec.PROVIDERS`; empty if it is not known."""
+        return provider_of(self.settings)
+
+    @cached_property
+    def wire(self) -> str:
+        """Whose protocol it speaks, as `wire_provider` names it."""
+        return wire_provider(self.provider)
+
+    @property
+    def window(self) -> int:
+        """How many tokens one request may hold."""
+        if self.settings.context_window:
+            return self.settings.context_window
+        if tokens := self.facts.window or self._profile.get("max_input_tokens"):
+            return int(tokens)
+        if is_local(self.settings.base_url) or self.name.startswith("ollama:"):
+            return UNKNOWN_LOCAL_WINDOW
+        return _window_by_name(self._bare_name)
+
+    @property
+    def small_window(self) -> str:
+        """What to tell the person of a window that is little for an agent; nothing of others."""
+        told = self.facts.window
+        if not told or told >= SMALL_WINDOW or self.settings.context_window:
+            return ""
+        return (
+            f"The server of {self.name} takes {told:,} tokens, which is little for an agent. "
+            f"{larger_window(self.facts.kind)}"
+        )
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether pictures can be sent; an unknown model counts as text only."""
+        told = self.settings.vision, self.facts.sees_images
+        if (sees := next((one for one in told if one is not None), None)) is not None:
+            return sees
+        if "image_inputs" in self._profile:
+            return bool(self._profile["image_inputs"])
+        name = self._bare_name
+        return _TEXT_ONLY.search(name) is None and _VISION.search(name) is not None
+
+    @property
+    def media(self) -> Set[str]:
+        """What it takes of `audio` and `video`; of an unknown one nothing is known."""
+        if self.settings.takes_media is not None:
+            return set(self.settings.takes_media)
+        if "audio_inputs" in self._profile:
+            return {kind for kind in ("audio", "video") if self._profile.get(f"{kind}_inputs")}
+        return {kind for kind, pattern in _MEDIA.items() if pattern.search(self._bare_name)}
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is asked as small models are: shorter, and step by step."""
+        if self.settings.profile != "auto":
+            return self.settings.profile == "small"
+        named = [float(size) * 1e9 for size in _SIZES.findall(self._bare_name)]
+        if size := self.facts.parameters or max(named, default=0):
+            return size < _SMALL
+        own = address_of(self.settings) is not None
+        return own and self.dialect.odd_replies >= MOST_ODD_REPLIES
+
+    def note_reply(self, *, odd: bool) -> None:
+        """Count replies that a model writes which is too small for native calls."""
+        known = self.dialect
+        if known.odd_replies < MOST_ODD_REPLIES:
+            known.odd_replies = known.odd_replies + 1 if odd else 0
+
+    def call_form(self, dialect: Dialect) -> CallForm:
+        """Return how it is asked for calls, in a dialect."""
+        wanted = self.settings.tool_calling
+        if wanted != "auto":
+            return wanted
+        if self.is_small and dialect.constrains and self.wire in ("openai", "ollama"):
+            return "constrained"
+        return dialect.tools
+
+    @property
+    def _profile(self) -> Mapping[str, Any]:
+        return self.client.profile or {}
+
+    @property
+    def _bare_name(self) -> str:
+        return self.plain_name.lower().rpartition("/")[2]
+
+
+async def resolve_model(settings: ModelSettings) -> ResolvedModel:
+    """Return a model that is ready to be asked. Raises as `prepare_model`."""
+    client = await prepare_model(settings)
+    if not isinstance(settings.model, str):
+        return instance_model(client, settings)
+    server = server_name(provider_of(settings), settings.base_url)
+    asked = settings.model, settings.base_url
+    if asked not in _facts:
+        _facts[asked] = await facts_of(settings)
+    key = config_home(), server, settings.model
+    if key not in _dialects:
+        dialect = LearntDialect(_known(client, settings), server, settings.model)
+        await asyncio.to_thread(dialect.load)
+        _dialects.setdefault(key, dialect)
+    return ResolvedModel(settings, client, _dialects[key], _facts[asked])
+
+
+def instance_model(client: BaseChatModel, settings: ModelSettings | None = None) -> ResolvedModel:
+    """Return a model by its client; what is learnt about its server lives as long as that."""
+    settings, key = settings or ModelSettings(client), id(client)
+    if key not in _dialects_of_instances:
+        gone = weakref.ref(client, lambda _: _dialects_of_instances.pop(key, None))
+        _dialects_of_instances[key] = gone, LearntDialect(_known(client, settings))
+    return ResolvedModel(settings, client, _dialects_of_instances[key][1])
+
+
+def _known(client: BaseChatModel, settings: ModelSettings) -> Dialect:
+    address = getattr(client, "base_url", None) or getattr(client, "openai_api_base", None)
+    effort = getattr(client, "reasoning_effort", None)
+    name = model_name(settings)
+    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
+    wire = wire_provider(provider_of(settings))
+    return known_dialect(wire, str(address) if address else None, plain, effort)
+
+
+@lru_cache
+def _window_by_name(name: str) -> int:
+    entry = find_price(name_query(name))
+    if entry is not None and entry.model.context_window:
+        return entry.model.context_window
+    return next((size for pattern, size in _WINDOWS if re.search(pattern, name)), UNKNOWN_WINDOW)

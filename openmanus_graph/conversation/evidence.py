@@ -1,0 +1,375 @@
+"""Compares an answer with what happened: is it one, whose words are these, is there what it needs?
+
+Pure. A question without files or pages is judged by its form alone.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.conversation.announcements import (
+    WORDS_WANTED,
+    NamedFiles,
+    named_files,
+    names_things,
+    own_words,
+)
+from openmanus_graph.conversation.environment import environment_of, listed_heads
+from openmanus_graph.conversation.figures import claims_in, missing_claims
+from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
+from openmanus_graph.conversation.outcome import ends_run
+from openmanus_graph.prompts import own_texts
+from openmanus_graph.state.context import AnswerCheck
+from openmanus_graph.state.settings import Settings
+
+ANSWER_MARK = re.compile(
+    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
+    r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
+    r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
+    r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
+    r"[^\w\n:：]{0,4}(?:[:：][^\w\n]{0,3}|\n)\s*",
+    re.IGNORECASE,
+)
+"""The line before an answer that was asked for, as `reply_announced` wants it."""
+ANSWER_KEYS = ("final_answer", "answer", "response", "result", "output", "reply", "message", "text",
+               "content", "summary", "explanation", "antwort", "respuesta")  # fmt: skip
+BESIDE_KEYS = {"thought", "reasoning", "confidence", "type", "role", "status", "success"}
+"""Keys of an object that only wraps an answer, the likeliest first; and what may stand beside."""
+OWN_SHARE = 0.7
+"""A reply of which so many words are ours is an echo."""
+LIVE_TOOLS = {"browser_use", "computer_use"}
+"""Requests after them show what no message holds."""
+CALCULATING = {"python_execute", "bash"}
+
+_SENTENCE_END = re.compile(r"(?<=[.!?;…])\s+|(?<=[。！？])|\n+")
+_UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
+_FENCED = re.compile(r"```[\w-]*\n?(.*?)\n?```", re.DOTALL)
+_TASK_LINE = re.compile(r"(?i)^\W*(?:(?:the|your|my) )?(?:task|question|request)(?: is)?\W+")
+_JSON_WANTED = r"(?i)json|\bobjects?\b|\bdict|schema|structured|key[- ]value|\{|字典|对象"
+_WORDS_WANTED = rf"{WORDS_WANTED}|重复|\b(?:say|greet|welcome|chat|phrase|text|repeat|echo|copy)"
+_SMALL_TALK = (
+    r"(?i)^\W*(?:hi|hello|hey|good|thanks?|hallo|guten|danke|hola|buen|gracias|bonjour|salut|merci"
+    r"|ciao|ol[aá]|привет)\b|\b(?:you|help|du|sie|vous|usted)\b|你|您|こんにちは|안녕"
+)
+_ASKS = (
+    r"(?i)[?？]|(?:^|[.,;!]\s+|\b(?:and|und|et|y)\s+)(?:how (?:many|much)|what|which|who|tell"
+    r"|calculate|compute|count|determine|wie ?viele?|welche|berechne|combien|quel|calcul|cuánt)"
+    r"|多少|几个|什么|哪"
+)
+_EMPTY_TALK = re.compile(
+    r"(?i)(?:(?:it|this|that|all|everything|i|(?:the |your )?(?:task|work|request|answer|process))"
+    r" ?(?:(?:is|are|has|have|was|['’]s|['’]ve)\b ?)?)?(?:(?:been|now|all|already|successfully) )*"
+    r"(?:done|completed?|finished|success(?:ful|fully)?|ok(?:ay)?|ready|processed|executed|provided"
+    r"|sure|understood|erledigt|fertig|abgeschlossen|terminé|fait|hecho|listo|feito|pronto|fatto"
+    r"|готово|(?:任务)?已?完成了?|好的|好了|完了(?:しました)?|완료(?:되었습니다)?)"
+    r"(?: (?:successfully|now))*|null|(?:(?:the|your) )?(?:final )?answer(?: here)?|"
+)
+_READY = re.compile(
+    r"(?i)\b(?:i am|i['’]?m|we are) (?:now |all )?ready\b|^ready (?:to|for)\b|\btool interface\b"
+    r"|\b(?:i am|i['’]m) (?:here|happy|glad) to (?:help|assist)\b"
+    r"|\b(?:how|what) (?:can|may|could|should|shall|else can) i (?:do|help|assist)\b"
+    r"|\bwhat (?:would you like|do you (?:want|need) me)\b"
+    r"|\bplease (?:provide|give|share|specify|tell)\b.*\b(?:task|instructions?|request|query)\b"
+    r"|\b(?:sorry|apolog\w+)\b.*\b(?:confusion|misunderstanding|inconvenience|mistake|format)\b"
+    r"|\bi(?:['’]ll| will)\b.*\b(?:tool calls?|(?:correct|right|proper) (?:format|form|way))\b"
+    r"|\bich bin bereit\b|\bwie kann ich (?:ihnen|dir)\b|\bje suis prête?\b|\bpuis-je vous aider\b"
+    r"|\bestoy list[oa]\b|\b(?:puedo|posso) (?:ayudar|ajudar|aiutar)|\bчем могу\b|\bя готов"
+    r"|\bas an? (?:ai|(?:large )?language)\b.*\bmodel\b"
+    r"|准备好|(?:可以|能)(?:为[你您]|帮)|お手伝い|準備ができ|도와드릴|준비가"
+)
+"""What a reply says that waits for a task, or speaks of its form."""
+_FILLER = re.compile(
+    r"(?i)\W*(?:(?:ok(?:ay)?|sure|certainly|of course|great|understood|got it|hello|hi|yes|thanks"
+    r"|thank you|klar|verstanden|hallo|d['’]accord|claro|entendido|好的|明白|はい)\W*)*"
+    r"|(?:please |just )?(?:let me know|tell me|feel free)\b.*"
+)
+_DENIES = re.compile(
+    r"(?i)n['’]t\b|\b(?:can|could|did|was|were|does|do|is|are|ha[sd]|have)(?:not| not)\b"
+    r"|\b(?:unable|fail(?:s|ed|ure)?|impossible|missing|denied|not (?:possible|found|there|able"
+    r"|written|created|made|saved|allowed)|no (?:permission|such|access)|nicht|fehlt"
+    r"|n(?:e|['’]\w+)\b.*\bpas|échoué|no (?:se|he|pud\w+|exist\w+|hay)|não|nie"
+    r"|niet|nothing|inte|не|нет|değil)\b|没有|沒有|没能|无法|無法|未能|不存在|失败|ません|못|없|नहीं|ไม่|δεν|ვერ"
+)
+_MAKES = (
+    r"(?:\b(?:wr[io]t|sav(?:e|ing)|store|creat|mak(?:e|ing) (?!sure)|generat|produc|export|put"
+    r"|output|convert|renam|cop(?:y|ies)|append|draw|plot|prepare|schreib|speicher|erstell|erzeug|leg|fass"
+    r"|écri|enregistr|cré|escrib|guard|gener|escrev|salv|cri[ae]|scriv|schrijf|запиш|сохран|созда"
+    r"|zapisz|kaydet|oluştur|simpan)|写|寫|保存|创建|生成|输出|导出|存|作成|書|出力|저장|작성|만들|생성)"
+)
+_USES = (
+    r"(?:\b(?:read|pars|open|load|from|us(?:es?|ing)|with|compar|between|about|explain|of\b|that\b"
+    r"|check|analy|count|lies|lese|aus\b|von\b|mit\b|lire|depuis|leer|desde|из\b)|读|讀|从|から|読|읽)"
+)
+_EMPTY_WANTED = r"(?i)\b(?:empty|blank|touch|leere?\w*|vide|vac[ií]o|vazio|vuoto)\b|空|пуст"
+_INTO = r"(?:\b(?:to|into|as|named|called|als|comme|como|в)\b|[到为至])\W*(?:(?:a|the|file)\W+)*"
+_ONE_MORE = r"\b(?:and|und|et|y|e) (?:also )?(?:an?|eine?|une?|una?|uma?) (?:\w+ ){0,3}"
+_TO_MAKE = re.compile(rf"(?i){_MAKES}(?:(?:(?!{_USES}).)*|.*(?:{_INTO}|{_ONE_MORE}))$")
+"""What a sentence says before the name of a file that is to be made."""
+_MADE_AFTER = re.compile(rf"\W*(?:に|へ|로|으로|에|dosyasına).*{_MAKES}")
+_CHANGES = (
+    r"(?i)(?:^|[,;:]|\b(?:and|then|please|und|dann|bitte|et|y)\b)\W*(?:then |please |bitte )?"
+    r"(?:set|fix|change|update|replace|edit|modify|correct|remove|delete|insert|append|rename|add"
+    r"|setze?|ändere?|ersetze?|korrigiere?|entferne?|lösche?|ergänze?|corrige|remplace|modifie"
+    r"|supprime|ajoute|cambia|reemplaza|modifica|elimina|añade|agrega)\b|修改|替换|删除|更新|修复|添加"
+)
+"""A sentence that asks for a change."""
+_GIVES_UP = re.compile(
+    r"(?i)\b(?:i|we) (?:can(?:not| not|['’]t)|could(?: not|n['’]t)|(?:am|was|were) not able"
+    r"|(?:do|did)(?: not|n['’]t) (?:have|find|know))\b|\bunable to\b|\bgive up\b"
+    r"|\b(?:can(?:not|['’]t)|could(?: not|n['’]t)) be\b|\bdo(?:es)?(?: not|n['’]t) exist\b"
+    r"|\b(?:was|were|is|are|ha[sd]|have)(?: not|n['’]t) (?:been )?(?:made|created|found|done)\b"
+    r"|\bstill (?:fails?|failing|missing|broken|wrong)\b"
+    r"|\bneeds? to be (?:fixed|done|made|created|changed|written)\b"
+    r"|\bno such file\b|\bkann ich nicht\b|\bkonnte\b.*\bnicht\b|\bnicht (?:gefunden|vorhanden)\b"
+    r"|\bno (?:puedo|pude|se pudo|existe)\b|\bje n(?:e peux|['’]ai) pas\b|\bn['’]existe pas\b"
+    r"|无法|没有找到|不存在"
+)
+"""Words by which an answer says that the work is not done."""
+_HOW = r"(?i)\W*(?:how (?:do|to|can|would)|why|wie (?:kann|schreib)|cómo|如何|怎么)"
+_NOT_NOW = re.compile(
+    _HOW + r"|.*\b(?:script|program|function|code|class|skript|programm)\b"
+    r".*\b(?:that|which|das|qui|que)\b"
+)
+"""The question how, and what a program is to do that is to be written."""
+
+
+_IN_GENERAL = re.compile(
+    r"(?i)\bhow (?:to|(?:do|can|would|should) (?:i|you|we|one|people))\b|\b(?:which|what) command\b"
+    r"|\b(?:in general|usually|a good name|haiku|poem|later|ignore|leave alone"
+    r"|(?:not|n['’]t) (?:touch|change|use|read|open))\b"
+    r"|\b(?:wie (?:kann|öffne|macht) (?:ich|man)|welcher befehl|ignorier\w*|später|im allgemeinen"
+    r"|cómo (?:se|puedo)|qué comando|comment (?:faire|ouvrir|puis-je)|quelle commande|en général)\b"
+    r"|如何|怎么|什么命令|忽略|不要(?:动|碰|改)"
+)
+"""What a sentence says that names a file, and asks nothing of what is in it."""
+
+
+def answer_check_of(settings: Settings, *, small: bool = False) -> AnswerCheck:
+    """Return what happens to an answer whose figures occur nowhere.
+
+    Args:
+        settings: Of the run.
+        small: Whether its model is asked as small ones are.
+    """
+    return settings.answer_check or ("fail" if small else "mark")
+
+
+def without_echoed_marks(text: str) -> str:
+    """Return what a model wrote without the marks of untrusted text that it copied."""
+    return _UNTRUSTED_MARK.sub("", text).strip() if "untrusted-" in text else text
+
+
+def plain_answer(text: str, task: str) -> str:
+    """Return an answer without marks of untrusted text, and without an object around it."""
+    text = without_echoed_marks(text).strip()
+    fenced = _FENCED.fullmatch(text)
+    bare = str(fenced[1]).strip() if fenced else text
+    if not bare.startswith("{") or re.search(_JSON_WANTED, task):
+        return text
+    for written in (bare, bare.replace("{{", "{").replace("}}", "}")):
+        try:
+            made: Any = json.loads(written)
+        except (ValueError, RecursionError):
+            continue
+        wraps = {str(key).lower(): value for key, value in made.items()}
+        held = next((wraps[key] for key in ANSWER_KEYS if key in wraps), "Done.")
+        if wraps.keys() <= {*ANSWER_KEYS, *BESIDE_KEYS} and isinstance(held, str | int | float):
+            return str(held).strip()
+    return text
+
+
+def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
+    """Return True if a reply says nothing: a bare `Answer:`, that it is ready, only "Done".
+
+    Args:
+        text: Of the reply.
+        task: What the person said.
+        delivered: Whether the files that the task names were made: then "Done" is an answer.
+    """
+    plain = plain_answer(text, task)
+    rest = ANSWER_MARK.sub("\n", f"\n{plain}\n").strip()
+    if not task.strip():
+        return False
+    if not re.search(r"\w", rest):
+        return not text.strip(".…-` \n") or bool(re.search(r"\w.*[:：*]|untrusted", text))
+    if _is_empty_talk(plain):
+        asks = names_things(task) and re.search(_ASKS, own_words(task)) is not None
+        return asks and not delivered and not _wraps(text, task)
+    return _waits_for_a_task(rest, task)
+
+
+def _is_empty_talk(text: str) -> bool:
+    return _EMPTY_TALK.fullmatch(text.strip(" \n.!…。！*_`\"'")) is not None
+
+
+def _wraps(text: str, task: str) -> bool:
+    """Return True if a reply is an object that only wraps an answer."""
+    return plain_answer(text, task) != without_echoed_marks(text).strip()
+
+
+def _waits_for_a_task(text: str, task: str) -> bool:
+    """Return True if each sentence of a reply says that it is ready, or nothing."""
+    small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
+    if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
+        return False
+    said = [one for one in _SENTENCE_END.split(text) if re.search(r"\w", one)]
+    ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
+    return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
+
+
+def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
+    """Return True if a reply repeats the task, is mostly in our words, or an empty object.
+
+    Args as `is_hollow`: where the files were made, the task's words say as much as "Done".
+    """
+    if not delivered and _wraps(text, task) and _is_empty_talk(plain_answer(text, task)):
+        return True
+    said, asked = (re.sub(r"[\W_]+", "", one).lower() for one in (_TASK_LINE.sub("", text), task))
+    if len(asked) > 15 and asked.startswith(said) and len(said) > 0.8 * len(asked):
+        return not delivered and re.search(_WORDS_WANTED, task) is None
+    words = re.findall(r"\w+", text.lower())
+    ours = _own_phrases()
+    covered = {
+        n + i for n in range(len(words)) if tuple(words[n : n + 3]) in ours for i in range(3)
+    }
+    return len(words) >= 6 and len(covered) >= OWN_SHARE * len(words)
+
+
+@cache
+def _own_phrases() -> frozenset[tuple[str, ...]]:
+    """Return each three words that follow one another in a prompt, but for what is filled in."""
+    texts = [re.findall(r"\$?\w+", text.lower()) for text in own_texts()]
+    found = (tuple(words[n : n + 3]) for words in texts for n in range(len(words) - 2))
+    return frozenset(one for one in found if "$" not in "".join(one))
+
+
+def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
+    """Return the files that a task asks to be made and that are missing, if its answer hides it.
+
+    An empty file counts as missing, unless it was to be one.
+    """
+    missing = [*files.missing]
+    if not re.search(_EMPTY_WANTED, task):
+        missing += files.empty
+    if not missing or denies(text, missing):
+        return []
+    sentences = _SENTENCE_END.split(own_words(task))
+    return [
+        name
+        for name in missing
+        if any(
+            (_TO_MAKE.search(before) or _MADE_AFTER.match(after)) and not _NOT_NOW.match(before)
+            for before, found, after in (one.partition(name) for one in sentences)
+            if found
+        )
+    ]
+
+
+def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
+    """Return the files that a task asks to be changed, if the run changed none and hides it."""
+    if files.changed or denies(text, files.given):
+        return []
+    asked = _wanted_changes(task)
+    return [name for name in files.given if any(name in one for one in asked)]
+
+
+def asks_for_change(task: str) -> bool:
+    """Return True if a task asks to change something."""
+    return bool(_wanted_changes(task))
+
+
+def _wanted_changes(task: str) -> list[str]:
+    sentences = _SENTENCE_END.split(own_words(task))
+    return [one for one in sentences if re.search(_CHANGES, one) and not re.match(_HOW, one)]
+
+
+def gives_up(text: str) -> bool:
+    """Return True if an answer says that the work is not done."""
+    return _GIVES_UP.search(text) is not None
+
+
+def denies(text: str, names: Sequence[str]) -> bool:
+    """Return True if an answer says that files are not there, or could not be made."""
+    about = "|".join([_MAKES, r"\b(?:files?|datei|fichier|archivo)\b|文件", *map(re.escape, names)])
+    said = [
+        one for one in re.split(r"(?<=[.!?])\s+|[。！？\n]", text) if re.search(f"(?i){about}", one)
+    ]
+    return any(map(_DENIES.search, said))
+
+
+def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> bool:
+    """Return True if a run is about files that were there, and the model has seen nothing of them.
+
+    No call of the thread succeeded, and no request held a picture, a text or a head of a file. A
+    question in general, such as how such a file is opened, is about none.
+    """
+    seen = any(has_succeeded(one) or _shows_content(one) for one in messages)
+    sentences = [one for one in _SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
+    named = any(name in one for name in files.given for one in sentences)
+    attached = not any(name in task for name in files.given)
+    return bool(files.given) and (named or attached) and not seen
+
+
+def has_succeeded(message: AnyMessage) -> bool:
+    """Return True if a message is the result of a call that did work."""
+    return isinstance(message, ToolMessage) and message.status != "error" and not ends_run(message)
+
+
+def _shows_content(message: AnyMessage) -> bool:
+    """Return True if a message of a person, or of a flow, brings more than a task."""
+    if not isinstance(message, HumanMessage):
+        return False
+    noted, text = message.additional_kwargs, message.text
+    if {NOTES_KEY, STEP_KEY} & noted.keys() or noted.get("images") or listed_heads([message]):
+        return True
+    pasted = own_words(text) != text or text.count("\n") > 5
+    return pasted or (not isinstance(message.content, str) and len(message.content) > 1)
+
+
+def judged_claims(
+    text: str, task: str, messages: Sequence[AnyMessage], files: NamedFiles, shown: str = ""
+) -> tuple[int, list[str]]:
+    """Return how many figures of an answer are found, and those that are not.
+
+    They are judged where files were given, or calls worked on any or on pages. What a picture or
+    the live browser shows cannot be read here.
+
+    Args:
+        text: The answer.
+        task: What the person said.
+        messages: The conversation.
+        files: Those that the task names.
+        shown: Texts of the system prompt that are not ours.
+    """
+    claims = list(claims_in(text))
+    worked = {getattr(one, "tool_call_id", "") for one in messages if has_succeeded(one)}
+    if not claims or any(map(_shows_unread, messages)):
+        return 0, []
+    replies = [one for one in messages if isinstance(one, AIMessage)]
+    made = [call for one in replies for call in one.tool_calls if call["id"] in worked]
+    about = names_things(task) or any(
+        call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
+    )
+    shows = any(_shows_content(one) and STEP_KEY not in one.additional_kwargs for one in messages)
+    if not files.given and not shows and not (made and about):
+        return 0, []
+    before = len(messages) - len(run_messages(messages))
+    texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
+    texts += environment_of(messages)["facts"].values()
+    texts += [task, shown, files.text, *(str(call["args"]) for call in made)]
+    missing = missing_claims(claims, [one for one in texts if one])
+    return len(claims) - len(missing), [*dict.fromkeys(one.text for one in missing)]
+
+
+def _shows_unread(message: AnyMessage) -> bool:
+    """Return True if a message shows what is no text, or holds notes of what was shown."""
+    artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
+    noted = cast("dict[str, Any]", artifact) if isinstance(artifact, dict) else {}
+    seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
+    blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
+    others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
+    return others or bool(seen & {"images", NOTES_KEY}) or message.name in LIVE_TOOLS

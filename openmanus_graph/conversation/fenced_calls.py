@@ -1,0 +1,131 @@
+"""Reads code that a model shows in place of a call, and whether the task wants it shown. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from textwrap import dedent
+from typing import Any
+
+from openmanus_graph.conversation.call_forms import TextCall
+from openmanus_graph.conversation.text_calls import read_text_calls
+
+_FENCE = re.compile(
+    r"^[ \t]*+(?P<mark>`{3,}|~{3,})[ \t]*+(?P<language>[\w+-]*)[^\n`]*\n(?P<body>.*?)"
+    r"(?:^[ \t]*+(?P=mark)[ \t]*+$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+_RUN_BY = {
+    **dict.fromkeys(("python", "py", "python3"), ("python_execute", "code")),
+    **dict.fromkeys(("bash", "sh", "shell", "console"), ("bash", "command")),
+}
+"""By the language of a fence, the tool that runs it, and the argument that takes the code."""
+_OF_JSON = ("", "json", "jsonc", "json5", "tool_call", "function_call")
+_CODE_ALONE = (
+    r"(?:function|snippet|one-?liner|example|sample|reg(?:ular )?ex(?:pression)?|class|method"
+    r"|algorithm|decorator|generator|loop|query"
+    r"|funktion|beispiel|klasse|methode|befehl|einzeiler|algorithmus"
+    r"|fonction|exemple|classe|méthode|commande|algorithme"
+    r"|funci[oó]n|ejemplo|clase|método|comando|algoritmo|fun[cç][aã]o|exemplo|funzione|esempio)s?\b"
+)
+_CODE_OR_FILE = (
+    r"(?:code|script|skript|program|programm?e?|programme|c[oó]digo|programa|codice)s?\b"
+)
+_NAMED = (
+    r"(?!(?:of|in|per|for|by|from|with|each|every|and|error|exit|status|zip|country|postal|product"
+    r"|mit|pro|avec|par|con|por|de)\b)[\w'’#+-]+"
+)
+"""A word between what is asked and the code: none that makes the code part of something else."""
+_ASKS_FOR = (
+    r"\b(?:write|show|give|provide|suggest|create|make|draft|implement|define|need|want|code"
+    r"|schreibe?n?|zeige?n?|gib|erstelle?n?|brauche|implementiere?n?"
+    r"|[ée]cri[st]\w*|montre\w*|donne\w*|cr[ée]e[rz]?|propose\w*"
+    r"|escrib\w+|mu[eé]str\w+|ense[ñn]\w+|dame|haz\w*|crea\w*|necesito|escrev\w+|mostr\w+|scriv\w+)\b"
+    rf"(?:-(?:moi|nous))?(?:[ ]+{_NAMED}){{0,5}}?[ ]+"
+)
+_SHOWN = re.compile(
+    r"\b(?:show|give|tell|teach)(?: me| us)?(?: (?:the|an?|some|your|this|that))?"
+    rf"(?: {_NAMED}){{0,2}} (?:code|script|snippet|example|function|program)\b"
+    r"|\b(?:explain|describe|walk me through|review|comment on|erkläre?n?|expli\w+)\b[^.?!\n]{0,60}"
+    r"\b(?:code|script|function|snippet|command|program|class|loop|skript|funktion|befehl|fonction"
+    r"|commande|c[oó]digo|funci[oó]n|comando)\b"
+    r"|\bwhat does (?:this|that|the)\b[^.?!\n]{0,30}\b(?:code|script|function|snippet|command)\b"
+    r"|\bhow (?:do|can|could|would|should) (?:i|you|we|one)\b|\bhow to\b"
+    r"|\bwie (?:kann|könnte|schreibe?|mache?|würde)\b|\bcomment (?:puis-je|faire|peut-on|écrire)\b"
+    r"|\bcómo (?:puedo|se|hago|escribo|hacer)\b|\bcomo (?:posso|faço)\b"
+    r"|(?:给我?|给出|展示|显示|看看|提供|举)[^。？！\n]{0,15}(?:例子|示例|代码|脚本|函数)"
+    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|(?:怎么|如何|怎样)[^。？！\n]{0,15}(?:写|用|实现)",
+    re.IGNORECASE,
+)
+"""Asks to see code, or to have it explained, whatever else is said."""
+_CODE_WANTED = re.compile(
+    rf"{_ASKS_FOR}{_CODE_ALONE}|写[^。？！\n]{{0,20}}(?:函数|例子|示例|正则|方法|类)"
+    r"|(?:関数|例)を?[^。\n]{0,10}(?:書|見せ|教え)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:функци|пример|класс)",
+    re.IGNORECASE,
+)
+_PROGRAM_WANTED = re.compile(
+    rf"{_ASKS_FOR}{_CODE_OR_FILE}|写[^。？！\n]{{0,20}}(?:代码|脚本|程序)"
+    r"|(?:コード|スクリプト|プログラム)を?[^。\n]{0,10}(?:書|見せ)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:код|скрипт)",
+    re.IGNORECASE,
+)
+_TO_DO = re.compile(
+    r"\b(?:run|execute|save|store) (?:it|them|this|that|the)\b|\band (?:run|execute|save|test)\b"
+    r"|\b(?:führe?|speicher\w*|starte?)\b|\b(?:exécut\w+|enregistr\w+|lance[rz]?)\b"
+    r"|\b(?:ejec[uú]t\w+|gu[aá]rd\w+|execut[ae]\w*|salv[ae]\w*)\b|运行|执行|保存|実行|保存|запусти|сохрани"
+    r"|\b(?:in|into|to|as|called|named|nach|als|dans|en|sous|file|datei|fichier|archivo)"
+    r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"\w\.(?!(?:js|net)\b)[A-Za-z][A-Za-z0-9]{1,4}\b")
+
+
+def asks_for_code(task: str) -> bool:
+    """Return True if a task asks for code to be shown or explained, and not for what it does.
+
+    A program that is to be saved or run, or that is about a file, is no code to be shown.
+
+    Args:
+        task: The person's own words.
+    """
+    if _SHOWN.search(task):
+        return True
+    if _TO_DO.search(task):
+        return False
+    if _CODE_WANTED.search(task):
+        return True
+    return _PROGRAM_WANTED.search(task) is not None and not _FILE.search(task)
+
+
+def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, TextCall] | None:
+    """Return the call that a text's only fence makes, and the text before it; None without one.
+
+    Args:
+        text: Of a reply without tool calls.
+        tools: Definitions of those that are offered, as providers are sent them.
+    """
+    found = list(_FENCE.finditer(text))
+    if len(found) != 1:
+        return None
+    fence, said = found[0], text[: found[0].start()].strip()
+    body, language = dedent(fence["body"]).strip("\n"), fence["language"].lower()
+    if language in _OF_JSON and body.startswith(("{", "[")):
+        read = read_text_calls(body, tools)
+        calls = read[1] if read and not read[0] else []
+        known = {tool["function"]["name"] for tool in tools}
+        return (said, calls[0]) if len(calls) == 1 and calls[0].name in known else None
+    tool, argument = _RUN_BY.get(language, ("", ""))
+    if tool == "bash":
+        body = _without_prompts(body)
+    offered = any(
+        one["function"]["name"] == tool
+        and argument in one["function"].get("parameters", {}).get("properties", {})
+        for one in tools
+    )
+    return (said, TextCall(tool, {argument: body}, body)) if offered and body.strip() else None
+
+
+def _without_prompts(body: str) -> str:
+    """Return commands without the shell's prompt; nothing for a transcript with their output."""
+    lines = [line for line in body.splitlines() if line.strip()]
+    prompted = [line.startswith("$ ") for line in lines]
+    if not any(prompted):
+        return body
+    return "\n".join(line[2:] for line in lines) if all(prompted) else ""

@@ -1,0 +1,160 @@
+"""Reads the JSON that models write: strict JSON, and faults that leave no doubt. Pure.
+
+Read are triple and single quotes, invalid escapes, trailing commas, doubled braces, Python's
+literals, names without quotes, and the marks of strings in Gemma's format. A value that breaks off
+is never completed: half a command must not run.
+"""
+
+import json
+import re
+from typing import Any
+
+from openmanus_graph.conversation.odd_values import with_pairs_joined
+
+UNREADABLE = (ValueError, RecursionError)
+_DECODER = json.JSONDecoder(strict=False)  # line breaks inside strings
+_MOST_LEVELS = 100
+_SPACE = re.compile(r"(?:\s|\\[nt])*+")
+"""Between values; some models write a line break there as they do in a string."""
+_COLON = re.compile(r"\s*(?::|=>?)")
+_STRING = {
+    mark: re.compile(rf"{re.escape(mark)}({body}){re.escape(mark)}{end}", re.DOTALL)
+    for mark, body, end in [
+        ('<|"|>', ".*?", ""),
+        ("<escape>", ".*?", ""),
+        ("<ctrl46>", ".*?", ""),
+        ('"""', ".*?", r"(?!\")(?=\s*+[,}\]:])"),
+        ("'''", ".*?", r"(?!')(?=\s*+[,}\]:])"),
+        ('"', r"(?:[^\"\\]|\\.)*+", ""),
+        ("'", r"(?:[^'\\]|\\.)*+", ""),
+    ]
+}
+"""Strings by their marks, longer ones first."""
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {**dict(zip("bfnrt", "\b\f\n\r\t", strict=True)), **{one: one for one in "\"'\\/"}}
+_BARE = re.compile(r"[^\s,{}\[\]()\"'`<>:=\\][^,{}\[\]\"'`<>:\n\\]*")
+_LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": None}
+
+
+def read_json(text: str, position: int = 0) -> tuple[Any, int]:
+    """Return the value that begins at a position, and where it ends.
+
+    Raises:
+        ValueError, RecursionError: There is none that can be read; see `UNREADABLE`.
+    """
+    try:
+        return _DECODER.raw_decode(text, position)
+    except ValueError:
+        return _value(text, position, 0)
+
+
+def object_of(value: Any) -> dict[str, Any] | None:
+    """Return a JSON object, given as it is or as its text; None if it is none."""
+    for _ in range(2):  # some write the text of a text
+        if not isinstance(value, str):
+            break
+        try:
+            text = value.strip()
+            value, end = read_json(text)
+        except UNREADABLE:
+            return None
+        if end != len(text):
+            return None
+    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]  # of JSON
+
+
+def _space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
+
+
+def _value(text: str, position: int, level: int) -> tuple[Any, int]:
+    if level > _MOST_LEVELS:
+        raise ValueError("nested too deeply")
+    if text.startswith("{", position):
+        return _object(text, position, level)
+    if text.startswith("[", position):
+        items: list[Any] = []
+        position = _space(text, position + 1)
+        while not text.startswith("]", position):
+            item, position = _value(text, position, level + 1)
+            items.append(item)
+            position = _after(text, position, "]")
+        return items, position + 1
+    if (string := _string(text, position)) is not None:
+        return string
+    bare = _bare(text, position)
+    word = bare.rstrip()
+    if word.lower() in _LITERALS:
+        return _LITERALS[word.lower()], position + len(bare)
+    try:
+        return json.loads(word), position + len(bare)
+    except json.JSONDecodeError:  # not of a number with too many digits
+        return word, position + len(bare)
+
+
+def _object(text: str, position: int, level: int) -> tuple[Any, int]:
+    position = _space(text, position + 1)
+    if text.startswith("{", position):  # doubled braces, as some templates show them
+        value, position = _value(text, position, level + 1)
+        position = _space(text, position)
+        if not text.startswith("}", position):
+            raise ValueError("a doubled brace is not closed")
+        return value, position + 1
+    made: dict[str, Any] = {}
+    while not text.startswith("}", position):
+        key, position = _string(text, position) or (
+            (bare := _bare(text, position)).rstrip(),
+            position + len(bare),
+        )
+        colon = _COLON.match(text, position)
+        if colon is None:
+            raise ValueError("a name has no value")
+        made[key], position = _value(text, _space(text, colon.end()), level + 1)
+        ended = text[position - 1] == "}"
+        position = _space(text, position)
+        if level == 0 and ended and text[position : position + 1] in ("", "<", "`"):
+            return made, position  # the last brace alone is missing, behind a whole object
+        position = _after(text, position, "}")
+    return made, position + 1
+
+
+def _after(text: str, position: int, end: str) -> int:
+    """Return where the next item begins, or the end mark stands."""
+    position = _space(text, position)
+    if text.startswith(",", position):
+        return _space(text, position + 1)
+    if not text.startswith(end, position):
+        raise ValueError("items are not separated, or break off")
+    return position
+
+
+def _bare(text: str, position: int) -> str:
+    """Return a word or several without quotes, with the white space behind them."""
+    found = _BARE.match(text, position)
+    if found is None:
+        raise ValueError("no value")
+    return found[0]
+
+
+def _string(text: str, position: int) -> tuple[str, int] | None:
+    mark = next((one for one in _STRING if text.startswith(one, position)), None)
+    if mark is None:
+        return None
+    found = _STRING[mark].match(text, position)
+    if found is None:
+        raise ValueError("a string is not closed")
+    inner = str(found[1])
+    # Code with its line breaks as they are has its backslashes as they are, too.
+    as_written = "\n" in inner and not ('\\"' in inner and '"' not in inner.replace('\\"', ""))
+    if mark[0] == "<" or (len(mark) == 3 and as_written):
+        return inner, found.end()
+    return with_pairs_joined(_ESCAPE.sub(_unescaped, inner)), found.end()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return what an escape stands for; one that JSON does not have stands for itself."""
+    escape = found[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _ESCAPED.get(escape, found[0])

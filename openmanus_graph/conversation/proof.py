@@ -1,0 +1,109 @@
+"""Looks whether a run's calls show that its work is done. Pure."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+from openmanus_graph.conversation.announcements import named_files, own_words
+from openmanus_graph.conversation.evidence import asks_for_change
+from openmanus_graph.conversation.history import canonical_calls, run_messages
+from openmanus_graph.conversation.outcome import ends_run
+from openmanus_graph.prompts import render
+
+_HAS_TO_PASS = re.compile(
+    r"(?i)\b(?:pass(?:es)?|fails?|succeeds?|besteh\w*|fehl\w*|échou\w*|fall[ae])\b|通过|失败"
+)
+_RUNS = {
+    "bash": r"\b(?:python3?|node|np[mx]|bash|sh|ruby|go|cargo|source)\b[^|;&]*{test}",
+    "python_execute": r"\b(?:import|from) {test}\b|\b(?:subprocess|runpy|exec|system)\b.*{test}",
+}
+"""How a call runs a test, by tool."""
+_ALL_TESTS = r"\b(?:pytest|unittest|(?:npm|make|go|cargo) (?:run )?test)\b"
+_QUESTION = r"(?:how (?:many|much|often|long|old|far)|which|what|who|where|when)\b"
+_TWO_QUESTIONS = re.compile(
+    rf"(?i)(?:^|[.!?]\s+){_QUESTION}[^?]*\band (?:(?:in|on|at|by|of|for|from) )?{_QUESTION}[^?]*\?"
+)
+"""Two questions in one sentence."""
+_FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", "of", "on", "that",
+         "the", "there", "to", "was", "were"}  # fmt: skip
+"""Words that answer nothing."""
+_MOST_CHARS = 2000
+"""Of a task in which questions are looked for."""
+
+
+class _Outcome(NamedTuple):
+    """What a call has given."""
+
+    name: str
+    args: str
+    said: Any
+    failed: bool
+
+
+def lack_of_proof(
+    answer: str, task: str, messages: Sequence[AnyMessage], *, delivered: bool
+) -> str:
+    """Return why nothing shows that the work is done; empty where something may.
+
+    Args:
+        answer: That is given.
+        task: What the person said.
+        messages: The conversation.
+        delivered: Whether the files that the task names were made: they may be looked at again.
+    """
+    outcomes = _outcomes(messages)
+    if outcomes and outcomes[-1].failed:
+        return f"the last call ({outcomes[-1].name}) failed"
+    repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
+    if repeated and not delivered and all(one in repeated for one in outcomes[-2:]):
+        return f"the last calls ({outcomes[-1].name}) only repeated earlier ones"
+    if test := _test_that_has_to_pass(task, outcomes):
+        return f"{test} was not run, or it failed"
+    return "a part of the question is not answered" if _is_half(answer, task) else ""
+
+
+def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
+    """Return what the run's calls gave, in order, but for the call that ends the run."""
+    calls, outcomes = dict[str | None, tuple[str, str]](), list[_Outcome]()
+    for message in run_messages(messages):
+        if isinstance(message, AIMessage):
+            ids = (call["id"] for call in message.tool_calls)
+            calls |= zip(ids, canonical_calls(message), strict=True)
+        elif isinstance(message, ToolMessage) and not ends_run(message):
+            call = calls.get(message.tool_call_id, (message.name or "?", ""))
+            outcome = _Outcome(*call, message.content, message.status == "error")
+            same = (one for one in reversed(outcomes) if (one.name, one.args) == call)
+            again = message.content == render("same_result")
+            outcomes.append(next(same, outcome) if again else outcome)
+    return outcomes
+
+
+def _test_that_has_to_pass(task: str, outcomes: Sequence[_Outcome]) -> str:
+    """Return the test that a task wants to pass, if it did not when it was run last."""
+    if not (_HAS_TO_PASS.search(own_words(task)) and asks_for_change(task)):
+        return ""
+    for test in (name for name in named_files(task) if "test" in name.lower()):
+        stem = re.escape(PurePath(test).stem)
+        runs = [one for one in outcomes if _runs(one, stem)]
+        if not runs or runs[-1].failed:
+            return test
+    return ""
+
+
+def _runs(outcome: _Outcome, test: str) -> bool:
+    pattern = _RUNS.get(outcome.name)
+    if pattern is None:
+        return False
+    return bool(re.search(f"{pattern.format(test=test)}|{_ALL_TESTS}", outcome.args))
+
+
+def _is_half(answer: str, task: str) -> bool:
+    """Return True if an answer to two questions in one brings a single new word or figure."""
+    asked = _TWO_QUESTIONS.search(own_words(task)[:_MOST_CHARS])
+    if asked is None or re.search(r"\bor\b", asked[0]):
+        return False
+    said, known = (set(re.findall(r"\w+", text.lower())) for text in (answer, task))
+    return len(said - known - _FILL) < 2

@@ -1,0 +1,45 @@
+"""What small models write where Python is wanted."""
+
+import pytest
+
+from openmanus_graph.conversation.meant_code import meant_call
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(1)", "x = 'a\\n'", "await f()", "ls = 3", "import (", "for x in y: if x: z",
+        "print('a", "print('a\nb", "", "%pip install x", "!", "!ls", "wc", "rm",
+        '"""a\nb"""', "import os\nos.x", "import os.path\nos.x", "os = 3\nos.x", "def f(re): re.x",
+        "from a import json\njson.x", "datetime.now()", "os", "from __future__ import a\nos.x",
+        "for np in x: np.y", "%pip install x\nos.x",
+    ],
+)  # fmt: skip
+def test_python_and_what_nobody_knows_is_left_alone(code: str) -> None:
+    assert meant_call(code) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("print('a\nb')", ("python_execute", "print('a\\nb')")),
+        ("print(f'{1}\n{2}\n')\nx = 1", ("python_execute", "print(f'{1}\\n{2}\\n')\nx = 1")),
+        (
+            "with open('a', 'w') as f:\n    f.write('\n'.join(x))",
+            ("python_execute", "with open('a', 'w') as f:\n    f.write('\\n'.join(x))"),
+        ),
+        ("json.loads(a)", ("python_execute", "import json\njson.loads(a)")),
+        ("pd.x\nos.y", ("python_execute", "import os\nimport pandas as pd\npd.x\nos.y")),
+        ("from os import path\nos.x", ("python_execute", "import os\nfrom os import path\nos.x")),
+        ("await os.x('a\nb')", ("python_execute", "import os\nawait os.x('a\\nb')")),
+        ('python3 -c "print(1)"', ("python_execute", "print(1)")),
+        ("python -c 'print('a')'", ("python_execute", "print('a')")),
+        ("python -c 'print(' > a.txt", ("bash", "python -c 'print(' > a.txt")),
+        ("python test_it.py", ("bash", "python test_it.py")),
+        ("grep -c x a.txt | sort", ("bash", "grep -c x a.txt | sort")),
+        ("mkdir -p a\ntouch a/b", ("bash", "mkdir -p a\ntouch a/b")),
+    ],
+)
+def test_what_is_meant_is_called(code: str, call: tuple[str, str]) -> None:
+    name, given = call
+    assert meant_call(code) == (name, {"code" if name == "python_execute" else "command": given})

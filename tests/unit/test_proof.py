@@ -1,0 +1,108 @@
+"""Do a run's calls show that its work is done?"""
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.conversation.proof import lack_of_proof
+
+FIX = "python test_leap.py fails. Fix the function in leap.py so that the test passes."
+MADE = ("python_execute", "open('leap.py', 'w').write(code)", "(no output)", True)
+
+
+def history(task: str, *made: tuple[str, str, str, bool]) -> list[AnyMessage]:
+    messages: list[AnyMessage] = [HumanMessage(task)]
+    for n, (name, code, said, ok) in enumerate(made):
+        call = {"name": name, "args": {"code": code}, "id": f"c{n}"}
+        result = ToolMessage(said, name=name, tool_call_id=f"c{n}")
+        result.status = "success" if ok else "error"
+        messages += [AIMessage("", tool_calls=[call]), result]
+    return messages
+
+
+def lack(answer: str, task: str, *made: tuple[str, str, str, bool], delivered: bool = True) -> str:
+    return lack_of_proof(answer, task, history(task, *made), delivered=delivered)
+
+
+@pytest.mark.parametrize(
+    ("run", "proved"),
+    [
+        ([("bash", "python test_leap.py", "ok", True)], True),
+        ([("bash", "python3 -m pytest", "1 passed", True)], True),
+        ([("bash", "npm run test", "ok", True)], True),
+        ([("python_execute", "import test_leap", "", True)], True),
+        ([("python_execute", "subprocess.run(['python', 'test_leap.py'])", "", True)], True),
+        ([("python_execute", "x = 'import leap'; open('test_leap.py')", "", True)], False),
+        ([("bash", "ls; python leap.py; cat test_leap.py", "", True)], False),
+        ([("bash", "cd /x && python test_leap.py", "ok", True)], True),
+        ([("bash", "python test_leap.py", "AssertionError", False), MADE], False),
+        (
+            [
+                ("bash", "python test_leap.py", "AssertionError", False),
+                MADE,
+                ("bash", "python test_leap.py", "ok", True),
+            ],
+            True,
+        ),
+        ([MADE], False),
+        ([("bash", "cat test_leap.py", "assert leap(2000)", True)], False),
+        ([("python_execute", "print(open('test_leap.py').read())", "assert", True)], False),
+        ([("read_file", "test_leap.py", "assert leap(2000)", True)], False),
+        ([("read_file", "pytest.ini", "[pytest]", True)], False),
+        ([], False),
+    ],
+)
+def test_a_test_that_has_to_pass_was_run_with_success(
+    run: list[tuple[str, str, str, bool]], proved: bool
+) -> None:
+    said = "" if proved else "test_leap.py was not run, or it failed"
+    assert lack("It is fixed.", FIX, *run) == said
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "python test_leap.py fails. Why?",
+        "How do I fix test_leap.py so that it passes?",
+        "Fix the typo in test_leap.py.",
+        "Fix leap.py so that it passes.",
+        "What does test_leap.py test?",
+    ],
+)
+def test_other_tasks_want_no_test_to_pass(task: str) -> None:
+    assert lack("It is as you say.", task, MADE) == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "whole"),
+    [
+        ("How many errors are in a.log, and which module has the most?", "There are 25.", False),
+        ("How many errors are in a.log, and which module has the most?", "25 errors, auth.", True),
+        ("What is 3 times 4, and what is the capital of Poland?", "It is Warsaw.", False),
+        ("What is 3 times 4, and what is the capital of Poland?", "12 and Warsaw", True),
+        ("Please look. Who wrote it and in which year?", "Ada, 1843", True),
+        ("How many files are there?", "5", True),
+        ("Which is larger, 17 or 23, and what is their sum?", "23; 40", True),
+        ("Find the file in which it stands, and what it says.", "a.txt", True),
+        ("How many files are there, and sort them.", "5", True),
+    ],
+)
+def test_of_two_questions_both_are_answered(task: str, answer: str, whole: bool) -> None:
+    assert lack(answer, task) == ("" if whole else "a part of the question is not answered")
+
+
+def test_calls_that_repeat_others_prove_nothing() -> None:
+    one, other = ("bash", "ls", "a", True), ("bash", "pwd", "/b", True)
+    said = "the last calls (bash) only repeated earlier ones"
+    for made in [(one, one), (one, other, one, other), (one, one, one)]:
+        assert lack("So.", "Look.", *made, delivered=False) == said
+        assert lack("So.", "Look.", *made) == "", "the files are there"
+    for made in [(one,), (one, other), (one, other, one), (one, one, other)]:
+        assert lack("So.", "Look.", *made, delivered=False) == ""
+    changed = ("bash", "ls", "a b", True)
+    assert lack("So.", "Look.", one, other, one, changed, delivered=False) == ""
+
+
+def test_a_call_that_failed_last_proves_nothing() -> None:
+    failed = ("bash", "ls", "no", False)
+    assert lack("So.", "Look.", failed) == "the last call (bash) failed"
+    assert lack("So.", "Look.", failed, ("bash", "pwd", "/b", True)) == ""
