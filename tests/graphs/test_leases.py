@@ -221,6 +221,28 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(
     give_back_lease(ours, "t", "run")
 
 
+def test_a_worker_that_hears_late_of_a_renewal_asks_whether_it_still_has_its_thread(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    def waiting(statement: str, at_least_s: int) -> bool:
+        old = f"clock_timestamp() - xact_start > interval '{at_least_s} seconds'"
+        found = f"SELECT count(*) FROM pg_stat_activity WHERE {old} AND wait_event_type = 'Lock'"
+        return theirs.run(f"{found} AND query LIKE ?", (f"%{statement}%",)) == [(1,)]
+
+    take_lease(ours, "t", 1.0, "run")
+    with psycopg.connect(address_of(urls)) as slow:
+        slow.execute("SELECT 1 FROM leases FOR UPDATE").fetchone()
+        until(lambda: waiting("UPDATE leases SET expires", 1))
+        taking = threading.Thread(target=take_lease, args=(theirs, "t", LONG_S, "run"))
+        taking.start()
+        until(lambda: waiting("INSERT INTO leases", 0))
+    taking.join()
+    with pytest.raises(LeaseLostError):
+        leases.require_leases("t")
+    for database in (ours, theirs):
+        give_back_lease(database, "t", "run")
+
+
 def test_a_worker_that_is_paused_within_a_write_keeps_nobody_from_its_thread(
     urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
 ) -> None:

@@ -93,13 +93,16 @@ class _Lease:
     thread: str
     token: int
     lease_s: float
+    renewed: float
+    """When the server was last asked for it, by a clock that goes on while the process is paused.
+
+    The answer may be read much later: the process may be paused before it is.
+    """
     users: dict[Any, Callable[[], None]] = field(default_factory=dict[Any, Callable[[], None]])
     """Whose lease it is in this process, with what each wants called when it is lost."""
     alone: Any = None
     """The one of them that takes no other like it beside it."""
     over: threading.Event = field(default_factory=threading.Event)
-    renewed: float = field(default_factory=time.monotonic)
-    """When it was taken or renewed last, by a clock that goes on while the process is paused."""
 
     @property
     def is_overdue(self) -> bool:
@@ -196,14 +199,14 @@ def _lock_of(key: tuple[int, str]) -> threading.Lock:
 
 
 def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
-    dead = ""
+    dead, asked = "", time.monotonic()
     while not (taken := database.run(_TAKE, (lease_s / 2, thread, own_name(), lease_s, dead))):
         rows = database.run(_HOLDER, (thread,))
         holder = Holder(*rows[0]) if rows else None
         if holder is not None and not holder.is_dead:
             raise ThreadInUseError(thread, holder)
-        dead = holder.name if holder is not None else ""
-    lease = _Lease(database, thread, taken[0][0], lease_s)
+        dead, asked = holder.name if holder is not None else "", time.monotonic()
+    lease = _Lease(database, thread, taken[0][0], lease_s, asked)
     database.tokens[thread] = lease.token
     threading.Thread(target=_renew, args=(lease,), name=f"lease of {thread}", daemon=True).start()
     return lease
@@ -212,9 +215,10 @@ def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
 def _renew(lease: _Lease) -> None:
     """Renew a lease until it is given back or lost."""
     while not lease.over.wait(lease.lease_s / RENEWALS):
+        asked = time.monotonic()
         try:
             if lease.database.run(_RENEW, (lease.lease_s, lease.thread, lease.token)):
-                lease.renewed = time.monotonic()
+                lease.renewed = asked
                 continue
         except StorageError as error:
             if not lease.is_overdue:
