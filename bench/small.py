@@ -28,7 +28,8 @@ from bench.small_tasks import TASKS
 from bench.tables import Table
 from tests.support.applications.installing import python_with
 
-MOST_CALLS, TIMEOUT_S = 12, 240.0
+MOST_CALLS, MOST_TOKENS, TIMEOUT_S = 12, 1024, 240.0
+"""Requests and seconds of a run, and tokens of a reply: a loop in a reply ends there."""
 PORT = 8080
 """Of the model's server, in the sandbox."""
 _HERE = Path(__file__).parent
@@ -92,7 +93,11 @@ def command(case: Case, text: str) -> tuple[list[str], list[Path]]:
         "harness": case.harness,
         "model": case.model,
         "base_url": f"http://127.0.0.1:{PORT}/v1",
-        "options": {"temperature": case.temperature, "seed": case.seed},
+        "options": {
+            "temperature": case.temperature,
+            "seed": case.seed,
+            "max_tokens": MOST_TOKENS,
+        },
         "calls": MOST_CALLS,
         "text": text,
     }

@@ -200,8 +200,36 @@ class NamedFiles:
     """Made or changed by the run, and not in the form that the name says."""
     text: str = ""
     """What those hold at their beginning that the run made or changed."""
+    folders: Sequence[str] = ()
+    """Folders that the task asks to be made, and that are nowhere."""
+    shrunk: Sequence[str] = ()
+    """There when the run began, and less than half as large now."""
 
 
+_A_FOLDER = r"(?:sub)?(?:folders?|director(?:y|ies)|ordner|dossiers?|carpetas?)"
+_MAKES_FOLDER = re.compile(
+    rf"(?i)(?:\A|[,:]|\b(?:and|then|first|now|please|to|und|bitte|et|y)\b)\s*"
+    rf"(?:make|create|mkdir|add|erstelle|crée[rz]?|crea)\b"
+    rf" (?:(?:me|an?|the|one|two|three|four|\d+|new|empty|following|ein\w*|une?|una) )*"
+    rf"{_A_FOLDER}\b"
+)
+_FOLDER = (
+    r"(?:[`'\"][\w./-]+[`'\"]|(?!(?:structure|tree|hierarchy|names?|paths?|icons?|layout|list"
+    r"|listing|index|sizes?|overview|view|watcher|scanner|organi[sz]er|cleaner|for|with|that|and"
+    r"|in|inside|of|to|where|which|from|under|on|at|per|is|if|as|containing|here|there|first|mit"
+    r"|für|pour|con|para)\b)\w[\w/-]*)"
+)
+_FOLDERS = re.compile(
+    rf"(?i)\b{_A_FOLDER}(?: (?:called|named|namens|nommée?|llamad[ao]))?:? "
+    rf"({_FOLDER}(?:(?:, (?:and )?| (?:and|und|et|y) ){_FOLDER})*)"
+    r"(?= (?:with|and|in|inside|under|that|containing|mit|und|im)\b|[,.;:!?)]|\s*$)"
+)
+"""Names after the word for folders; a word that goes on, such as "folder structure", is none."""
+_WITHIN = re.compile(
+    r"(?i)\s*(?:with|containing|mit)(?: (?:the|two|three|four|\d+|empty|subfolders?|den))* "
+)
+"""Between the name of a folder and those of the folders in it."""
+_FOLDER_NAME = re.compile(rf"(?i)(?<![\w/.-])(?!(?:und|et|y)\b){_FOLDER}")
 _OFFERS = re.compile(
     r"(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
     r"(?:start|begin|proceed|go|continue|read|do)\b"
@@ -288,6 +316,21 @@ def names_things(task: str) -> bool:
 def named_files(task: str) -> list[str]:
     """Return the files that a task names, as it names them; not those in a pasted text."""
     return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", own_words(task)))))
+
+
+def folders_to_make(task: str) -> list[str]:
+    """Return the folders that a task asks to be made, as it names them."""
+    found = list[str]()
+    for sentence in re.split(r"(?<=[.!?;])\s+|\n+", own_words(task)):
+        if (made := _MAKES_FOLDER.search(sentence)) is None:
+            continue
+        outer, end = "", 0
+        for named in _FOLDERS.finditer(sentence, made.start()):
+            names = [one.strip("`'\"").rstrip("/") for one in _FOLDER_NAME.findall(named[1])]
+            inside = end and _WITHIN.fullmatch(sentence, end, named.start())
+            found += [f"{outer}/{one}" if inside else one for one in names]
+            outer, end = names[0], named.end()
+    return [*dict.fromkeys(one for one in found if not one.startswith(("/", "..")))]
 
 
 def means_folder(task: str) -> bool:

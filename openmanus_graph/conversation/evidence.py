@@ -117,6 +117,12 @@ _CHANGES = (
     r"|supprime|ajoute|cambia|reemplaza|modifica|elimina|añade|agrega)\b|修改|替换|删除|更新|修复|添加"
 )
 """A sentence that asks for a change."""
+_REMOVES = (
+    r"(?i)\b(?:remov|delet|drop|only\b|keep|strip|clean|clear|empty|filter|trim|short|dedup|duplicat"
+    r"|compress|summar|replac|simplif|reduc|without|extract|rewrit|first|last|convert|split|move"
+    r"|entfern|lösch|kürz|ersetz|supprim|remplac|elimin|borr|reemplaz)|删|去|替换|精简"
+)
+"""What a task says that may leave less of a file."""
 _GIVES_UP = re.compile(
     r"(?i)\b(?:i|we) (?:can(?:not| not|['’]t)|could(?: not|n['’]t)|(?:am|was|were) not able"
     r"|(?:do|did)(?: not|n['’]t) (?:have|find|know))\b|\bunable to\b|\bgive up\b"
@@ -275,6 +281,20 @@ def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
         return []
     asked = _wanted_changes(task)
     return [name for name in files.given if any(name in one for one in asked)]
+
+
+def unmade_folders(text: str, files: NamedFiles) -> list[str]:
+    """Return the folders that a task asks to be made and that are missing, if its answer hides it.
+
+    They may be meant to be elsewhere, so it is for models whose word counts little.
+    """
+    return [] if denies(text, files.folders) else [*files.folders]
+
+
+def emptied_files(task: str, files: NamedFiles) -> list[str]:
+    """Return the files that lost most of what they held, though a task asks for a change alone."""
+    removes = re.search(_REMOVES, own_words(task)) is not None
+    return [] if removes or not asks_for_change(task) else [*files.shrunk]
 
 
 def asks_for_change(task: str) -> bool:

@@ -210,6 +210,9 @@ def _undone(
     if strict:
         yield "unmade", ", ".join(evidence.unchanged_files(answer, task, files))
         yield "unmade", ", ".join(files.invalid)
+        yield "unmade", ", ".join(evidence.unmade_folders(answer, files))
+        for name in evidence.emptied_files(task, files):
+            yield "unproven", f"{name} has lost most of what it held"
         yield "unproven", lack_of_proof(answer, task, messages, delivered=files.delivered)
 
 

@@ -16,7 +16,12 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.conversation.announcements import NamedFiles, means_folder, named_files
+from openmanus_graph.conversation.announcements import (
+    NamedFiles,
+    folders_to_make,
+    means_folder,
+    named_files,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import (
@@ -110,7 +115,8 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     A file that was there when the run began and is not any more counts as dealt with.
     """
     before, began = _baseline(workspace, run)
-    now = dict(files_in(workspace))
+    folders = list[str]()
+    now = dict(files_in(workspace, folders))
     changed = dict(_changed(now.items(), before, began))
     missing, empty, given, there = list[str](), list[str](), list[str](), list[str]()
     for name in named_files(task):
@@ -132,14 +138,32 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     written = [name for name in there if name in changed]
     texts = {name: _text_of(workspace, name) for name in written}
     invalid = [name for name, text in texts.items() if not _is_well_formed(name, text)]
+    shrunk = [one for one in written if 2 * now[one][0] < (before or {}).get(one, [0])[0]]
     written += [name for name in missing if PurePath(name).name in elsewhere]
     missing = [name for name in missing if PurePath(name).name not in elsewhere]
     if before != {} and not given and means_folder(task):
         given.append(".")
     gone = before is not None and not before.keys() <= now.keys()
-    delivered = bool(written) and not missing
-    text = "\n".join(texts.values())[:_MOST_READ]
-    return NamedFiles(missing, delivered, given, empty, bool(changed) or gone, invalid, text)
+    unmade = [one for one in folders_to_make(task) if not _is_among(one, folders)]
+    delivered = bool(written) and not missing and not unmade
+    return NamedFiles(
+        missing=missing,
+        delivered=delivered,
+        given=given,
+        empty=empty,
+        changed=bool(changed) or gone,
+        invalid=invalid,
+        text="\n".join(texts.values())[:_MOST_READ],
+        folders=unmade,
+        shrunk=shrunk,
+    )
+
+
+def _is_among(folder: str, paths: Iterable[str]) -> bool:
+    """Return True if a folder of that name, or that path, is among paths, or not looked into."""
+    return PurePath(folder).name in SKIPPED_FOLDERS or any(
+        f"/{path}".casefold().endswith(f"/{folder}".casefold()) for path in paths
+    )
 
 
 def _text_of(workspace: Workspace, path: str) -> str:
@@ -187,11 +211,20 @@ def _baseline_path(workspace: Workspace, run: str) -> Path:
     return workspace.private / "baselines" / f"{name}.json"
 
 
-def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the workspace's files but for caches and our own: path, size and time. Blocks."""
+def files_in(
+    workspace: Workspace, folders: list[str] | None = None
+) -> Iterator[tuple[str, _Stamp]]:
+    """Yield the workspace's files but for caches and our own: path, size and time. Blocks.
+
+    Args:
+        workspace: Its folder.
+        folders: Takes the paths of the folders, empty ones too.
+    """
     protected = workspace.protected_inside()
     with suppress(OSError), opened_folder(workspace, workspace.root) as top:
         for folder in walk(top):
+            if folders is not None:
+                folders.append(folder.path)
             with suppress(OSError), os.scandir(folder.descriptor) as listed:
                 yield from _stamped(listed, folder, protected)
 

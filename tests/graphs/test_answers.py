@@ -1,5 +1,6 @@
 """An answer is checked against what happened: asked about once, then marked, or the run fails."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,17 @@ def sum_up(path: str) -> str:
     return "(no output)"
 
 
+@manus_tool(effect="workspace")
+def make_folder(path: str) -> str:
+    """Make a folder."""
+    Path("work", path).mkdir(parents=True)
+    return "made"
+
+
 def put_files() -> None:
+    shutil.rmtree("work", ignore_errors=True)
     Path("work").mkdir(exist_ok=True)
     Path("work/sales.csv").write_text(SALES)
-    Path("work/total.txt").unlink(missing_ok=True)
 
 
 SHOW = calls(("show", {"path": "sales.csv"}))
@@ -63,7 +71,7 @@ FAILS = calls(("show", {"path": "sails.csv"}), prefix="f")
 
 async def ask(*answers: Any, task: Any = TASK, model: Any = None, **context: Any) -> Ran:
     put_files()
-    tools = [show, poll, write, sum_up, terminate]
+    tools = [show, poll, write, sum_up, make_folder, terminate]
     graph = build_manus_graph(tools=tools, checkpointer=InMemorySaver())
     ran = await run_graph(graph, *answers, task=task, model=model, config=CONFIG, **context)
     ran.values["event"] = final_event(await graph.aget_state(CONFIG), cancelled=False)
@@ -398,6 +406,37 @@ async def test_a_file_that_no_reader_of_its_kind_can_read_is_not_made(
     ran = await ask(made, said, said, task=task, answer_check="fail")
     assert ended(ran) == (("finished", "answer") if valid else ("failed", "error"))
     assert ended(await ask(made, said, task=task)) == ("finished", "answer")
+
+
+async def test_a_folder_that_was_asked_for_is_made() -> None:
+    task = "Make a folder garden with the folders quartz and orange in it."
+    made, said = calls(("make_folder", {"path": "garden/quartz"}), prefix="m"), "They are made."
+    rest = calls(("make_folder", {"path": "garden/orange"}), prefix="n")
+    ran = await ask(made, said, rest, said, task=task, answer_check="fail")
+    assert ended(ran) == ("finished", "answer")
+    assert "unchanged: garden/orange." in ran.model.requests[2][-1].text
+    ran = await ask(made, said, said, task=task, answer_check="fail")
+    assert ended(ran) == ("failed", "error")
+    assert ended(await ask(made, said, task=task)) == ("finished", "answer"), "it may be elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "kept"),
+    [
+        ("In sales.csv, set the price of north to 3.", "north,3\n", False),
+        ("Add the line `west,4` to sales.csv. Leave the rest.", "west,4\n", False),
+        ("In sales.csv, change north to NORTH.", SALES.upper(), True),
+        ("Add the line `west,4` to sales.csv.", SALES + "west,4\n", True),
+        ("Remove all lines but the first from sales.csv.", "region\n", True),
+        ("Replace what is in sales.csv by one line.", "region\n", True),
+    ],
+)
+async def test_a_change_leaves_most_of_a_file(task: str, text: str, kept: bool) -> None:
+    changed = calls(("write", {"path": "sales.csv", "text": text}), prefix="w")
+    said = "sales.csv is changed."
+    ran = await ask(SHOW, changed, said, said, task=task, answer_check="fail")
+    assert (ended(ran) == ("finished", "answer")) is kept
+    assert ended(await ask(SHOW, changed, said, task=task)) == ("finished", "answer")
 
 
 async def test_figures_of_a_file_that_the_run_made_are_known() -> None:
