@@ -122,6 +122,22 @@ def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, Tex
     return (said, TextCall(tool, {argument: body}, body)) if offered and body.strip() else None
 
 
+def reports_result(text: str, task: str, results: str) -> bool:
+    """Return True if the words around the fences of a text say what came of the code.
+
+    They have a figure that the task does not have, or another word that only the results have.
+
+    Args:
+        text: Of a reply.
+        task: The person's own words.
+        results: What calls gave.
+    """
+    said, asked, seen = (
+        set(re.findall(r"\w+", one.lower())) for one in (_FENCE.sub("", text), task, results)
+    )
+    return any(word in seen or word.isdigit() for word in said - asked)
+
+
 def _without_prompts(body: str) -> str:
     """Return commands without the shell's prompt; nothing for a transcript with their output."""
     lines = [line for line in body.splitlines() if line.strip()]

@@ -18,7 +18,11 @@ from langchain_core.messages import (
 from openmanus_graph.backends.models.chunks import ODD, odd_call
 from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.evidence import without_echoed_marks
-from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call
+from openmanus_graph.conversation.fenced_calls import (
+    asks_for_code,
+    fenced_call,
+    reports_result,
+)
 from openmanus_graph.conversation.history import (
     FENCE_KEY,
     FINISH_KEYS,
@@ -104,7 +108,7 @@ def with_text_calls(
         if any(_stands_in(history, call.source) for call in found[1]):
             return reply
         return _with_calls(reply, *found, {})
-    if (fence := fenced_call(reply.text, tools)) and _may_run(fence, history):
+    if (fence := fenced_call(reply.text, tools)) and _may_run(reply.text, fence[1], history):
         return _with_calls(reply, fence[0], [fence[1]], {FENCE_KEY: True})
     if holds_unread_call(reply.text, tools):
         kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
@@ -135,26 +139,27 @@ def _with_calls(
     )
 
 
-def _may_run(fence: tuple[str, TextCall], history: Sequence[AnyMessage]) -> bool:
+def _may_run(text: str, call: TextCall, history: Sequence[AnyMessage]) -> bool:
     """Return True if a reply's only fence is a call: see the conditions inside.
 
     Args:
-        fence: The text before it, and its call.
+        text: Of the reply.
+        call: That the fence makes.
         history: The conversation before it.
     """
-    message, (said, call) = last_user_message(history), fence
+    message = last_user_message(history)
     if message is None or call.args is None or asks_for_code(_own_words(message)):
         return False
     run = list(newest_first(history))
     shown = next((one for one in run if one.type == "ai" and _has_fence(one)), None)
     last_was_run = shown is not None and FENCE_KEY in shown.additional_kwargs
-    worked = NOTES_KEY in message.additional_kwargs or any(
-        isinstance(one, ToolMessage) and one.status != "error" for one in run
-    )
+    results = [one for one in run if isinstance(one, ToolMessage)]
+    worked = NOTES_KEY in message.additional_kwargs or any(one.status != "error" for one in results)
     if worked and not last_was_run:
         return False
     if (call.name, canonical_args(call.args)) in conversation_index(history).calls:
-        return not said  # beside words it says what was run
+        seen = "\n".join(str(one.text) for one in results)
+        return not reports_result(text, _own_words(message), seen)  # else it shows what was run
     code = [value for key, value in call.args.items() if key in ("code", "command")]
     return not any(_stands_in(history, one, own=True) for one in (call.source, *code))
 

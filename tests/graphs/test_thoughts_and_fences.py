@@ -136,6 +136,24 @@ async def test_a_model_that_only_writes_fences_goes_on_until_it_answers() -> Non
     assert ran.values["answer"] == answer
 
 
+@pytest.mark.parametrize(
+    ("around", "answers"),
+    [
+        ("I run it.", False),
+        ("To add them, we can use this code:", False),
+        ("The total is 42:", True),
+        ("They were added, as ran shows:", True),
+    ],
+)
+async def test_code_that_was_run_is_an_answer_only_with_what_came_of_it(
+    around: str, answers: bool
+) -> None:
+    again = f"{around}\n```python\n{CODE}\n```"
+    ran = await manus(fence(), again, "The total is 42.", task="Add them")
+    assert len(ran.results()) == (1 if answers else 2)
+    assert ran.values["answer"] == (again if answers else "The total is 42.")
+
+
 async def test_code_that_was_asked_for_or_comes_after_work_is_an_answer() -> None:
     ran = await manus(fence(), task="Show me a script that adds 2 and 40")
     assert (ran.results(), ran.values["answer"]) == ([], fence())
