@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.announcements import named_files, own_words
-from openmanus_graph.conversation.evidence import asks_for_change
+from openmanus_graph.conversation.evidence import CALCULATING, asks_for_change
+from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, run_messages
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import render
@@ -58,11 +59,24 @@ def lack_of_proof(
     if outcomes and outcomes[-1].failed:
         return f"the last call ({outcomes[-1].name}) failed"
     repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
-    if repeated and not delivered and all(one in repeated for one in outcomes[-2:]):
+    circles = repeated and not delivered and all(one in repeated for one in outcomes[-2:])
+    if circles and not _is_result(answer, outcomes[-1]):
         return f"the last calls ({outcomes[-1].name}) only repeated earlier ones"
     if test := _test_that_has_to_pass(task, outcomes):
         return f"{test} was not run, or it failed"
     return "a part of the question is not answered" if _is_half(answer, task) else ""
+
+
+def _is_result(answer: str, outcome: _Outcome) -> bool:
+    """Return True if the figures of an answer are what a program printed."""
+    figures = [one.text for one in claims_in(answer)]
+    return (
+        outcome.name in CALCULATING
+        and bool(figures)
+        and all(
+            re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.])", str(outcome.said)) for one in figures
+        )
+    )
 
 
 def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:

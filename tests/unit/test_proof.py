@@ -106,3 +106,20 @@ def test_a_call_that_failed_last_proves_nothing() -> None:
     failed = ("bash", "ls", "no", False)
     assert lack("So.", "Look.", failed) == "the last call (bash) failed"
     assert lack("So.", "Look.", failed, ("bash", "pwd", "/b", True)) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "proved"),
+    [
+        ("The total is 24 units.", True),
+        ("The total is 2 units of 240.", False),
+        ("The total is 24 units, 31 with the rest.", False),
+        ("The total is right.", False),
+    ],
+)
+def test_what_a_repeated_program_printed_is_an_answer(answer: str, proved: bool) -> None:
+    run = [("python_execute", "print(total)", "Total: 24 of 99.", True)] * 2
+    task = "How many units were sold?"
+    assert (lack(answer, task, *run, delivered=False) == "") is proved
+    looked = [("read_file", "sales.csv", "Total: 24", True)] * 2
+    assert lack(answer, task, *looked, delivered=False)
