@@ -4,6 +4,7 @@ A form is its opening, where a call begins, and the function that reads the call
 """
 
 import ast
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -267,7 +268,8 @@ class _Literals(ast.NodeTransformer):
 
 
 def _python_value(node: ast.expr) -> Any:
-    return ast.literal_eval(_Literals().visit(node))
+    """Return a value as JSON has it. TypeError, ValueError: it has none, such as a set."""
+    return json.loads(json.dumps(ast.literal_eval(_Literals().visit(node))))
 
 
 _XML = _Tags(
@@ -324,7 +326,7 @@ def call_at(text: str, position: int, schemas: Schemas) -> Found | None:
         if found := opening.match(text, position):
             try:
                 made = read(found, text, schemas)
-            except (SyntaxError, MemoryError, *UNREADABLE):
+            except (SyntaxError, MemoryError, TypeError, *UNREADABLE):
                 continue
             if made:
                 return made

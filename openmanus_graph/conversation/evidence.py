@@ -18,7 +18,7 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.environment import environment_of, listed_heads
+from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
 from openmanus_graph.conversation.outcome import ends_run
@@ -31,7 +31,7 @@ ANSWER_MARK = re.compile(
     r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
     r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
     r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
-    r"[^\w\n:：]{0,4}(?:[:：][^\w\n]{0,3}|\n)\s*",
+    r"[^\w\n:：]{0,4}(?:[:：](?:\*\*|__|[*_`])?[ \t]*|\n)\s*",
     re.IGNORECASE,
 )
 """The line before an answer that was asked for, as `reply_announced` wants it."""
@@ -39,6 +39,10 @@ ANSWER_KEYS = ("final_answer", "answer", "response", "result", "output", "reply"
                "content", "summary", "explanation", "antwort", "respuesta")  # fmt: skip
 BESIDE_KEYS = {"thought", "reasoning", "confidence", "type", "role", "status", "success"}
 """Keys of an object that only wraps an answer, the likeliest first; and what may stand beside."""
+_MOST_QUOTED = 200
+"""Words and signs of a reply that is looked for in results."""
+_MOST_BEFORE = 400
+"""Characters before a file's name in which it is looked for what is to be done with it."""
 OWN_SHARE = 0.7
 """A reply of which so many words are ours is an echo."""
 LIVE_TOOLS = {"browser_use", "computer_use"}
@@ -129,7 +133,7 @@ _GIVES_UP = re.compile(
     r"|\b(?:can(?:not|['’]t)|could(?: not|n['’]t)) be\b|\bdo(?:es)?(?: not|n['’]t) exist\b"
     r"|\b(?:was|were|is|are|ha[sd]|have)(?: not|n['’]t) (?:been )?(?:made|created|found|done)\b"
     r"|\bstill (?:fails?|failing|missing|broken|wrong)\b"
-    r"|\bneeds? to be (?:fixed|done|made|created|changed|written)\b"
+    r"|\bi (?:still )?need to \w+|\bneeds? to be (?:fixed|done|made|created|changed|written)\b"
     r"|\bno such file\b|\bkann ich nicht\b|\bkonnte\b.*\bnicht\b|\bnicht (?:gefunden|vorhanden)\b"
     r"|\bno (?:puedo|pude|se pudo|existe)\b|\bje n(?:e peux|['’]ai) pas\b|\bn['’]existe pas\b"
     r"|无法|没有找到|不存在"
@@ -139,8 +143,11 @@ _HOW = r"(?i)\W*(?:how (?:do|to|can|would)|why|wie (?:kann|schreib)|cómo|如何
 _NOT_NOW = re.compile(
     _HOW + r"|.*\b(?:script|program|function|code|class|skript|programm)\b"
     r".*\b(?:that|which|das|qui|que)\b"
+    r"|(?!.*\b(?:save|store|put|run)\b).*\b(?:write|draft|give|compose|show|suggest)\b"
+    r"(?: me)? (?:an?|the) (?:\S+ ){0,2}?(?:(?:command|one-?liner|snippet|entry|rule)\b"
+    rf"|(?:e-?mail|message|letter|reply)\b(?!.*{_INTO}$))"
 )
-"""The question how, and what a program is to do that is to be written."""
+"""The question how, what a program is to do that is to be written, and what a letter is about."""
 
 
 _IN_GENERAL = re.compile(
@@ -152,6 +159,15 @@ _IN_GENERAL = re.compile(
     r"|如何|怎么|什么命令|忽略|不要(?:动|碰|改)"
 )
 """What a sentence says that names a file, and asks nothing of what is in it."""
+
+
+_ABOUT_NAMES = re.compile(
+    r"(?i)\b(?:how many|number of|count|list|names? of|which|what|any|wie ?viele|welche|combien de"
+    r"|quels?|cuántos|qué)\b(?: (?:the|all|my|other|different))*(?: \w+)? "
+    r"(?:files?|folders?|documents?|dateien|ordner|fichiers?|archivos?|is|are)\b"
+    r"|(?:多少|几|哪些)个?\w{0,3}文件"
+)
+"""Asks for what a listing shows: names, sizes and how many there are."""
 
 
 def answer_check_of(settings: Settings, *, small: bool = False) -> AnswerCheck:
@@ -186,6 +202,26 @@ def plain_answer(text: str, task: str) -> str:
         if wraps.keys() <= {*ANSWER_KEYS, *BESIDE_KEYS} and isinstance(held, str | int | float):
             return str(held).strip()
     return text
+
+
+def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False) -> bool:
+    """Return True if a whole reply stands in what a call of the run gave: it reports that.
+
+    Args:
+        text: Of the reply.
+        messages: The conversation.
+        strict: Whether what a program prints counts for nothing: it may be the model's own words.
+    """
+    pieces = re.findall(r"\w+|[^\w\s]", text.strip(" \n.!…。*_`"))
+    if not 0 < len(pieces) <= _MOST_QUOTED:
+        return False
+    whole = r"\s*".join(map(re.escape, pieces))
+    stands = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
+    return any(
+        isinstance(one, ToolMessage) and stands.search(str(one.text)) is not None
+        for one in run_messages(messages)
+        if has_succeeded(one) and not (strict and one.name in CALCULATING)
+    )
 
 
 def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
@@ -268,7 +304,8 @@ def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
         name
         for name in missing
         if any(
-            (_TO_MAKE.search(before) or _MADE_AFTER.match(after)) and not _NOT_NOW.match(before)
+            (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
+            and not _NOT_NOW.match(before)
             for before, found, after in (one.partition(name) for one in sentences)
             if found
         )
@@ -318,7 +355,7 @@ def denies(text: str, names: Sequence[str]) -> bool:
     said = [
         one for one in re.split(r"(?<=[.!?])\s+|[。！？\n]", text) if re.search(f"(?i){about}", one)
     ]
-    return any(map(_DENIES.search, said))
+    return any(_DENIES.search(one[:1000]) for one in said)
 
 
 def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> bool:
@@ -328,6 +365,8 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
     question in general, such as how such a file is opened, is about none.
     """
     seen = any(has_succeeded(one) or _shows_content(one) for one in messages)
+    if files.given == ["."] and LISTING in environment_of(messages)["facts"]:
+        seen |= _ABOUT_NAMES.search(own_words(task)) is not None
     sentences = [one for one in _SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
     named = any(name in one for name in files.given for one in sentences)
     attached = not any(name in task for name in files.given)

@@ -48,6 +48,14 @@ _SHOWN = re.compile(
     r"\b(?:code|script|function|snippet|command|program|class|loop|skript|funktion|befehl|fonction"
     r"|commande|c[oó]digo|funci[oó]n|comando)\b"
     r"|\bwhat does (?:this|that|the)\b[^.?!\n]{0,30}\b(?:code|script|function|snippet|command)\b"
+    r"|\b(?:refactor|rewrite|improve|fix|optimi[sz]e|simplify|convert|translate|port|clean up)\b"
+    r"[^.?!\n]{0,30}\b(?:this|these|the following|my|below)\b[^.?!\n]{0,30}"
+    r"\b(?:code|script|function|snippet|class|method|quer(?:y|ies)|loop|expression)\b"
+    r"|\b(?:what(?:['’]s| is| are)|explain|difference between)\b[^.?!\n]{0,60}\b(?:in |an? |the )?"
+    r"(?:python|bash|shell|javascript|typescript|java|rust|go|c\+\+|ruby|sql|regex) "
+    r"(?:equivalent|syntax|idiom|way|decorator|generator|context manager|comprehension|lambda"
+    r"|closure|function|class|method|keyword|loop|list|dict\w*|tuple|set|iterator|trait|interface"
+    r"|promise)s?\b"
     r"|\bhow (?:do|can|could|would|should) (?:i|you|we|one)\b|\bhow to\b"
     r"|\bwie (?:kann|könnte|schreibe?|mache?|würde)\b|\bcomment (?:puis-je|faire|peut-on|écrire)\b"
     r"|\bcómo (?:puedo|se|hago|escribo|hacer)\b|\bcomo (?:posso|faço)\b"
@@ -106,20 +114,20 @@ def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, Tex
         return None
     fence, said = found[0], text[: found[0].start()].strip()
     body, language = dedent(fence["body"]).strip("\n"), fence["language"].lower()
+    offered = [one["function"] for one in tools if "function" in one]  # not a provider's own
     if language in _OF_JSON and body.startswith(("{", "[")):
         read = read_text_calls(body, tools)
         calls = read[1] if read and not read[0] else []
-        known = {tool["function"]["name"] for tool in tools}
+        known = {one["name"] for one in offered}
         return (said, calls[0]) if len(calls) == 1 and calls[0].name in known else None
     tool, argument = _RUN_BY.get(language, ("", ""))
     if tool == "bash":
         body = _without_prompts(body)
-    offered = any(
-        one["function"]["name"] == tool
-        and argument in one["function"].get("parameters", {}).get("properties", {})
-        for one in tools
+    takes = any(
+        one["name"] == tool and argument in one.get("parameters", {}).get("properties", {})
+        for one in offered
     )
-    return (said, TextCall(tool, {argument: body}, body)) if offered and body.strip() else None
+    return (said, TextCall(tool, {argument: body}, body)) if takes and body.strip() else None
 
 
 def reports_result(text: str, task: str, results: str) -> bool:

@@ -30,7 +30,7 @@ _CLAIMED = re.compile(
 )
 _NOT_CLAIMED = re.compile(
     r"```.*?(?:```|\Z)|https?://\S+|\b\d{4}-\d\d?(?:-\d\d?)?\b|\b\d\d?[./]\d\d?[./]\d{2,4}\b"
-    r"|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}(?:\.\d{3})+\b)\d+(?:\.\d+){2,}|^[\W_]*\d+[.)]\s"
+    r"|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}(?:\.\d{3})+\b)\d+(?:\.\d+){2,}|^[^\w\n]{0,20}\d+[.)]\s"
     r"|\b(?:step|item|row|line|column|page|chapter|section|table|n[or]\.?|zeile|seite)\s*\d+",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
@@ -60,7 +60,7 @@ def _ranges(figure: str, scale: float = 1.0) -> Iterator[tuple[float, float]]:
     for value, decimals in _readings(figure):
         down, up = 0.51 * 10.0**-decimals, (0.999 if decimals else 0.51) * 10.0**-decimals
         plain = re.sub(r"\D", "", figure)
-        rounded = 0.5 * 10.0 ** (len(plain) - len(plain.rstrip("0")))
+        rounded = 0.5 * 10.0 ** min(len(plain) - len(plain.rstrip("0")), 15)
         if not decimals and 1 < rounded <= 0.05 * value:
             down = up = rounded
         yield (value - down) * scale, (value + up) * scale

@@ -1,7 +1,13 @@
 """Reads code as small models write it where Python is wanted. Pure."""
 
 import ast
+import csv
+import glob
+import json
+import math
+import os
 import re
+import shutil
 
 Call = tuple[str, dict[str, str]]
 
@@ -12,10 +18,14 @@ _SHELL = re.compile(
     re.DOTALL,
 )
 
-_IMPORTS = {one: f"import {one}" for one in ("csv", "glob", "json", "math", "os", "re", "shutil")}
-_IMPORTS["np"], _IMPORTS["pd"] = "import numpy as np", "import pandas as pd"
-_IMPORTS["plt"] = "import matplotlib.pyplot as plt"
-"""Modules whose names mean nothing else, and the lines that bring them."""
+_MODULES = {one.__name__: one for one in (csv, glob, json, math, os, re, shutil)}
+_IMPORTS = {
+    **{name: f"import {name}" for name in _MODULES},
+    "np": "import numpy as np",
+    "pd": "import pandas as pd",
+    "plt": "import matplotlib.pyplot as plt",
+}
+"""The lines that bring well-known modules, by the name that code has for them."""
 
 
 def meant_call(code: str) -> Call | None:
@@ -41,7 +51,7 @@ def _with_escapes(code: str) -> str | None:
     for _ in range(code.count("\n") + 1):
         try:
             compile(code, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             cut = getattr(error, "lineno", None) or 0
             lines = code.split("\n")
             if "unterminated" not in str(error) or not 0 < cut < len(lines):
@@ -65,6 +75,8 @@ def _with_imports(code: str) -> str:
         one.value.id
         for one in nodes
         if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name)
+        # A variable of an earlier cell may have the module's name.
+        if hasattr(_MODULES.get(one.value.id), one.attr) or one.value.id not in _MODULES
     }
     lacking = [line for name, line in _IMPORTS.items() if name in used - own]
     if "__future__" in code:  # which has to come first

@@ -17,8 +17,13 @@ from openmanus_graph.prompts import render
 _HAS_TO_PASS = re.compile(
     r"(?i)\b(?:pass(?:es)?|fails?|succeeds?|besteh\w*|fehl\w*|échou\w*|fall[ae])\b|通过|失败"
 )
+_ABOUT_FAILURES = re.compile(
+    r"(?i)\b(?:errors?|fails?|failures?|failing|goes wrong|happens|exit (?:code|status)|fehler"
+    r"|erreur)\b"
+)
 _RUNS = {
-    "bash": r"\b(?:python3?|node|np[mx]|bash|sh|ruby|go|cargo|source)\b[^|;&]*{test}",
+    "bash": r"\./[^|;& ]*{test}"
+    r"|\b(?:python3?|node|np[mx]|bash|sh|ruby|go|cargo|source)\b[^|;&]*{test}",
     "python_execute": r"\b(?:import|from) {test}\b|\b(?:subprocess|runpy|exec|system)\b.*{test}",
 }
 """How a call runs a test, by tool."""
@@ -56,7 +61,7 @@ def lack_of_proof(
         delivered: Whether the files that the task names were made: they may be looked at again.
     """
     outcomes = _outcomes(messages)
-    if outcomes and outcomes[-1].failed:
+    if outcomes and outcomes[-1].failed and not _is_about_failures(task):
         return f"the last call ({outcomes[-1].name}) failed"
     repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
     circles = repeated and not delivered and all(one in repeated for one in outcomes[-2:])
@@ -65,6 +70,11 @@ def lack_of_proof(
     if test := _test_that_has_to_pass(task, outcomes):
         return f"{test} was not run, or it failed"
     return "a part of the question is not answered" if _is_half(answer, task) else ""
+
+
+def _is_about_failures(task: str) -> bool:
+    """Return True if a task wants to know how something fails."""
+    return _ABOUT_FAILURES.search(own_words(task)) is not None and not asks_for_change(task)
 
 
 def _is_result(answer: str, outcome: _Outcome) -> bool:
@@ -111,7 +121,8 @@ def _runs(outcome: _Outcome, test: str) -> bool:
     pattern = _RUNS.get(outcome.name)
     if pattern is None:
         return False
-    return bool(re.search(f"{pattern.format(test=test)}|{_ALL_TESTS}", outcome.args))
+    code = outcome.args.replace("\\n", "\n")
+    return bool(re.search(f"{pattern.format(test=test)}|{_ALL_TESTS}", code))
 
 
 def _is_half(answer: str, task: str) -> bool:
@@ -119,5 +130,5 @@ def _is_half(answer: str, task: str) -> bool:
     asked = _TWO_QUESTIONS.search(own_words(task)[:_MOST_CHARS])
     if asked is None or re.search(r"\bor\b", asked[0]):
         return False
-    said, known = (set(re.findall(r"\w+", text.lower())) for text in (answer, task))
-    return len(said - known - _FILL) < 2
+    said, known = (re.findall(r"\w+", text.lower()) for text in (answer, task))
+    return len([one for one in said if one not in {*known, *_FILL}]) < 2

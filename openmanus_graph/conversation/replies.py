@@ -150,7 +150,11 @@ def _read_text(
         and (marked := text[mark.end() :].strip())
     ):
         empty = names_things(task) and not says_something(marked, task)
-        if empty and says_next_action(marked, task, whole=True, asked=True):
+        if (
+            empty
+            and not _reports(marked, messages, rules)
+            and says_next_action(marked, task, whole=True, asked=True)
+        ):
             return ReplyReading("announcement", asked=asked)
         return judge_answer(marked, text, messages, rules, asked)
     wrapped = evidence.plain_answer(text, task) != text
@@ -160,9 +164,14 @@ def _read_text(
         text, files.missing
     )  # it says what came of them
     files = replace(files, missing=evidence.unmade_files(text, task, files))
-    if announces_work(text, task=task, worked=worked, files=files, asked=asked > 0):
+    announces = announces_work(text, task=task, worked=worked, files=files, asked=asked > 0)
+    if announces and not _reports(text, messages, rules):
         return ReplyReading("announcement", asked=asked)
     return judge_answer(text, text, messages, rules, asked)
+
+
+def _reports(text: str, messages: Sequence[AnyMessage], rules: AnswerRules) -> bool:
+    return evidence.is_quoted(text, messages, strict=rules.check == "fail")
 
 
 def judge_answer(
@@ -178,8 +187,9 @@ def judge_answer(
         asked: How often in a row the model was asked about its replies.
     """
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
-    answer = evidence.plain_answer(said, task)
-    if evidence.is_hollow(said, task, delivered=files.delivered):
+    quoted = _reports(said, messages, rules)
+    answer = said if quoted else evidence.plain_answer(said, task)
+    if not quoted and evidence.is_hollow(said, task, delivered=files.delivered):
         return ReplyReading("hollow", asked=asked)
     gives_up = rules.check == "fail" and evidence.gives_up(answer)
     for kind, what in _undone(answer, task, messages, rules):
@@ -188,7 +198,9 @@ def judge_answer(
     reading = ReplyReading("answer", answer="" if answer == text else answer, gives_up=gives_up)
     if rules.check == "off" or gives_up:
         return reading
-    echoes, found, missing = evidence.is_echo(said, task, delivered=files.delivered), 0, list[str]()
+    echoes, found, missing = False, 0, list[str]()
+    if not quoted:
+        echoes = evidence.is_echo(said, task, delivered=files.delivered)
     if not echoes:
         found, missing = evidence.judged_claims(answer, task, messages, files, rules.shown)
     lacking = 1 if echoes else len(missing)

@@ -165,7 +165,8 @@ def _names_argument(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _schemas(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
+    own = (tool["function"] for tool in tools if "function" in tool)  # not a provider's own
+    return {one["name"]: one.get("parameters", {}) for one in own}
 
 
 def _without_end_tokens(text: str) -> str:

@@ -113,7 +113,8 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
         name = actions[name]["name"]
         meant = meant_call(str(args.get("code", ""))) if name == _CODE else None
         if meant is not None and (meant[0] == name or meant[0] in actions):
-            name, args = meant
+            args = {**args, **meant[1]} if meant[0] == name else dict[str, Any](meant[1])
+            name = meant[0]
     else:
         return None
     call = ToolCall(id=None, name=name, args=args, type="tool_call")

@@ -237,7 +237,7 @@ class _PlainSchema:
         if kind == "object" and isinstance(properties, dict):
             inner = cast("dict[str, Any]", properties)
             plain["properties"] = {name: self.of(one, inside) for name, one in inner.items()}
-            required = [name for name in merged.get("required", ()) if name in inner]
+            required = [name for name in merged.get("required") or () if name in inner]
             plain |= {"required": required} if required else {}
         elif kind == "array":
             plain["items"] = self.of(merged.get("items") or {"type": "string"}, inside)
@@ -252,16 +252,19 @@ class _PlainSchema:
         if isinstance(reference, str) and reference not in inside:
             inside = (*inside, reference)
             parts.append(_referred(reference, self._root))
-        parts += merged.get("allOf", ())
+        parts += merged.get("allOf") or ()
         for key in ("anyOf", "oneOf"):
-            parts += [one for one in merged.get(key, ()) if one != {"type": "null"}][:1]
+            parts += [one for one in merged.get(key) or () if one != {"type": "null"}][:1]
         for part in parts:
             self._left -= 1
             if not isinstance(part, dict) or self._left < 0:
                 continue
             inner, inside = self._merged(cast("dict[str, Any]", part), inside)
-            properties = {**inner.get("properties", {}), **merged.get("properties", {})}
-            required = [*inner.get("required", ()), *merged.get("required", ())]
+            properties: dict[str, Any] = {
+                **(inner.get("properties") or {}),
+                **(merged.get("properties") or {}),
+            }
+            required = [*(inner.get("required") or ()), *(merged.get("required") or ())]
             merged = {**inner, **merged}
             merged |= {"properties": properties} if properties else {}
             merged |= {"required": required} if required else {}
@@ -284,6 +287,6 @@ def _kind_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
         return kind
     if "properties" in schema or "items" in schema:
         return "object" if "properties" in schema else "array"
-    first: object = next(iter(plain.get("enum", ())), "")
+    first: object = next(iter(plain.get("enum") or ()), "")
     names: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
     return names.get(type(first), "string")

@@ -30,7 +30,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.storage_urls import RedisUrl
 
 STEP_TOKENS = 1024
-"""Of a constrained step at most: a small model may write on without an end."""
+"""Of a small model's constrained step at most, by OpenAI's protocol: it may write on for ever."""
 
 
 @dataclass
@@ -153,7 +153,8 @@ def _as_steps(request: ProviderRequest) -> ProviderRequest:
     if request.model.wire == "ollama":
         options = {**kept, "format": schema}
     else:
-        if not {"max_tokens", "max_completion_tokens"} & client_parameters(request.model.client):
+        limits = {"max_tokens", "max_completion_tokens"}
+        if request.model.is_small and not limits & client_parameters(request.model.client):
             kept["max_tokens"] = STEP_TOKENS
         wanted = {"name": "step", "strict": True, "schema": schema}
         options = {**kept, "response_format": {"type": "json_schema", "json_schema": wanted}}

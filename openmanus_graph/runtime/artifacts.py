@@ -137,7 +137,8 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     elsewhere = {PurePath(name).name for name in changed}
     written = [name for name in there if name in changed]
     texts = {name: _text_of(workspace, name) for name in written}
-    invalid = [name for name, text in texts.items() if not _is_well_formed(name, text)]
+    whole = (item for item in texts.items() if now[item[0]][0] <= _MOST_READ)
+    invalid = [name for name, text in whole if not _is_well_formed(name, text)]
     shrunk = [one for one in written if 2 * now[one][0] < (before or {}).get(one, [0])[0]]
     written += [name for name in missing if PurePath(name).name in elsewhere]
     missing = [name for name in missing if PurePath(name).name not in elsewhere]
@@ -178,7 +179,7 @@ def _text_of(workspace: Workspace, path: str) -> str:
 def _is_well_formed(path: str, text: str) -> bool:
     """Return False for the text of a file that no reader of its kind can read."""
     read = _READERS.get(PurePath(path).suffix.lower())
-    if read is None or not 0 < len(text) < _MOST_READ:
+    if read is None or not text:
         return True
     try:
         with warnings.catch_warnings():

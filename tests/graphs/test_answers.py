@@ -331,6 +331,7 @@ async def test_an_empty_file_is_not_made(check: Any) -> None:
         ("The total cannot be determined.", False),
         ("Je ne peux pas lire le fichier.", False),
         ("The total is still failing.", False),
+        ("The total was not defined. I need to import it before using it.", False),
         ("sales.csv needs to be fixed first.", False),
         ("无法读取该文件。", False),
         ("In total 555 units were sold, which is not a lot.", True),

@@ -43,13 +43,13 @@ def allowed(options: Any) -> list[str]:
     return [name for one in actions for name in one.get("enum", [one.get("const")])]
 
 
-async def run_small(server: OpenAIServer) -> Any:
+async def run_small(server: OpenAIServer, **context: Any) -> Any:
     try:
         return await run_graph(
             build_manus_graph(tools=TOOLS),
             model="openai:m",
             base_url=server.base_url,
-            profile="small",
+            **dict[str, Any]({"profile": "small", **context}),
         )
     finally:
         await close_models()
@@ -66,7 +66,7 @@ async def test_a_step_is_a_native_call_in_the_history() -> None:
 
 
 async def test_the_request_has_a_schema_and_no_tools() -> None:
-    ran = await run_constrained(ADD, DONE)
+    ran = await run_constrained(ADD, DONE, profile="small")
     for options in ran.model.options:
         assert options.keys() == {"response_format", "max_tokens"}, "it may write on without an end"
         assert allowed(options) == ["add", "answer", "give_up"]
@@ -233,6 +233,43 @@ async def test_a_server_that_refuses_a_schema_is_asked_natively_from_then_on(sai
             ran = await run_small(server)
             assert ran.values["status"] == "finished"
     assert ["response_format" in one.body for one in server.requests] == [True, False, False]
+
+
+async def test_a_schema_that_was_asked_for_and_refused_is_not_sent_again() -> None:
+    refused = Reply(status=400, error={"message": "This response_format type is unavailable now"})
+    wanted: dict[str, Any] = {"tool_calling": "constrained", "profile": "standard"}
+    with OpenAIServer([refused, Reply(text="3"), Reply(text="3")], strict=True) as server:
+        for _ in range(2):
+            assert (await run_small(server, **wanted)).values["status"] == "finished"
+    assert ["response_format" in one.body for one in server.requests] == [True, False, False]
+
+
+async def test_only_a_small_model_s_step_has_to_be_short() -> None:
+    for profile in ("small", "standard"):
+        with OpenAIServer([Reply(text=DONE)], strict=True) as server:
+            await run_small(server, tool_calling="constrained", profile=profile)
+        assert ("max_tokens" in server.requests[0].body) is (profile == "small")
+
+
+async def test_other_arguments_of_code_stay() -> None:
+    code = step("python", {"code": "print(os.getcwd())", "timeout": 9})
+    graph = build_manus_graph()
+    ran = await run_graph(graph, code, "3", tool_calling="constrained", sandbox="none")
+    reply = next(one for one in ran.values["messages"] if isinstance(one, AIMessage))
+    assert reply.tool_calls[0]["args"] == {"code": "import os\nprint(os.getcwd())", "timeout": 9}
+
+
+async def test_odd_replies_make_a_model_small_for_their_run_alone() -> None:
+    odd = [Reply(text=f"```python\nprint({n})\n```") for n in (1, 2)]
+    script = [*odd, Reply(text=DONE), Reply(text="The sum is 3.")]
+    with OpenAIServer(script, strict=True) as server:
+        for _ in range(2):
+            await run_graph(
+                build_manus_graph(), model="openai:m", base_url=server.base_url, sandbox="none"
+            )
+        await close_models()
+    sent = ["response_format" in one.body for one in server.requests]
+    assert sent == [False, False, True, False]
 
 
 async def test_a_small_model_is_sent_a_short_prompt_and_few_tools() -> None:

@@ -211,6 +211,8 @@ SCHEMAS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 {"properties": {"b": True}}]},
      {"type": "object", "required": ["a"],
       "properties": {"a": {"type": "string"}, "b": {"type": "object"}}}),
+    ({"type": "object", "properties": {"a": {"enum": None}}, "required": None, "anyOf": None,
+      "allOf": None}, {"type": "object", "properties": {"a": {"enum": None, "type": "string"}}}),
 ]  # fmt: skip
 
 
@@ -219,6 +221,13 @@ def test_a_plain_schema_has_the_common_words_only(
     schema: dict[str, Any], plain: dict[str, Any]
 ) -> None:
     assert plain_schema(schema) == plain
+
+
+def test_names_of_parameters_that_go_in_circles_end() -> None:
+    circle = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+    assert Dialect().changed({"parameters": circle}).name_of("max_tokens") in circle
+    left_out = Dialect().changed({"parameters": {"a": "b"}}).changed({"parameters": {"b": None}})
+    assert (left_out.name_of("a"), left_out.name_of("c")) == (None, "c")
 
 
 def test_a_schema_that_holds_itself_ends() -> None:

@@ -7,6 +7,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.announcements import NamedFiles, folders_to_make
+from openmanus_graph.conversation.evidence import denies, unmade_files
+from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
 from tests.support.answers import RIGHT, WRONG, Case
 
@@ -75,3 +77,102 @@ def test_nearly_all_false_answers_are_refused() -> None:
 )
 def test_folders_to_make_are_those_that_a_task_names(task: str, made: str) -> None:
     assert folders_to_make(task) == made.split()
+
+
+def after(task: str, result: str, answer: str, *earlier: str, **given: Any) -> ReplyReading:
+    """Read the answer after a file was read, and after earlier replies that were asked about."""
+    call = tool_call(name="read_file", args={"path": "a"}, id="c")
+    read_file = ToolMessage(result, name="read_file", tool_call_id="c")
+    messages: list[AnyMessage] = [HumanMessage(task), AIMessage("", tool_calls=[call]), read_file]
+    messages += [AIMessage(one) for one in (*earlier, answer)]
+    return read_reply(messages, None, AnswerRules(NamedFiles(given=["a"]), **given))
+
+
+@pytest.mark.parametrize("check", ["mark", "fail"])
+@pytest.mark.parametrize(
+    ("result", "answer"),
+    [
+        ('{"status": "completed"}', "completed"),
+        ("status: ok\n", "OK."),
+        ("I'll be back at noon.", "I'll be back at noon."),
+        ("How can I help you today?\nx", "How can I help you today?"),
+        ('{"message":"hello","status":"ok"}', '{"message": "hello", "status": "ok"}'),
+    ],
+)
+def test_what_a_result_says_is_an_answer(result: str, answer: str, check: Any) -> None:
+    task = "What does the file say?"
+    for reading in (
+        after(task, result, answer, check=check),
+        after(task, result, f"Answer: {answer}", "Let me look.", check=check),
+    ):
+        assert (reading.kind, reading.answer or answer) == ("answer", answer)
+
+
+def test_what_no_result_says_is_none() -> None:
+    for answer in ("completed", "How can I help you today?", "I'll be back at noon."):
+        assert after("What does the file say?", "blue " * 9, answer).kind != "answer"
+
+
+@pytest.mark.parametrize(
+    "answer", ["-5", ".gitignore", "/etc/hosts", "~/x", "**-5**", '"quoted"', "[1, 2]", "$3"]
+)
+def test_the_mark_before_an_answer_takes_nothing_of_it(answer: str) -> None:
+    for mark in ("Answer: ", "**Answer:** ", "**Answer**: ", "Answer:\n"):
+        reading = after("What is in the file?", "x", mark + answer, "Let me look.", check="off")
+        assert reading.answer == answer
+
+
+def test_a_figure_of_any_length_is_read() -> None:
+    for answer in ("1" + "0" * 5000, "7" * 5000, "1e999999"):
+        assert after("What is in the file?", answer, answer).kind == "answer"
+
+
+@pytest.mark.parametrize(
+    ("task", "seen"),
+    [
+        ("How many files are in this folder?", True),
+        ("List all the other files here.", True),
+        ("Which file is the largest here?", True),
+        ("Add up the figures of all files in this folder.", False),
+        ("What do the files in this folder say?", False),
+    ],
+)
+def test_a_listing_answers_what_it_shows(task: str, seen: bool) -> None:
+    told: Any = {"openmanus_environment": {"facts": {"listing": "a.txt\nb.txt"}, "heads": []}}
+    messages: list[AnyMessage] = [
+        HumanMessage(task, additional_kwargs=told),
+        AIMessage("There are 2: a.txt and b.txt."),
+    ]
+    reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["."])))
+    assert reading.kind == ("answer" if seen else "unread")
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "made"),
+    [
+        ("Write an email to Bob saying I sent report.pdf.", "report.pdf", False),
+        ("Write a .gitignore entry for secrets.yaml.", "secrets.yaml", False),
+        ("Write a bash one-liner to create out.zip.", "out.zip", False),
+        ("Give me a shell command to convert a.png to b.jpg.", "b.jpg", False),
+        ("Write an email to Bob and save it as mail.txt.", "mail.txt", True),
+        ("Write all e-mail addresses of letter.txt into emails.txt.", "emails.txt", True),
+        ("Write a letter to x.txt.", "x.txt", True),
+        ("Write report.md.", "report.md", True),
+    ],
+)
+def test_a_file_that_a_text_only_mentions_need_not_be_made(
+    task: str, name: str, made: bool
+) -> None:
+    assert (unmade_files("Here it is.", task, NamedFiles(missing=[name])) == [name]) is made
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        lambda: unmade_files("x", "write report " * 4000 + "of a.txt", NamedFiles(["a.txt"])),
+        lambda: denies("file " + "ne " * 50_000, ["a.txt"]),
+        lambda: list(claims_in("-\n" * 50_000)),
+    ],
+)
+def test_long_texts_are_judged_without_walking_them_again_and_again(judge: Any) -> None:
+    assert not judge(), "else it takes minutes"

@@ -76,6 +76,7 @@ def test_only_what_is_offered_is_called() -> None:
     assert fenced_call("```python\nprint(1)\n```", [tool("bash", "command")]) is None
     assert fenced_call("```bash\nls\n```", [tool("bash", "line")]) is None
     assert fenced_call("```bash\nls\n```", []) is None
+    assert fenced_call("```bash\nls\n```", [{"type": "web_search"}, *TOOLS])
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,10 @@ def test_only_what_is_offered_is_called() -> None:
         "Write a function that reverses a list",
         "please write me a short Python function to parse dates",
         "Show me the script",
+        "What is a Python decorator?",
+        "What is the Python equivalent of Ruby's each_slice?",
+        "Refactor this function to use a set",
+        "Fix the bug in this function",
         "Can you show me some example code?",
         "Give me an example of a decorator",
         "Explain this code",

@@ -10,9 +10,11 @@ from openmanus_graph.conversation.meant_code import meant_call
     [
         "print(1)", "x = 'a\\n'", "await f()", "ls = 3", "import (", "for x in y: if x: z",
         "print('a", "print('a\nb", "", "%pip install x", "!", "!ls", "wc", "rm",
-        '"""a\nb"""', "import os\nos.x", "import os.path\nos.x", "os = 3\nos.x", "def f(re): re.x",
-        "from a import json\njson.x", "datetime.now()", "os", "from __future__ import a\nos.x",
-        "for np in x: np.y", "%pip install x\nos.x",
+        '"""a\nb"""', "import os\nos.sep", "import os.path\nos.sep", "os = 3\nos.sep",
+        "def f(re): re.sub", "from a import json\njson.dumps", "datetime.now()", "os",
+        "from __future__ import a\nos.sep",
+        "for np in x: np.y", "%pip install x\nos.sep", "print(csv.splitlines())",
+        "x = " + "1+" * 20_000 + "1", "-" * 20_000 + "1",
     ],
 )  # fmt: skip
 def test_python_and_what_nobody_knows_is_left_alone(code: str) -> None:
@@ -29,9 +31,12 @@ def test_python_and_what_nobody_knows_is_left_alone(code: str) -> None:
             ("python_execute", "with open('a', 'w') as f:\n    f.write('\\n'.join(x))"),
         ),
         ("json.loads(a)", ("python_execute", "import json\njson.loads(a)")),
-        ("pd.x\nos.y", ("python_execute", "import os\nimport pandas as pd\npd.x\nos.y")),
-        ("from os import path\nos.x", ("python_execute", "import os\nfrom os import path\nos.x")),
-        ("await os.x('a\nb')", ("python_execute", "import os\nawait os.x('a\\nb')")),
+        ("pd.x\nos.pardir", ("python_execute", "import os\nimport pandas as pd\npd.x\nos.pardir")),
+        (
+            "from os import path\nos.sep",
+            ("python_execute", "import os\nfrom os import path\nos.sep"),
+        ),
+        ("await os.getenv('a\nb')", ("python_execute", "import os\nawait os.getenv('a\\nb')")),
         ('python3 -c "print(1)"', ("python_execute", "print(1)")),
         ("python -c 'print('a')'", ("python_execute", "print('a')")),
         ("python -c 'print(' > a.txt", ("bash", "python -c 'print(' > a.txt")),

@@ -30,6 +30,9 @@ def lack(answer: str, task: str, *made: tuple[str, str, str, bool], delivered: b
         ([("bash", "python3 -m pytest", "1 passed", True)], True),
         ([("bash", "npm run test", "ok", True)], True),
         ([("python_execute", "import test_leap", "", True)], True),
+        ([("python_execute", "import sys\nfrom test_leap import *", "", True)], True),
+        ([("bash", "cd a\npython test_leap.py", "", True)], True),
+        ([("bash", "chmod +x *; ./test_leap.py", "", True)], True),
         ([("python_execute", "subprocess.run(['python', 'test_leap.py'])", "", True)], True),
         ([("python_execute", "x = 'import leap'; open('test_leap.py')", "", True)], False),
         ([("bash", "ls; python leap.py; cat test_leap.py", "", True)], False),
@@ -123,3 +126,16 @@ def test_what_a_repeated_program_printed_is_an_answer(answer: str, proved: bool)
     assert (lack(answer, task, *run, delivered=False) == "") is proved
     looked = [("read_file", "sales.csv", "Total: 24", True)] * 2
     assert lack(answer, task, *looked, delivered=False)
+
+
+def test_who_asks_for_an_error_gets_it() -> None:
+    fails = ("bash", "make", "no rule to make target", False)
+    assert not lack("There is no rule.", "Run make and tell me the error.", fails)
+    assert lack("It is fixed.", "Fix the error that make shows.", fails)
+
+
+def test_one_figure_may_answer_two_questions() -> None:
+    task = "How many rows are in a.csv and how many are in b.csv?"
+    ran = ("bash", "wc -l *", "5 a.csv\n5 b.csv", True)
+    assert not lack("There are 5 in a.csv and 5 in b.csv.", task, ran)
+    assert lack("There are 5 in a.csv.", task, ran)

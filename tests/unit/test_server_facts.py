@@ -8,6 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from openmanus_graph.backends.models import resolved
+from openmanus_graph.backends.models.build import close_models
+from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.backends.models.server_facts import (
     ServerFacts,
     address_of,
@@ -123,6 +126,23 @@ async def test_a_server_is_asked_for_two_seconds_and_sends_nobody_elsewhere(
     assert time.monotonic() - started < 10
     assert server.asked == []
     assert await ask_server(odd.url, MODEL) == ServerFacts(), "nobody is there any more"
+
+
+async def test_a_server_is_asked_again_until_it_tells_its_window(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolved, "_ASK_AGAIN_S", 0.0)
+    settings = ModelSettings(f"openai:{MODEL}", server.base_url)
+    server.facts.update(
+        {**told.OLLAMA, "/api/ps": {"models": []}, "/api/show": {"capabilities": []}}
+    )
+    assert (await resolve_model(settings)).facts.window is None, "it has not loaded the model"
+    server.facts.update(told.OLLAMA)
+    assert (await resolve_model(settings)).facts.window == 4096
+    asked = len(server.asked)
+    assert (await resolve_model(settings)).facts.window == 4096
+    assert len(server.asked) == asked, "now it is known"
+    await close_models()
 
 
 async def test_the_key_goes_to_the_server_itself(server: OpenAIServer) -> None:

@@ -411,3 +411,14 @@ def test_any_text_is_read_in_linear_time(begun: str, piece: str) -> None:
     read_text_calls(text, TOOLS)
     holds_unread_call(text, TOOLS)
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "text", ['[python_execute(code={{"a": 1}})]', "[bash(command={[1]: 2})]", "[bash(command={3})]"]
+)
+def test_python_that_has_no_value_is_no_call(text: str) -> None:
+    assert read(text) is None
+
+
+def test_a_tool_of_the_provider_s_own_is_passed_over() -> None:
+    assert read_text_calls(f"<tool_call>{LS}</tool_call>", [{"type": "web_search"}, *TOOLS])

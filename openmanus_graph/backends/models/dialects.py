@@ -55,7 +55,9 @@ class Dialect:
     def name_of(self, parameter: str) -> str | None:
         """Return how a parameter is called; None if it is left out."""
         name: str | None = parameter
-        while name is not None and name in self.parameters:  # no circles: see `changed`
+        for _ in self.parameters:  # each once: what was learnt may go in circles
+            if name is None or name not in self.parameters:
+                break
             name = self.parameters[name]
         return name
 

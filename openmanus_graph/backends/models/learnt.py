@@ -34,8 +34,6 @@ class LearntDialect:
         """
         self.known = known
         self.now = known
-        self.odd_replies = 0
-        """How many replies in a row wrote code or half a call in the place of a call."""
         self._lasting = known
         self._server, self._model = server, model
 

@@ -1,10 +1,12 @@
 """What is known of a model, computed once per run and model and handed down to who needs it."""
 
 import asyncio
+import math
 import re
+import time
 import weakref
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -60,7 +62,10 @@ MOST_ODD_REPLIES = 2
 """From which on a model of unknown size, at a server of one's own, counts as small."""
 _SMALL = 8e9
 """Parameters; models below that are small."""
-_facts: dict[tuple[str, str | None], ServerFacts] = {}
+_ASK_AGAIN_S = 10.0
+"""After which a server is asked again that did not answer, or has not loaded the model yet."""
+_facts: dict[tuple[str, str | None], tuple[ServerFacts, float]] = {}
+"""What servers told, and when, on the monotonic clock."""
 _dialects: dict[tuple[Path, str, str], LearntDialect] = {}
 _dialects_of_instances: dict[int, tuple[weakref.ref[BaseChatModel], LearntDialect]] = {}
 
@@ -75,6 +80,8 @@ class ResolvedModel:
     """What its server takes; grows while the run goes on."""
     facts: ServerFacts = ServerFacts()
     """What its server tells of it."""
+    odd_replies: list[None] = field(default_factory=list[None])
+    """One for each reply in a row that wrote code or half a call in the place of a call."""
 
     @cached_property
     def name(self) -> str:
@@ -148,22 +155,22 @@ class ResolvedModel:
         if size := self.facts.parameters or max(named, default=0):
             return size < _SMALL
         own = address_of(self.settings) is not None
-        return own and self.dialect.odd_replies >= MOST_ODD_REPLIES
+        return own and len(self.odd_replies) >= MOST_ODD_REPLIES
 
     def note_reply(self, *, odd: bool) -> None:
         """Count replies that a model writes which is too small for native calls."""
-        known = self.dialect
-        if known.odd_replies < MOST_ODD_REPLIES:
-            known.odd_replies = known.odd_replies + 1 if odd else 0
+        if odd:
+            self.odd_replies.append(None)
+        elif len(self.odd_replies) < MOST_ODD_REPLIES:
+            self.odd_replies.clear()
 
     def call_form(self, dialect: Dialect) -> CallForm:
         """Return how it is asked for calls, in a dialect."""
         wanted = self.settings.tool_calling
-        if wanted != "auto":
+        if wanted in ("native", "text"):
             return wanted
-        if self.is_small and dialect.constrains and self.wire in ("openai", "ollama"):
-            return "constrained"
-        return dialect.tools
+        may = self.is_small and self.wire in ("openai", "ollama")
+        return "constrained" if dialect.constrains and (may or wanted != "auto") else dialect.tools
 
     @property
     def _profile(self) -> Mapping[str, Any]:
@@ -181,14 +188,17 @@ async def resolve_model(settings: ModelSettings) -> ResolvedModel:
         return instance_model(client, settings)
     server = server_name(provider_of(settings), settings.base_url)
     asked = settings.model, settings.base_url
-    if asked not in _facts:
-        _facts[asked] = await facts_of(settings)
+    facts, since = _facts.get(asked, (ServerFacts(), -math.inf))
+    lacks = not facts.answers or (facts.kind == "ollama" and not facts.window)
+    if lacks and time.monotonic() - since > _ASK_AGAIN_S:
+        facts = await facts_of(settings)
+        _facts[asked] = facts, time.monotonic()
     key = config_home(), server, settings.model
     if key not in _dialects:
         dialect = LearntDialect(_known(client, settings), server, settings.model)
         await asyncio.to_thread(dialect.load)
         _dialects.setdefault(key, dialect)
-    return ResolvedModel(settings, client, _dialects[key], _facts[asked])
+    return ResolvedModel(settings, client, _dialects[key], facts)
 
 
 def instance_model(client: BaseChatModel, settings: ModelSettings | None = None) -> ResolvedModel:
