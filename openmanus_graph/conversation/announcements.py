@@ -206,6 +206,15 @@ class NamedFiles:
     """There when the run began, and less than half as large now."""
 
 
+_WITH_COLUMNS = (
+    r"\b(?:with|mit|avec|con) (?:exactly )?(?:(?:the|these|two|three|four|den|les|las) )*"
+    r"(?:columns?|headers?|fields|spalten|colonnes|columnas):? ([^.;:\n(]+)"
+)
+_COLUMN = re.compile(
+    r"(?i)(?!(?:in|with|for|where|sorted|by|as|from|each|both|one|rounded|no|that|which|separated)\b)"
+    r"\w+(?:[ -]\w+)?"
+)
+"""One or two words; more say something of the columns."""
 _A_FOLDER = r"(?:sub)?(?:folders?|director(?:y|ies)|ordner|dossiers?|carpetas?)"
 _MAKES_FOLDER = re.compile(
     rf"(?i)(?:\A|[,:]|\b(?:and|then|first|now|please|to|und|bitte|et|y)\b)\s*"
@@ -316,6 +325,14 @@ def names_things(task: str) -> bool:
 def named_files(task: str) -> list[str]:
     """Return the files that a task names, as it names them; not those in a pasted text."""
     return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", own_words(task)))))
+
+
+def columns_of(file: str, task: str) -> list[str]:
+    """Return the columns that a task wants a table to have."""
+    named = re.search(rf"(?i){re.escape(file)}\b[^.;\n]{{0,80}}?{_WITH_COLUMNS}", own_words(task))
+    names = re.split(r",|\b(?:and|und|et|y)\b", named[1]) if named else []
+    bare = (one.strip(" `'\"") for one in names)
+    return [one for one in bare if _COLUMN.fullmatch(one)]
 
 
 def folders_to_make(task: str) -> list[str]:

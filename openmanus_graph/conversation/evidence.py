@@ -1,6 +1,6 @@
 """Compares an answer with what happened: is it one, whose words are these, is there what it needs?
 
-Pure. A question without files or pages is judged by its form alone.
+Pure. The figures of an answer to a question without files or pages are not looked for.
 """
 
 import json

@@ -55,7 +55,7 @@ def lack_of_proof(
     """Return why nothing shows that the work is done; empty where something may.
 
     Args:
-        answer: That is given.
+        answer: Of the run.
         task: What the person said.
         messages: The conversation.
         delivered: Whether the files that the task names were made: they may be looked at again.

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
+    columns_of,
     folders_to_make,
     means_folder,
     named_files,
@@ -139,6 +140,7 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     texts = {name: _text_of(workspace, name) for name in written}
     whole = (item for item in texts.items() if now[item[0]][0] <= _MOST_READ)
     invalid = [name for name, text in whole if not _is_well_formed(name, text)]
+    invalid += [name for name, text in texts.items() if _lacks_columns(name, text, task)]
     shrunk = [one for one in written if 2 * now[one][0] < (before or {}).get(one, [0])[0]]
     written += [name for name in missing if PurePath(name).name in elsewhere]
     missing = [name for name in missing if PurePath(name).name not in elsewhere]
@@ -174,6 +176,14 @@ def _text_of(workspace: Workspace, path: str) -> str:
             return file.read(_MOST_READ).decode("utf-8-sig")
     except (ToolError, OSError, ValueError):
         return ""
+
+
+def _lacks_columns(path: str, text: str, task: str) -> bool:
+    """Return True if a table does not begin with the columns that its task wants."""
+    if PurePath(path).suffix.lower() not in (".csv", ".tsv"):
+        return False
+    head = text.lstrip().partition("\n")[0].lower()
+    return any(one.lower() not in head for one in columns_of(PurePath(path).name, task))
 
 
 def _is_well_formed(path: str, text: str) -> bool:

@@ -396,13 +396,17 @@ async def test_a_call_that_gives_something_else_than_before_is_no_repeat() -> No
         ("tool.py", "def f(:", False),
         ("tool.py", "print(3)", True),
         ("people.jsonl", '{"a": 1}\n{"a": 2}', True),
+        ("all.csv with the columns item, price and stock", "item,price\nx,3\nitem,stock", False),
+        ("all.csv with the columns item, price and stock", "Item;Price;Stock\nx;3;4", True),
+        ("all.csv", "item,price\nx,3", True),
         ("notes.txt", "{", True),
     ],
 )
 async def test_a_file_that_no_reader_of_its_kind_can_read_is_not_made(
     name: str, written: str, valid: bool
 ) -> None:
-    task, said = f"Write what you find to {name}.", f"{name} is written."
+    task, name = f"Write what you find to {name}.", name.partition(" ")[0]
+    said = f"{name} is written."
     made = calls(("write", {"path": name, "text": written}), prefix="w")
     ran = await ask(made, said, said, task=task, answer_check="fail")
     assert ended(ran) == (("finished", "answer") if valid else ("failed", "error"))

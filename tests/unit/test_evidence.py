@@ -6,7 +6,11 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from openmanus_graph.conversation.announcements import NamedFiles, folders_to_make
+from openmanus_graph.conversation.announcements import (
+    NamedFiles,
+    columns_of,
+    folders_to_make,
+)
 from openmanus_graph.conversation.evidence import denies, unmade_files
 from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
@@ -176,3 +180,20 @@ def test_a_file_that_a_text_only_mentions_need_not_be_made(
 )
 def test_long_texts_are_judged_without_walking_them_again_and_again(judge: Any) -> None:
     assert not judge(), "else it takes minutes"
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        ("Put both into a.csv with the columns item, price and stock.", "item price stock"),
+        ("Write a.csv with the columns city and temp, in degrees with one decimal.", "city temp"),
+        ("Write a.csv with two columns: `first name` and 'age'.", "first name age"),
+        ("b.csv has the columns x and y. Write a.csv with the column z.", "z"),
+        ("a.csv is a table with columns. Sort it.", ""),
+        ("Write a.csv. Each row has the columns that you find.", ""),
+        ("Write a.csv with the columns in any order.", ""),
+        ("Write b.csv with the columns x and y.", ""),
+    ],
+)
+def test_columns_are_those_that_a_task_wants(task: str, columns: str) -> None:
+    assert " ".join(columns_of("a.csv", task)) == columns

@@ -132,7 +132,7 @@ async def facts_of(settings: ModelSettings) -> ServerFacts:
 
 
 async def ask_server(address: str, model: str, key: str | None = None) -> ServerFacts:
-    """Ask a server what it tells. Takes two seconds at most, and never raises.
+    """Ask a server what it tells. Waits two seconds at most for it, and never raises.
 
     Args:
         address: Its base URL, with or without `/v1`.
