@@ -158,6 +158,10 @@ _NO_ACTION = (
     r"(?:you|there|it|they|the|anything|something)\b"
     r"|\b(?:i|we)(?:['’]ll| will| am going to|['’]m going to) (?:now |then )?"
     r"(?:finish|end|conclude|close|terminate|wrap|await|stand by|mark)\b"
+    r"|\b(?:please|confirm|tell me|send|reply|say|give me|just ask|approve)\b.{0,99}\bi\b"
+    r"|\b(?:just ask|if you like|on request)\b"
+    r"|\b(?:bestätig\w*|sag|gib|confirma|dime|dígame|envía\w*|dis-moi|confirme\w*)\b.{0,99}"
+    r"|(?:确认|请您?|告诉我).{0,30}我"
     r"|\blet me (?:double|note|add|stress)\b"
     r"|\bi (?:should|must) (?:note|mention|add|admit|say|stress|point)\b"
     r"|\b(?:beende|warte|schließe)\b|\b(?:terminer|attendre|clore)\b|\b(?:finalizar|terminar|esperar|encerrar|"
@@ -306,14 +310,16 @@ def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
     Args:
         text: To be looked into.
         task: What the person said. A text that it wants may hold such words.
-        whole: Whether all sentences count, or the last two.
+        whole: Whether all sentences count, as nothing was done before, or the last two.
         asked: Whether the model was asked already.
     """
     if asked and re.search(WORDS_WANTED, task):
         return False
     unquoted = _QUOTED.sub("", text)
     sentences = [one for one in map(_plain, _SENTENCE_END.split(unquoted)) if one]
-    return any(map(_says_next_action, sentences if whole else sentences[-2:]))
+    says = [*map(_says_next_action, sentences if whole else sentences[-2:])]
+    # Who has worked and was asked, and says more than that, has answered.
+    return bool(says) and (all(says) if asked and not whole else any(says))
 
 
 def names_things(task: str) -> bool:

@@ -21,6 +21,7 @@ from openmanus_graph.conversation.announcements import (
 from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
+from openmanus_graph.conversation.made_files import SENTENCE_END
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import own_texts
 from openmanus_graph.state.context import AnswerCheck
@@ -41,15 +42,12 @@ BESIDE_KEYS = {"thought", "reasoning", "confidence", "type", "role", "status", "
 """Keys of an object that only wraps an answer, the likeliest first; and what may stand beside."""
 _MOST_QUOTED = 200
 """Words and signs of a reply that is looked for in results."""
-_MOST_BEFORE = 400
-"""Characters before a file's name in which it is looked for what is to be done with it."""
 OWN_SHARE = 0.7
 """A reply of which so many words are ours is an echo."""
 LIVE_TOOLS = {"browser_use", "computer_use"}
 """Requests after them show what no message holds."""
 CALCULATING = {"python_execute", "bash"}
 
-_SENTENCE_END = re.compile(r"(?<=[.!?;…])\s+|(?<=[。！？])|\n+")
 _UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
 _FENCED = re.compile(r"```[\w-]*\n?(.*?)\n?```", re.DOTALL)
 _TASK_LINE = re.compile(r"(?i)^\W*(?:(?:the|your|my) )?(?:task|question|request)(?: is)?\W+")
@@ -60,9 +58,15 @@ _SMALL_TALK = (
     r"|ciao|ol[aá]|привет)\b|\b(?:you|help|du|sie|vous|usted)\b|你|您|こんにちは|안녕"
 )
 _ASKS = (
-    r"(?i)[?？]|(?:^|[.,;!]\s+|\b(?:and|und|et|y)\s+)(?:how (?:many|much)|what|which|who|tell"
-    r"|calculate|compute|count|determine|wie ?viele?|welche|berechne|combien|quel|calcul|cuánt)"
+    r"(?i)[?？]|(?:^|[.,;!]\s+|\b(?:and|und|et|y)\s+)(?:how (?:many|much)|what|which|who"
+    r"|tell|summari[sz]e|describe|explain|translate|calculate|compute|count|determine|wie ?viele?"
+    r"|welche|berechne|combien|quel|calcul|cuánt)"
     r"|多少|几个|什么|哪"
+)
+_BROKE = re.compile(r"(?i)error|traceback|no such|not found|denied|refused|cannot|failed|invalid")
+_WH_QUESTION = re.compile(
+    r"(?i)\b(?:what(?:['’]s)?|which|who|whose|where|how (?:many|much|old|far|long)|wie ?viele?"
+    r"|welche\w*|cuál|cuánt\w*|quel\w*|combien)\b[^?]*\?|(?:多少|几|什么|哪)[^？?]*[？?]"
 )
 _EMPTY_TALK = re.compile(
     r"(?i)(?:(?:it|this|that|all|everything|i|(?:the |your )?(?:task|work|request|answer|process))"
@@ -91,69 +95,25 @@ _FILLER = re.compile(
     r"|thank you|klar|verstanden|hallo|d['’]accord|claro|entendido|好的|明白|はい)\W*)*"
     r"|(?:please |just )?(?:let me know|tell me|feel free)\b.*"
 )
-_DENIES = re.compile(
-    r"(?i)n['’]t\b|\b(?:can|could|did|was|were|does|do|is|are|ha[sd]|have)(?:not| not)\b"
-    r"|\b(?:unable|fail(?:s|ed|ure)?|impossible|missing|denied|not (?:possible|found|there|able"
-    r"|written|created|made|saved|allowed)|no (?:permission|such|access)|nicht|fehlt"
-    r"|n(?:e|['’]\w+)\b.*\bpas|échoué|no (?:se|he|pud\w+|exist\w+|hay)|não|nie"
-    r"|niet|nothing|inte|не|нет|değil)\b|没有|沒有|没能|无法|無法|未能|不存在|失败|ません|못|없|नहीं|ไม่|δεν|ვერ"
-)
-_MAKES = (
-    r"(?:\b(?:wr[io]t|sav(?:e|ing)|store|creat|mak(?:e|ing) (?!sure)|generat|produc|export|put"
-    r"|output|convert|renam|cop(?:y|ies)|append|draw|plot|prepare|schreib|speicher|erstell|erzeug|leg|fass"
-    r"|écri|enregistr|cré|escrib|guard|gener|escrev|salv|cri[ae]|scriv|schrijf|запиш|сохран|созда"
-    r"|zapisz|kaydet|oluştur|simpan)|写|寫|保存|创建|生成|输出|导出|存|作成|書|出力|저장|작성|만들|생성)"
-)
-_USES = (
-    r"(?:\b(?:read|pars|open|load|from|us(?:es?|ing)|with|compar|between|about|explain|of\b|that\b"
-    r"|check|analy|count|lies|lese|aus\b|von\b|mit\b|lire|depuis|leer|desde|из\b)|读|讀|从|から|読|읽)"
-)
-_EMPTY_WANTED = r"(?i)\b(?:empty|blank|touch|leere?\w*|vide|vac[ií]o|vazio|vuoto)\b|空|пуст"
-_INTO = r"(?:\b(?:to|into|as|named|called|als|comme|como|в)\b|[到为至])\W*(?:(?:a|the|file)\W+)*"
-_ONE_MORE = r"\b(?:and|und|et|y|e) (?:also )?(?:an?|eine?|une?|una?|uma?) (?:\w+ ){0,3}"
-_TO_MAKE = re.compile(rf"(?i){_MAKES}(?:(?:(?!{_USES}).)*|.*(?:{_INTO}|{_ONE_MORE}))$")
-"""What a sentence says before the name of a file that is to be made."""
-_MADE_AFTER = re.compile(rf"\W*(?:に|へ|로|으로|에|dosyasına).*{_MAKES}")
-_CHANGES = (
-    r"(?i)(?:^|[,;:]|\b(?:and|then|please|und|dann|bitte|et|y)\b)\W*(?:then |please |bitte )?"
-    r"(?:set|fix|change|update|replace|edit|modify|correct|remove|delete|insert|append|rename|add"
-    r"|setze?|ändere?|ersetze?|korrigiere?|entferne?|lösche?|ergänze?|corrige|remplace|modifie"
-    r"|supprime|ajoute|cambia|reemplaza|modifica|elimina|añade|agrega)\b|修改|替换|删除|更新|修复|添加"
-)
-"""A sentence that asks for a change."""
-_REMOVES = (
-    r"(?i)\b(?:remov|delet|drop|only\b|keep|strip|clean|clear|empty|filter|trim|short|dedup|duplicat"
-    r"|compress|summar|replac|simplif|reduc|without|extract|rewrit|first|last|convert|split|move"
-    r"|entfern|lösch|kürz|ersetz|supprim|remplac|elimin|borr|reemplaz)|删|去|替换|精简"
-)
-"""What a task says that may leave less of a file."""
 _GIVES_UP = re.compile(
     r"(?i)\b(?:i|we) (?:can(?:not| not|['’]t)|could(?: not|n['’]t)|(?:am|was|were) not able"
     r"|(?:do|did)(?: not|n['’]t) (?:have|find|know))\b|\bunable to\b|\bgive up\b"
     r"|\b(?:can(?:not|['’]t)|could(?: not|n['’]t)) be\b|\bdo(?:es)?(?: not|n['’]t) exist\b"
     r"|\b(?:was|were|is|are|ha[sd]|have)(?: not|n['’]t) (?:been )?(?:made|created|found|done)\b"
     r"|\bstill (?:fails?|failing|missing|broken|wrong)\b"
-    r"|\bi (?:still )?need to \w+|\bneeds? to be (?:fixed|done|made|created|changed|written)\b"
+    r"|\bi (?:still )?need to (?:import|define|install|find|fix|read|create|make|write|check|try"
+    r"|use|run|convert|correct|change|add)\b"
+    r"|\bneeds? to be (?:fixed|done|made|created|changed|written)\b"
     r"|\bno such file\b|\bkann ich nicht\b|\bkonnte\b.*\bnicht\b|\bnicht (?:gefunden|vorhanden)\b"
     r"|\bno (?:puedo|pude|se pudo|existe)\b|\bje n(?:e peux|['’]ai) pas\b|\bn['’]existe pas\b"
     r"|无法|没有找到|不存在"
 )
 """Words by which an answer says that the work is not done."""
-_HOW = r"(?i)\W*(?:how (?:do|to|can|would)|why|wie (?:kann|schreib)|cómo|如何|怎么)"
-_NOT_NOW = re.compile(
-    _HOW + r"|.*\b(?:script|program|function|code|class|skript|programm)\b"
-    r".*\b(?:that|which|das|qui|que)\b"
-    r"|(?!.*\b(?:save|store|put|run)\b).*\b(?:write|draft|give|compose|show|suggest)\b"
-    r"(?: me)? (?:an?|the) (?:\S+ ){0,2}?(?:(?:command|one-?liner|snippet|entry|rule)\b"
-    rf"|(?:e-?mail|message|letter|reply)\b(?!.*{_INTO}$))"
-)
-"""The question how, what a program is to do that is to be written, and what a letter is about."""
-
-
 _IN_GENERAL = re.compile(
     r"(?i)\bhow (?:to|(?:do|can|would|should) (?:i|you|we|one|people))\b|\b(?:which|what) command\b"
-    r"|\b(?:in general|usually|a good name|haiku|poem|later|ignore|leave alone"
-    r"|(?:not|n['’]t) (?:touch|change|use|read|open))\b"
+    r"|\b(?:should (?:i|we)|where should|why did you|did you|what (?:is|are) .{1,40} for"
+    r"|what does the name)\b|\b(?:in general|usually|a good name|haiku|poem|later|ignore"
+    r"|leave alone|(?:not|n['’]t) (?:touch|change|use|read|open))\b"
     r"|\b(?:wie (?:kann|öffne|macht) (?:ich|man)|welcher befehl|ignorier\w*|später|im allgemeinen"
     r"|cómo (?:se|puedo)|qué comando|comment (?:faire|ouvrir|puis-je)|quelle commande|en général)\b"
     r"|如何|怎么|什么命令|忽略|不要(?:动|碰|改)"
@@ -239,8 +199,9 @@ def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
     if not re.search(r"\w", rest):
         return not text.strip(".…-` \n") or bool(re.search(r"\w.*[:：*]|untrusted", text))
     if _is_empty_talk(plain):
-        asks = names_things(task) and re.search(_ASKS, own_words(task)) is not None
-        return asks and not delivered and not _wraps(text, task)
+        own = own_words(task)
+        asks = _WH_QUESTION.search(own) or (names_things(task) and re.search(_ASKS, own))
+        return bool(asks) and not delivered and not _wraps(text, task)
     return _waits_for_a_task(rest, task)
 
 
@@ -258,7 +219,7 @@ def _waits_for_a_task(text: str, task: str) -> bool:
     small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
     if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
         return False
-    said = [one for one in _SENTENCE_END.split(text) if re.search(r"\w", one)]
+    said = [one for one in SENTENCE_END.split(text) if re.search(r"\w", one)]
     ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
     return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
 
@@ -289,73 +250,9 @@ def _own_phrases() -> frozenset[tuple[str, ...]]:
     return frozenset(one for one in found if "$" not in "".join(one))
 
 
-def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
-    """Return the files that a task asks to be made and that are missing, if its answer hides it.
-
-    An empty file counts as missing, unless it was to be one.
-    """
-    missing = [*files.missing]
-    if not re.search(_EMPTY_WANTED, task):
-        missing += files.empty
-    if not missing or denies(text, missing):
-        return []
-    sentences = _SENTENCE_END.split(own_words(task))
-    return [
-        name
-        for name in missing
-        if any(
-            (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
-            and not _NOT_NOW.match(before)
-            for before, found, after in (one.partition(name) for one in sentences)
-            if found
-        )
-    ]
-
-
-def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
-    """Return the files that a task asks to be changed, if the run changed none and hides it."""
-    if files.changed or denies(text, files.given):
-        return []
-    asked = _wanted_changes(task)
-    return [name for name in files.given if any(name in one for one in asked)]
-
-
-def unmade_folders(text: str, files: NamedFiles) -> list[str]:
-    """Return the folders that a task asks to be made and that are missing, if its answer hides it.
-
-    They may be meant to be elsewhere, so it is for models whose word counts little.
-    """
-    return [] if denies(text, files.folders) else [*files.folders]
-
-
-def emptied_files(task: str, files: NamedFiles) -> list[str]:
-    """Return the files that lost most of what they held, though a task asks for a change alone."""
-    removes = re.search(_REMOVES, own_words(task)) is not None
-    return [] if removes or not asks_for_change(task) else [*files.shrunk]
-
-
-def asks_for_change(task: str) -> bool:
-    """Return True if a task asks to change something."""
-    return bool(_wanted_changes(task))
-
-
-def _wanted_changes(task: str) -> list[str]:
-    sentences = _SENTENCE_END.split(own_words(task))
-    return [one for one in sentences if re.search(_CHANGES, one) and not re.match(_HOW, one)]
-
-
 def gives_up(text: str) -> bool:
     """Return True if an answer says that the work is not done."""
     return _GIVES_UP.search(text) is not None
-
-
-def denies(text: str, names: Sequence[str]) -> bool:
-    """Return True if an answer says that files are not there, or could not be made."""
-    about = "|".join([_MAKES, r"\b(?:files?|datei|fichier|archivo)\b|文件", *map(re.escape, names)])
-    said = [
-        one for one in re.split(r"(?<=[.!?])\s+|[。！？\n]", text) if re.search(f"(?i){about}", one)
-    ]
-    return any(_DENIES.search(one[:1000]) for one in said)
 
 
 def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> bool:
@@ -364,10 +261,12 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
     No call of the thread succeeded, and no request held a picture, a text or a head of a file. A
     question in general, such as how such a file is opened, is about none.
     """
-    seen = any(has_succeeded(one) or _shows_content(one) for one in messages)
+    seen = any(
+        has_succeeded(one) or _shows_content(one) or _has_run(one, files) for one in messages
+    )
     if files.given == ["."] and LISTING in environment_of(messages)["facts"]:
         seen |= _ABOUT_NAMES.search(own_words(task)) is not None
-    sentences = [one for one in _SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
+    sentences = [one for one in SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
     named = any(name in one for name in files.given for one in sentences)
     attached = not any(name in task for name in files.given)
     return bool(files.given) and (named or attached) and not seen
@@ -376,6 +275,17 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
 def has_succeeded(message: AnyMessage) -> bool:
     """Return True if a message is the result of a call that did work."""
     return isinstance(message, ToolMessage) and message.status != "error" and not ends_run(message)
+
+
+def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
+    """Return True if a call failed and shows something all the same.
+
+    It is no error, as of `grep` without a hit, or an error in a file that the task names.
+    """
+    if not isinstance(message, ToolMessage) or message.name not in CALCULATING:
+        return False
+    text = str(message.text)
+    return not _BROKE.search(text) or any(f'{name}"' in text for name in files.given)
 
 
 def _shows_content(message: AnyMessage) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import dedent
 from typing import Any
 
+from openmanus_graph.conversation.announcements import names_things
 from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.text_calls import read_text_calls
 
@@ -57,10 +58,17 @@ _SHOWN = re.compile(
     r"|closure|function|class|method|keyword|loop|list|dict\w*|tuple|set|iterator|trait|interface"
     r"|promise)s?\b"
     r"|\bhow (?:do|can|could|would|should) (?:i|you|we|one)\b|\bhow to\b"
-    r"|\bwie (?:kann|könnte|schreibe?|mache?|würde)\b|\bcomment (?:puis-je|faire|peut-on|écrire)\b"
-    r"|\bcómo (?:puedo|se|hago|escribo|hacer)\b|\bcomo (?:posso|faço)\b"
+    r"|\bhow (?:does|would|do) one\b|\bwie (?:kann|könnte|würde|\w+ (?:ich|man|du|sie))\b"
+    r"|\bcomment (?:puis-je|peut-on|\w{3,}er|faire|écrire)\b|\bcómo \w+|\bcomo (?:posso|faço)\b"
+    r"|\bwhat (?:does|do|would)\b[^?\n]{0,20}`[^`\n]+`[^?\n]{0,15}\b(?:do|mean|print|return)\b"
+    r"|\bwhat does (?:the following|this|it)\b|\b(?:which|what|best|right) (?:\w+ )?command\b"
+    r"|\b(?:befehl|comando|commande)\b[^.?!\n]{0,60}\?|\bmit welche\w* befehl\b|\bqué comando\b"
+    r"|\bcommand (?:to|for)\b|\bsyntax\b|\bcron (?:line|entry|expression)\b|\btool call\b"
+    r"|\bcall of the tool\b|\bmake this\b|\bconvert this\b"
+    r"|\bwrite (?:some )?code (?:that|which|to)\b"
+    r"|\bwas macht\b|\bqué hace\b|\bque fait\b|\b(?:install\w*|set-?up) instructions\b"
     r"|(?:给我?|给出|展示|显示|看看|提供|举)[^。？！\n]{0,15}(?:例子|示例|代码|脚本|函数)"
-    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|(?:怎么|如何|怎样)[^。？！\n]{0,15}(?:写|用|实现)",
+    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|怎么|如何|怎样|命令是什么|什么命令|什么是",
     re.IGNORECASE,
 )
 """Asks to see code, or to have it explained, whatever else is said."""
@@ -82,18 +90,30 @@ _TO_DO = re.compile(
     r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b",
     re.IGNORECASE,
 )
+_CODE_IN_WORDS = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_ASKS_IN_GENERAL = re.compile(
+    r"[?？]|^\W*(?:how|why|what|which|who|is|are|explain|describe|difference|compare|wie|warum|was"
+    r"|welche\w*|erklär\w*|cómo|qué|por qué|explica\w*|comment|pourquoi|quel\w*|解释|说明|为什么)\b"
+    r"|\bvs\b|\b(?:in|auf|en) (?:python|bash|shell|javascript|java|rust|go|ruby|sql)(?: please)?"
+    r"\W*$",
+    re.IGNORECASE,
+)
 _FILE = re.compile(r"\w\.(?!(?:js|net)\b)[A-Za-z][A-Za-z0-9]{1,4}\b")
 
 
 def asks_for_code(task: str) -> bool:
     """Return True if a task asks for code to be shown or explained, and not for what it does.
 
-    A program that is to be saved or run, or that is about a file, is no code to be shown.
+    A program that is to be saved or run, or that is about a file, is no code to be shown. A
+    question that gives nothing to work on, no file, page or figure, is about code in general.
 
     Args:
         task: The person's own words.
     """
     if _SHOWN.search(task):
+        return True
+    given = _CODE_IN_WORDS.sub("", task)
+    if _ASKS_IN_GENERAL.search(given) and not (names_things(given) or re.search(r"\d", given)):
         return True
     if _TO_DO.search(task):
         return False

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.announcements import named_files, own_words
-from openmanus_graph.conversation.evidence import CALCULATING, asks_for_change
+from openmanus_graph.conversation.evidence import CALCULATING
 from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, run_messages
+from openmanus_graph.conversation.made_files import asks_for_change
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import render
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from openmanus_graph.conversation import evidence
+from openmanus_graph.conversation import evidence, made_files
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
@@ -149,21 +149,23 @@ def _read_text(
         and (mark := evidence.ANSWER_MARK.search(text))
         and (marked := text[mark.end() :].strip())
     ):
-        empty = names_things(task) and not says_something(marked, task)
+        # Who has worked and says that it is the answer is believed, but for a small model.
+        trusted = worked and rules.check != "fail"
+        empty = not trusted and names_things(task) and not says_something(marked, task)
         if (
             empty
             and not _reports(marked, messages, rules)
-            and says_next_action(marked, task, whole=True, asked=True)
+            and says_next_action(marked, task, whole=not worked, asked=True)
         ):
             return ReplyReading("announcement", asked=asked)
         return judge_answer(marked, text, messages, rules, asked)
     wrapped = evidence.plain_answer(text, task) != text
     if UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
         return ReplyReading("unread_call", asked=asked)
-    worked |= bool(files.missing) and evidence.denies(
+    worked |= bool(files.missing) and made_files.denies(
         text, files.missing
     )  # it says what came of them
-    files = replace(files, missing=evidence.unmade_files(text, task, files))
+    files = replace(files, missing=made_files.unmade_files(text, task, files))
     announces = announces_work(text, task=task, worked=worked, files=files, asked=asked > 0)
     if announces and not _reports(text, messages, rules):
         return ReplyReading("announcement", asked=asked)
@@ -218,12 +220,12 @@ def _undone(
     files, strict = rules.files, rules.check == "fail"
     if evidence.is_unread(task, messages, files):
         yield "unread", ", ".join(files.given)
-    yield "unmade", ", ".join(evidence.unmade_files(answer, task, files))
+    yield "unmade", ", ".join(made_files.unmade_files(answer, task, files))
     if strict:
-        yield "unmade", ", ".join(evidence.unchanged_files(answer, task, files))
+        yield "unmade", ", ".join(made_files.unchanged_files(answer, task, files))
         yield "unmade", ", ".join(files.invalid)
-        yield "unmade", ", ".join(evidence.unmade_folders(answer, files))
-        for name in evidence.emptied_files(task, files):
+        yield "unmade", ", ".join(made_files.unmade_folders(answer, files))
+        for name in made_files.emptied_files(task, files):
             yield "unproven", f"{name} has lost most of what it held"
         yield "unproven", lack_of_proof(answer, task, messages, delivered=files.delivered)
 

@@ -11,8 +11,8 @@ from openmanus_graph.conversation.announcements import (
     columns_of,
     folders_to_make,
 )
-from openmanus_graph.conversation.evidence import denies, unmade_files
 from openmanus_graph.conversation.figures import claims_in
+from openmanus_graph.conversation.made_files import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
 from tests.support.answers import RIGHT, WRONG, Case
 
@@ -197,3 +197,97 @@ def test_long_texts_are_judged_without_walking_them_again_and_again(judge: Any) 
 )
 def test_columns_are_those_that_a_task_wants(task: str, columns: str) -> None:
     assert " ".join(columns_of("a.csv", task)) == columns
+
+
+BODY = "app.py has one bug: `avg` divides by zero for an empty list."
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Tell me which option you prefer and I'll implement it.",
+        "Please confirm and I'll proceed.",
+        "I can do that next; just ask.",
+        "Sag Bescheid, dann ändere ich es.",
+        "Confirma y procedo a corregirlo.",
+        "确认后我就来修改。",
+    ],
+)
+def test_an_offer_at_its_end_makes_an_answer_no_announcement(end: str) -> None:
+    task = "Review app.py for bugs; don't change it."
+    assert after(task, "def avg", f"{BODY} {end}").kind == "answer"
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("What do I have to do first according to a?", "First create a virtual environment."),
+        ("Make a plan for refactoring a. Don't change it.", "First, I will split it. Then test."),
+        ("What did Anna promise in a?", "She promised: I'll send the contract on Monday."),
+        ("What is the status according to a?", "The migration is still in progress."),
+        ("Review a.", f"{BODY} We should check for an empty list."),
+    ],
+)
+def test_who_has_worked_and_says_that_it_is_the_answer_is_believed(task: str, answer: str) -> None:
+    assert after(task, "blue", f"Answer: {answer}", answer).kind == "answer"
+    nothing: list[AnyMessage] = [
+        HumanMessage(task),
+        AIMessage("I'll do it."),
+        AIMessage("Answer: I'll read it now."),
+    ]
+    assert read_reply(nothing, None, AnswerRules(NamedFiles(given=["a"]))).kind != "answer"
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("What does app.py write to out.csv?", "out.csv"),
+        ("Explain how app.py generates report.pdf.", "report.pdf"),
+        ("Change app.py so that it writes to output.json.", "output.json"),
+        ("Write backup.sh, which creates backup.zip.", "backup.zip"),
+        ("Don't create report.pdf, just tell me the total.", "report.pdf"),
+        ("If there are errors in app.log, write them to errors.txt.", "errors.txt"),
+        ("Save the chart as chart.png or chart.svg.", "chart.png"),
+        ("Erstelle keine bericht.md, sag mir nur die Summe.", "bericht.md"),
+    ],
+)
+def test_a_file_that_is_spoken_of_need_not_be_made(task: str, name: str) -> None:
+    assert not unmade_files("There is one.", task, NamedFiles(missing=[name]))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["I made no errors.txt.", "errors.txt was skipped.", "There was no need for errors.txt.",
+     "Ich habe keine errors.txt angelegt.", "Aucun fichier errors.txt créé.",
+     "未创建 errors.txt。"],
+)  # fmt: skip
+def test_an_answer_may_say_that_a_file_was_not_made(answer: str) -> None:
+    task = "Write the errors of app.log to errors.txt."
+    assert not unmade_files(answer, task, NamedFiles(missing=["errors.txt"]))
+
+
+@pytest.mark.parametrize(
+    ("task", "result", "seen"),
+    [
+        ("Does data.csv contain the word zebra?", "[exit code 1]", True),
+        ("What does data.csv print?", 'File "/w/data.csv", line 3\nZeroDivisionError', True),
+        ("What does data.csv print?", "cat: data.csv: No such file or directory", False),
+        ("What does data.csv print?", "Cell, line 1\nNameError: name 'x' is not defined", False),
+    ],
+)
+def test_a_program_that_fails_may_show_something(task: str, result: str, seen: bool) -> None:
+    call = tool_call(name="bash", args={}, id="c")
+    failed = ToolMessage(result, name="bash", tool_call_id="c", status="error")
+    run: list[AnyMessage] = [HumanMessage(task), AIMessage("", tool_calls=[call]), failed]
+    run += [AIMessage("No, it does not."), AIMessage("Answer: No, it does not.")]
+    reading = read_reply(run, None, AnswerRules(NamedFiles(given=["data.csv"])))
+    assert reading.kind == ("answer" if seen else "unread")
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [("What is the capital of Australia?", "Done."), ("What is 17*23?", "Sure!"),
+     ("¿Cuál es la capital de Perú?", "Listo."), ("Summarise a.md.", "Done.")],
+)  # fmt: skip
+def test_empty_talk_answers_no_question(task: str, said: str) -> None:
+    assert read_reply([HumanMessage(task), AIMessage(said)], None).kind == "hollow"
