@@ -35,7 +35,9 @@ def test_ten_tasks_are_done_whoever_reads_the_model(reader: str) -> None:
 @pytest.mark.usefixtures("postgres")
 def test_killed_at_every_boundary_of_a_sample_the_shop_is_as_it_should_be() -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--only", "kills"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * BACKSTOP_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line]
     wrong = {row[0]: [int(figure) for figure in row[3:6]] for row in rows[2:]}
