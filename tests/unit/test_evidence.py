@@ -282,12 +282,3 @@ def test_a_program_that_fails_may_show_something(task: str, result: str, seen: b
     run += [AIMessage("No, it does not."), AIMessage("Answer: No, it does not.")]
     reading = read_reply(run, None, AnswerRules(NamedFiles(given=["data.csv"])))
     assert reading.kind == ("answer" if seen else "unread")
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [("What is the capital of Australia?", "Done."), ("What is 17*23?", "Sure!"),
-     ("¿Cuál es la capital de Perú?", "Listo."), ("Summarise a.md.", "Done.")],
-)  # fmt: skip
-def test_empty_talk_answers_no_question(task: str, said: str) -> None:
-    assert read_reply([HumanMessage(task), AIMessage(said)], None).kind == "hollow"
