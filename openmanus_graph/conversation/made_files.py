@@ -59,14 +59,13 @@ _NOT_NOW = re.compile(
 _IS_OPEN = re.compile(
     r"(?i)^\W*(?:what|which|why|when|where|who|does|do|did|is|are|was|were|explain|find out"
     r"|check (?:if|whether)|wer|welche\w*|warum|macht|ist|erklär\w*|qué|cuál|por qué|quel\w*"
-    r"|pourquoi)\b|\b(?:don['’]t|do not|never|without|instead of|rather than|not)\b"
-    r"|\b(?:kein\w*|nicht|statt|sin|sans)\b"
-    r"|\b(?:if|when|whenever|in case|unless|otherwise|wenn|falls|sonst|sobald|si|cuando)\b"
-    r"|\b(?:writes|saves|stores|creates|makes|generates|produces|exports|converts|like|such as)\b"
-    r"|\b(?:should(?: have)?|would|could) (?:write|save|create|make|generate|produce)\w*\b"
-    r"|\bor $|不要|别|如果|是否|为什么"
+    r"|pourquoi|if|in case|unless|wenn|falls|si)\b"
+    r"|\b(?:don['’]t|do not|never|without|instead of|rather than|keine?[nmrs]?|nicht|statt|sin|sans"
+    r"|writes|saves|stores|creates|makes|generates|produces|exports|converts"
+    r"|(?:should(?: have)?|would|could) (?:write|save|create|make|generate|produce)\w*)\b"
+    r"(?:(?! (?:and|then|und|y|et) )[^,.;:]){0,40}$|\b(?:or|like|such as) $|(?:不要|别)[^，,。]{0,15}$|^\W*如果|是否|为什么"
 )
-"""What a sentence says before a file's name that need not be made: asked, denied or conditional."""
+"""What a sentence says before a file that need not be made: it asks, denies, or is conditional."""
 _OTHERWISE = re.compile(r"(?i)^[\W]{0,3}(?:or|oder|o|ou|或)\b")
 
 

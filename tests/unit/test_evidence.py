@@ -162,6 +162,9 @@ def test_a_listing_answers_what_it_shows(task: str, seen: bool) -> None:
         ("Write all e-mail addresses of letter.txt into emails.txt.", "emails.txt", True),
         ("Write a letter to x.txt.", "x.txt", True),
         ("Write report.md.", "report.md", True),
+        ("Read data.csv, which is not sorted, and write sorted.csv.", "sorted.csv", True),
+        ("Add up what is sold when it rains, and save it to total.txt.", "total.txt", True),
+        ("Take the rows without a price and write them to rest.csv, please.", "rest.csv", True),
     ],
 )
 def test_a_file_that_a_text_only_mentions_need_not_be_made(
