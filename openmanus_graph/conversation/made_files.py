@@ -63,7 +63,8 @@ _IS_OPEN = re.compile(
     r"|\b(?:don['’]t|do not|never|without|instead of|rather than|keine?[nmrs]?|nicht|statt|sin|sans"
     r"|writes|saves|stores|creates|makes|generates|produces|exports|converts"
     r"|(?:should(?: have)?|would|could) (?:write|save|create|make|generate|produce)\w*)\b"
-    r"(?:(?! (?:and|then|und|y|et) )[^,.;:]){0,40}$|\b(?:or|like|such as) $|(?:不要|别)[^，,。]{0,15}$|^\W*如果|是否|为什么"
+    r"(?:(?! (?:and|then|und|y|et) )[^,.;:]){0,40}$|\b(?:or|like|such as) $"
+    r"|(?:不要|别)[^，,。]{0,15}$|^\W*如果|是否|为什么"
 )
 """What stands before a file that need not be made: a question, a denial or a condition."""
 _OTHERWISE = re.compile(r"(?i)^[\W]{0,3}(?:or|oder|o|ou|或)\b")
