@@ -17,6 +17,8 @@ from openmanus_graph.prompts import render
 M = TypeVar("M", bound=BaseMessage)
 ENVIRONMENT_KEY = "openmanus_environment"
 """Key of the `Environment` in a user message."""
+ATTACHED = "Files in the workspace: "
+"""What begins the last paragraph of a message that came with files."""
 LISTING = "listing"
 """Name of the fact that lists the workspace's files."""
 

@@ -18,7 +18,12 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
+from openmanus_graph.conversation.environment import (
+    ATTACHED,
+    LISTING,
+    environment_of,
+    listed_heads,
+)
 from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
 from openmanus_graph.conversation.made_files import SENTENCE_END
@@ -226,8 +231,7 @@ def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
     """
     if not delivered and _wraps(text, task) and _is_empty_talk(plain_answer(text, task)):
         return True
-    said, asked = (re.sub(r"[\W_]+", "", one).lower() for one in (_TASK_LINE.sub("", text), task))
-    if len(asked) > 15 and asked.startswith(said) and len(said) > 0.8 * len(asked):
+    if _repeats(text, task):
         return not delivered and re.search(_WORDS_WANTED, task) is None
     words = re.findall(r"\w+", text.lower())
     ours = _own_phrases()
@@ -235,6 +239,18 @@ def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
         n + i for n in range(len(words)) if tuple(words[n : n + 3]) in ours for i in range(3)
     }
     return len(words) >= 6 and len(covered) >= OWN_SHARE * len(words)
+
+
+def _repeats(text: str, task: str) -> bool:
+    """Return True if a reply is the task, its beginning, or one of its questions."""
+    asked = task.rpartition(f"\n\n{ATTACHED}")[0] or task
+    questions = [one for one in SENTENCE_END.split(asked) if one.rstrip().endswith(("?", "？"))]
+    said, *parts = (
+        re.sub(r"[\W_]+", "", one).lower() for one in (_TASK_LINE.sub("", text), asked, *questions)
+    )
+    return any(
+        len(one) > 15 and one.startswith(said) and len(said) > 0.8 * len(one) for one in parts
+    )
 
 
 @cache

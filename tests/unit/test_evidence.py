@@ -112,6 +112,27 @@ def test_what_a_result_says_is_an_answer(result: str, answer: str, check: Any) -
         assert (reading.kind, reading.answer or answer) == ("answer", answer)
 
 
+@pytest.mark.parametrize("check", ["mark", "fail"])
+@pytest.mark.parametrize(
+    "before", ["", "sales.csv lists our sales. ", "Look at sales.csv.\n\n", "Quarter 2 counts; "]
+)
+@pytest.mark.parametrize("behind", ["", "\n\nFiles in the workspace: sales.csv", " Round to tens."])
+def test_a_question_said_again_is_no_answer(check: Any, before: str, behind: str) -> None:
+    question = "What is the total of the units in sales.csv?"
+    reading = after(f"{before}{question}{behind}", "units\n410\n314", question, check=check)
+    assert reading.kind == "echo"
+
+
+@pytest.mark.parametrize("note", ["", "\n\nFiles in the workspace: notes.txt"])
+def test_a_task_said_again_is_no_answer_whatever_came_with_it(note: str) -> None:
+    task = "Find the largest of all the cities that notes.txt has"
+    assert after(f"{task}{note}", "Bonn 3, Rome 9", task, check="fail").kind == "echo"
+    assert (
+        after(f"{task}{note}", "Bonn 3, Rome 9", "Rome is the largest.", check="fail").kind
+        == "answer"
+    )
+
+
 def test_what_no_result_says_is_none() -> None:
     for answer in ("completed", "How can I help you today?", "I'll be back at noon."):
         assert after("What does the file say?", "blue " * 9, answer).kind != "answer"

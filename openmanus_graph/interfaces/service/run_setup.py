@@ -174,7 +174,9 @@ def prepare_input(
 
 def name_files(text: str, names: Sequence[str]) -> str:
     """Return a task with the names of the files that came with it."""
-    return f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip() if names else text
+    from openmanus_graph.conversation.environment import ATTACHED
+
+    return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 
 def _copy_file(source: str, workspace: "Workspace") -> str:
