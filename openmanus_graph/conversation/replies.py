@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage
@@ -31,7 +32,12 @@ from openmanus_graph.conversation.history import (
     texts,
 )
 from openmanus_graph.conversation.odd_values import odd_value
-from openmanus_graph.conversation.outcome import ResponseFormat, ends_run, validated
+from openmanus_graph.conversation.outcome import (
+    ResponseFormat,
+    asked_to_end_before,
+    ends_run,
+    validated,
+)
 from openmanus_graph.conversation.proof import lack_of_proof
 from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
@@ -245,6 +251,13 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     return replies[::-1]
 
 
+def asked_about_ending(messages: Sequence[AnyMessage]) -> int:
+    """Return how often in a row the model was asked about its replies before it ended the run."""
+    before = messages[: len(messages) - len(last_results(messages)) - 1]
+    texts_before = [one for one in replies_without_calls(before) if one.text.strip()]
+    return len(texts_before) + int(asked_to_end_before(messages))
+
+
 def asks_again(messages: Sequence[AnyMessage]) -> bool:
     """Return True if the newest reply was empty, no answer or a repetition, for the first time."""
     replies = [one for one in replies_without_calls(messages) if not is_cut_text(one)]
@@ -263,13 +276,15 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
     """
     task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
     ending = {m.tool_call_id for m in last_results(messages) if ends_run(m)}
+    announces = partial(announces_work, task=task, worked=worked, files=files, asked=True)
     for call in newest.tool_calls if newest else ():
         if call["id"] in ending and (given := str(call["args"].get("answer") or "").strip()):
-            return given
+            # Who has worked and names it the answer is believed.
+            return "" if not worked and announces(given) else given
     for message, text in texts(messages):
         if {CLOSING_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
-        if announces_work(text, task=task, worked=worked, files=files, asked=True):
+        if announces(text):
             continue
         if message is newest or (says_something(text, task) and not files.missing):
             return text

@@ -34,6 +34,7 @@ from openmanus_graph.conversation.replies import (
     ReplyReading,
     answer_beside_calls,
     answer_rules,
+    asked_about_ending,
     judge_answer,
     read_reply,
     replies_without_calls,
@@ -114,8 +115,7 @@ async def end_or_steer(
     reading = read_reply(messages, session.settings.response_format, rules)
     said = answer_beside_calls(messages, files) if ending else ""
     if said and ending is not None and ending.ending == "success":
-        asked = int(asked_to_end_before(messages))
-        reading = judge_answer(said, said, messages, rules, asked)
+        reading = judge_answer(said, said, messages, rules, asked_about_ending(messages))
     ended = ended_by_reply(said or last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
     interjections = await interjection_reader(session)

@@ -177,8 +177,8 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
                 found = changes(text) if callable(changes) else changes
                 if found.keys() <= set(sent.holds):
                     yield Lesson(found, words, lasts)
-    names = [name for name in _named_parameters(text) if name in sent.parameters]
-    if names:
+    named = [name for name in _named_parameters(text) if name in sent.parameters]
+    if names := named or [name for name in sent.parameters if _mentions(text, name)]:
         for changes in ({name: _RENAMED.get(name) for name in names}, dict.fromkeys(names)):
             yield Lesson({"parameters": changes}, _parameter_words(changes))
 
@@ -186,6 +186,8 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
 def words_of(changes: Mapping[str, Any]) -> str:
     """Say what fields of a dialect mean, as they were learnt."""
     said = [_parameter_words(changes.get("parameters", {}))]
+    if changes.get("forces") is False:  # shown by a reply, not by a refusal
+        said.append("no call is demanded of it")
     for _, ladder in _WRITTEN:
         for learnt, words, _ in ladder:
             if not callable(learnt) and learnt.items() <= changes.items():
@@ -322,7 +324,17 @@ def _named_parameters(text: str) -> Iterator[str]:
     """Yield the parameters that a refusal may be about, in our spelling."""
     for found in _PARAMETER_NAMES.finditer(text):
         for name in filter(None, found.groups()):
-            yield re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+            yield _our_spelling(name)
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Return True if a name that is no common word stands in a text, in whatever spelling."""
+    words = name.replace("_", "[ _-]")
+    return "_" in name and re.search(rf"\b{words}\b", _our_spelling(text)) is not None
+
+
+def _our_spelling(text: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", text).lower()
 
 
 def _unquoted(refusal: str, texts: Sequence[str]) -> str:
