@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.announcements import named_files, own_words
+from openmanus_graph.conversation.announcements import named_files, names_things, own_words
 from openmanus_graph.conversation.evidence import CALCULATING
 from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, run_messages
@@ -34,6 +34,19 @@ _TWO_QUESTIONS = re.compile(
     rf"(?i)(?:^|[.!?]\s+){_QUESTION}[^?]*\band (?:(?:in|on|at|by|of|for|from) )?{_QUESTION}[^?]*\?"
 )
 """Two questions in one sentence."""
+_NOTHING = re.compile(
+    r"\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*",
+    re.DOTALL,
+)
+"""What a program prints that finds nothing, as one does whose condition is wrong."""
+_COMPARES = re.compile(
+    r"(?i)(?<!at )\b(?:most|least|fewest|maximum|minimum|(?:larg|bigg|small|high|low|long|short|old"
+    r"|new|young|earli|cheap|heavi|light|fast|slow)est)\b|\b(?:größte|kleinste|höchste|niedrigste"
+    r"|längste|kürzeste|älteste|jüngste|meiste)\w*|\b(?:le|la|les) (?:plus|moins)\b"
+    r"|最[大小高低多少长短早晚新旧]"
+)
+_FEW_LINES = 4
+"""So many can be compared by reading."""
 _FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", "of", "on", "that",
          "the", "there", "to", "was", "were"}  # fmt: skip
 """Words that answer nothing."""
@@ -70,7 +83,29 @@ def lack_of_proof(
         return f"the last calls ({outcomes[-1].name}) only repeated earlier ones"
     if test := _test_that_has_to_pass(task, outcomes):
         return f"{test} was not run, or it failed"
+    if reason := _lack_of_reckoning(task, outcomes):
+        return reason
     return "a part of the question is not answered" if _is_half(answer, task) else ""
+
+
+def _lack_of_reckoning(task: str, outcomes: Sequence[_Outcome]) -> str:
+    """Return why a question about files has no reliable result; empty where it may have one.
+
+    A second program that finds nothing either is believed.
+    """
+    if asks_for_change(task) or not names_things(task):
+        return ""
+    ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
+    empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
+    if ran and ran[-1] in empty and len(set(empty)) == 1:
+        return (
+            "the program found nothing, as one does whose condition is wrong. Print some lines of "
+            "the data as they are, then count in another way"
+        )
+    much = any(str(one.said).count("\n") >= _FEW_LINES for one in outcomes)
+    if much and not ran and _COMPARES.search(own_words(task)[:_MOST_CHARS]):
+        return "nothing was compared. Let a program find it"
+    return ""
 
 
 def _is_about_failures(task: str) -> bool:

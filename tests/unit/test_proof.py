@@ -139,3 +139,54 @@ def test_one_figure_may_answer_two_questions() -> None:
     ran = ("bash", "wc -l *", "5 a.csv\n5 b.csv", True)
     assert not lack("There are 5 in a.csv and 5 in b.csv.", task, ran)
     assert lack("There are 5 in a.csv.", task, ran)
+
+
+COUNT = "How many orders of orders.csv were made in March?"
+WRONG = ("python_execute", "print(sum(x == '2024-03' for x in dates))", "0", True)
+LOOK = ("bash", "head orders.csv", "order,date\n1,2024-03-07", True)
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    ["0", "0\n", "0.0", "[]", "{}", "set()", "None", "nan", "Empty DataFrame\nColumns: [a]"],
+)
+def test_a_program_that_finds_nothing_is_believed_when_a_second_one_does_not_either(
+    nothing: str,
+) -> None:
+    first = ("python_execute", "print(one())", nothing, True)
+    second = ("bash", "grep -c 2024-03 orders.csv", nothing, True)
+    assert "found nothing" in lack("There are none.", COUNT, first)
+    assert "found nothing" in lack("There are none.", COUNT, LOOK, first)
+    assert "found nothing" in lack("There are none.", COUNT, first, LOOK, first)
+    assert lack("There are none.", COUNT, first, second) == ""
+    assert lack("There is one.", COUNT, first, LOOK) == ""
+
+
+def test_nothing_is_a_result_where_something_was_to_be_changed_or_no_file_is_asked_about() -> None:
+    assert lack("They are gone.", "Delete all .tmp files.", WRONG) == ""
+    assert lack("It is 0.", "What is 4 minus 4?", WRONG) == ""
+
+
+LISTING = ("read_file", "data", "data/\n  a.txt  900 bytes\n  b.txt  2.0 KB\n  c\n  d", True)
+
+
+@pytest.mark.parametrize(
+    ("task", "run", "compared"),
+    [
+        ("Which file in the folder data is the largest?", [LISTING], False),
+        ("Who is the oldest in people.csv?", [LISTING], False),
+        ("Which item of stock.csv has the fewest units?", [LISTING], False),
+        ("Welche Datei im Ordner data ist die größte?", [LISTING], False),
+        ("Which file in the folder data is the largest?",
+         [LISTING, ("bash", "ls -S data", "b.txt", True)], True),
+        ("Which file in the folder data is the largest?",
+         [LISTING, ("bash", "ls -Q data", "unknown option", False), LISTING], False),
+        ("Which of a.txt and b.txt is the largest?", [("read_file", "a.txt", "9\n8", True)], True),
+        ("What does the folder data hold, at most two levels deep?", [LISTING], True),
+        ("What does the folder data hold?", [LISTING], True),
+    ],
+)  # fmt: skip
+def test_much_is_compared_by_a_program(
+    task: str, run: list[tuple[str, str, str, bool]], compared: bool
+) -> None:
+    assert ("compared" not in lack("It is b.txt.", task, *run)) is compared
