@@ -45,8 +45,16 @@ _COMPARES = re.compile(
     r"|längste|kürzeste|älteste|jüngste|meiste)\w*|\b(?:le|la|les) (?:plus|moins)\b"
     r"|最[大小高低多少长短早晚新旧]"
 )
+_COUNTS = re.compile(
+    r"(?i)\b(?:how (?:many|often)|wie (?:viele|oft)|combien|cuánt[oa]s)\b"
+    r"|(?:多少|几)[个行次条]"
+)
+_READING = {"read_file", "str_replace_editor"}
+_WHOLE = re.compile(r"(?<![\w.,:/-])\d+(?![\w/:-]|[.,]\d)")
 _FEW_LINES = 4
 """So many can be compared by reading."""
+_SHORT_LINES = 20
+"""An output of so many is a result."""
 _FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", "of", "on", "that",
          "the", "there", "to", "was", "were"}  # fmt: skip
 """Words that answer nothing."""
@@ -83,12 +91,12 @@ def lack_of_proof(
         return f"the last calls ({outcomes[-1].name}) only repeated earlier ones"
     if test := _test_that_has_to_pass(task, outcomes):
         return f"{test} was not run, or it failed"
-    if reason := _lack_of_reckoning(task, outcomes):
+    if reason := _lack_of_reckoning(answer, task, outcomes):
         return reason
     return "a part of the question is not answered" if _is_half(answer, task) else ""
 
 
-def _lack_of_reckoning(task: str, outcomes: Sequence[_Outcome]) -> str:
+def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> str:
     """Return why a question about files has no reliable result; empty where it may have one.
 
     A second program that finds nothing either is believed.
@@ -102,10 +110,37 @@ def _lack_of_reckoning(task: str, outcomes: Sequence[_Outcome]) -> str:
             "the program found nothing, as one does whose condition is wrong. Print some lines of "
             "the data as they are, then count in another way"
         )
-    much = any(str(one.said).count("\n") >= _FEW_LINES for one in outcomes)
-    if much and not ran and _COMPARES.search(own_words(task)[:_MOST_CHARS]):
-        return "nothing was compared. Let a program find it"
+    asked = own_words(task)[:_MOST_CHARS]
+    if outcomes and _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
+        return "no program has printed this number as its result. Let one count"
+    much = any(str(one.said).count("\n") >= _FEW_LINES for one in outcomes if not one.failed)
+    printed = any(str(one.said) != "(no output)" for one in ran)
+    seen = [one for one in outcomes if not one.failed and str(one.said) != "(no output)"]
+    if outcomes and not printed and (much or not seen) and _COMPARES.search(asked):
+        return "nothing was compared. Let a program find it and print it"
     return ""
+
+
+def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
+    """Return False if the whole numbers of an answer stand only in data, which does not count.
+
+    Results of a long output are its last lines, of a file what stands above its content.
+    """
+    said = {*_WHOLE.findall(answer)} - {*_WHOLE.findall(task)}
+    shown, results = set[str](), set[str]()
+    for one in outcomes:
+        text = str(one.said)
+        numbers = set(re.findall(r"\d+", text))
+        shown |= numbers
+        if one.name in {*CALCULATING, *_READING}:
+            lines = text.split("\n")
+            if one.name in _READING:
+                lines = lines[:1]
+            elif len(lines) > _SHORT_LINES:
+                lines = lines[-_FEW_LINES:]
+            numbers = set(_WHOLE.findall("\n".join(lines)))
+        results |= numbers
+    return said.isdisjoint(shown) or not said.isdisjoint(results)
 
 
 def _is_about_failures(task: str) -> bool:

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.evidence import is_echo
 from openmanus_graph.conversation.history import (
     CLOSING_KEY,
     UNREAD_CALL_KEY,
@@ -20,7 +21,7 @@ from openmanus_graph.conversation.history import (
     is_interjection,
     last_text,
 )
-from openmanus_graph.conversation.replies import read_reply
+from openmanus_graph.conversation.replies import read_reply, task_of
 from openmanus_graph.conversation.text_calls import read_text_calls
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -111,7 +112,8 @@ def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage 
     structured = read_reply([said], session.settings.response_format).structured
     if structured is None and (found := read_text_calls(text, call.tools)):
         text = found[0]
-    if not text or (structured is None and UNREAD_CALL_KEY in raw.additional_kwargs):
+    unread = structured is None and UNREAD_CALL_KEY in raw.additional_kwargs
+    if not text or unread or is_echo(text, task_of(call.history), delivered=True):
         return None, None
     if cause := cut_by(raw):
         text += CUT_MARK.format(cause=cause)

@@ -366,7 +366,10 @@ async def test_the_closing_turn_has_the_tools_and_the_prefix_and_runs_nothing() 
     assert ran.values["usage"]["model_calls"] == 3
 
 
-@pytest.mark.parametrize("said", ["", CALL_AS_TEXT, ValueError("broken")])
+ECHO = "The run has reached its limit of 1 steps and ends with this reply; calls in it are not run."
+
+
+@pytest.mark.parametrize("said", ["", CALL_AS_TEXT, ECHO, ValueError("broken")])
 async def test_a_closing_turn_without_text_leaves_what_there_is(said: Any) -> None:
     ran = await manus(calls(("add", {"a": 1, "b": 1}), text="It is 2."), said, max_steps=1)
     assert ended(ran) == ("stopped", "max_steps")

@@ -190,3 +190,38 @@ def test_much_is_compared_by_a_program(
     task: str, run: list[tuple[str, str, str, bool]], compared: bool
 ) -> None:
     assert ("compared" not in lack("It is b.txt.", task, *run)) is compared
+
+
+ROWS = "order,date\n" + "\n".join(f"{n},2024-{n % 12 + 1:02}-11" for n in range(30))
+COUNTED = ("bash", "grep -c 2024-03 orders.csv", "3", True)
+
+
+@pytest.mark.parametrize(
+    ("run", "answer", "counted"),
+    [
+        ([("python_execute", "print(open('orders.csv').read(), 0)", ROWS, True)], "11", False),
+        ([("python_execute", "print(rows, count)", f"{ROWS}\n11", True)], "11", True),
+        ([("read_file", "orders.csv", f"[99 bytes, 31 lines]\n{ROWS}", True)], "12 orders", False),
+        ([("read_file", "orders.csv", f"[99 bytes, 31 lines]\n{ROWS}", True)], "31 lines", True),
+        ([("read_file", "orders.csv", ROWS, True), COUNTED], "There are 3.", True),
+        ([("read_file", "orders.csv", ROWS, True), COUNTED], "There are 3 (in 11 rows).", True),
+        ([("read_file", "orders.csv", ROWS, True)], "None was made.", True),
+        ([("read_file", "orders.csv", ROWS, True)], "There are 495.", True),  # others judge that
+        ([("count_orders", "orders.csv", ROWS, True)], "12 orders", True),
+    ],
+)
+def test_a_number_that_stands_only_in_data_counts_nothing(
+    run: list[tuple[str, str, str, bool]], answer: str, counted: bool
+) -> None:
+    assert ("Let one count" not in lack(answer, COUNT, *run)) is counted
+    assert lack(answer, "Which orders of orders.csv were made in March?", *run) == ""
+
+
+def test_a_program_that_prints_nothing_compares_nothing() -> None:
+    task, silent = (
+        "Who has spent the most in orders.csv?",
+        ("bash", "sed -i x f", "(no output)", True),
+    )
+    broken = ("python_execute", "print(", "SyntaxError", False)
+    assert "compared" in lack("Chen, 150.", task, broken, silent)
+    assert lack("Chen, 150.", task, broken, ("bash", "sort orders.csv", "Chen 150", True)) == ""
