@@ -113,12 +113,21 @@ def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> 
     asked = own_words(task)[:_MOST_CHARS]
     if outcomes and _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
         return "no program has printed this number as its result. Let one count"
-    much = any(str(one.said).count("\n") >= _FEW_LINES for one in outcomes if not one.failed)
-    printed = any(str(one.said) != "(no output)" for one in ran)
-    seen = [one for one in outcomes if not one.failed and str(one.said) != "(no output)"]
-    if outcomes and not printed and (much or not seen) and _COMPARES.search(asked):
+    seen = [
+        one
+        for one in outcomes
+        if not one.failed and one.said != "(no output)" and one.name != "search_tools"
+    ]
+    reads = [one for one in seen if one.name in _READING]
+    by_program = len(seen) > len(reads)
+    by_reading = reads and named_files(task) and not any(map(_is_long, reads))
+    if outcomes and not (by_program or by_reading) and _COMPARES.search(asked):
         return "nothing was compared. Let a program find it and print it"
     return ""
+
+
+def _is_long(outcome: _Outcome) -> bool:
+    return str(outcome.said).count("\n") >= _FEW_LINES
 
 
 def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:

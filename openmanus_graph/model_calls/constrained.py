@@ -19,7 +19,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.conversation.announcements import names_things
+from openmanus_graph.conversation.announcements import named_files, names_things
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
 from openmanus_graph.conversation.meant_code import meant_call
 from openmanus_graph.conversation.replies import task_of
@@ -36,12 +36,15 @@ _MOST_CHARS = 300
 """Of a tool's description."""
 _LATEST_CALLS = 4
 """One of these that was made before shows that the run goes round in circles."""
-_NEEDS_OTHERS = re.compile(
-    r"(?i)\b(?:web\w*|internet|online|brows\w+|sites?|urls?|search|google|click|screenshots?|charts?"
-    r"|remember|tools?|send|tickets?|calendar|database|github|slack|buy|such\w*|suche|seite"
-    r"|cherche\w*|busca\w*|página|сайт\w*|интернет\w*)\b|https?:|网|搜|検索"
+_ELSEWHERE = (
+    r"(?i)\b(?:web\w*|internet|online|brows\w+|sites?|urls?|google|screenshots?|github|slack"
+    r"|página|сайт\w*|интернет\w*)\b|https?:|网|検索"
 )
-"""A task that may need more than Python, a shell and files."""
+_NEEDS_OTHERS = (
+    r"\b(?:search|click|charts?|remember|tools?|send|tickets?|calendar|database|buy|such\w*"
+    r"|suche|seite|cherche\w*|busca\w*)\b|搜"
+)
+"""Words of tasks that may need more than Python, a shell and files; these, if no file is named."""
 
 
 def steps_request(
@@ -70,7 +73,7 @@ def steps_request(
     given = list(messages)
     system = given.pop(0).text if given and isinstance(given[0], SystemMessage) else ""
     steps: list[BaseMessage] = [SystemMessage(f"{system}\n\n{described}".strip())]
-    if SEARCH in actions and _NEEDS_OTHERS.search(task_of(history)):
+    if SEARCH in actions and _may_need_others(task_of(history)):
         # Not above: that is the same for all tasks, so that servers have it cached.
         steps.append(HumanMessage(f"One more action:\n{_line(actions[SEARCH])}"))
     else:
@@ -83,6 +86,11 @@ def steps_request(
     barred = {*actions} if only_answer else _barred(history)
     left = {name: one for name, one in actions.items() if name not in barred}
     return steps, _schema(left, ends=not left or _may_end(history))
+
+
+def _may_need_others(task: str) -> bool:
+    words = _ELSEWHERE if named_files(task) else f"{_ELSEWHERE}|{_NEEDS_OTHERS}"
+    return re.search(words, task) is not None
 
 
 def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage | None:

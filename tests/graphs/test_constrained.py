@@ -158,6 +158,10 @@ async def test_after_a_refused_answer_something_is_done() -> None:
         ("What is 17 times 3?", False),
         ("Search the web for news.", True),
         ("Send Anna the minutes.", True),
+        ("Query the customer database.", True),
+        ("Which port has the database in settings.json?", False),
+        ("Search notes.txt for the name.", False),
+        ("Compare prices.csv with the prices on the web.", True),
     ],
 )
 async def test_other_tools_are_searched_for_where_they_are_needed(
