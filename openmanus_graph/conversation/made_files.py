@@ -80,17 +80,17 @@ def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
         missing += files.empty
     if not missing or denies(text, missing):
         return []
-    sentences = SENTENCE_END.split(own_words(task))
-    return [
-        name
-        for name in missing
-        if any(
-            (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
-            and not (_NOT_NOW.match(before) or _IS_OPEN.search(before) or _OTHERWISE.search(after))
-            for before, found, after in (one.partition(name) for one in sentences)
-            if found
-        )
-    ]
+    return [name for name in missing if _is_to_be_made(name, task)]
+
+
+def _is_to_be_made(name: str, task: str) -> bool:
+    parts = (one.partition(name) for one in SENTENCE_END.split(own_words(task)))
+    return any(
+        (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
+        and not (_NOT_NOW.match(before) or _IS_OPEN.search(before) or _OTHERWISE.search(after))
+        for before, found, after in parts
+        if found
+    )
 
 
 def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
@@ -110,9 +110,11 @@ def unmade_folders(text: str, files: NamedFiles) -> list[str]:
 
 
 def emptied_files(task: str, files: NamedFiles) -> list[str]:
-    """Return the files that lost most of what they held, though a task asks for a change alone."""
-    removes = re.search(_REMOVES, own_words(task)) is not None
-    return [] if removes or not asks_for_change(task) else [*files.shrunk]
+    """Return the files that lost most of what they held, though nothing in a task asks for it."""
+    if re.search(_REMOVES, own_words(task)):
+        return []
+    changes = asks_for_change(task)
+    return [name for name in files.shrunk if changes or not _is_to_be_made(name, task)]
 
 
 def asks_for_change(task: str) -> bool:

@@ -119,11 +119,22 @@ def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> 
         if not one.failed and one.said != "(no output)" and one.name != "search_tools"
     ]
     reads = [one for one in seen if one.name in _READING]
-    by_program = len(seen) > len(reads)
-    by_reading = reads and named_files(task) and not any(map(_is_long, reads))
-    if outcomes and not (by_program or by_reading) and _COMPARES.search(asked):
+    if not outcomes or not _COMPARES.search(asked):
+        return ""
+    if reads and named_files(task) and not any(map(_is_long, reads)):
+        return ""
+    if len(seen) == len(reads):
         return "nothing was compared. Let a program find it and print it"
+    said = _words(answer) - _words(task) - _FILL
+    found = {word for one in seen if one.name not in _READING for word in _words(str(one.said))}
+    if said and said.isdisjoint(found):
+        return "no program has printed what the answer names. Let one find it and print it"
     return ""
+
+
+def _words(text: str) -> set[str]:
+    """Return the words and figures of a text."""
+    return set(re.findall(r"\d+|[^\W\d_]{2,}", re.sub(r"(?<=\d),(?=\d{3})", "", text).lower()))
 
 
 def _is_long(outcome: _Outcome) -> bool:

@@ -3,6 +3,8 @@
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.announcements import NamedFiles
+from openmanus_graph.conversation.made_files import emptied_files
 from openmanus_graph.conversation.proof import lack_of_proof
 
 FIX = "python test_leap.py fails. Fix the function in leap.py so that the test passes."
@@ -230,3 +232,35 @@ def test_a_program_that_prints_nothing_compares_nothing() -> None:
     broken = ("python_execute", "print(", "SyntaxError", False)
     assert "compared" in lack("Chen, 150.", task, broken, silent)
     assert lack("Chen, 150.", task, broken, ("bash", "sort orders.csv", "Chen 150", True)) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "printed", "named"),
+    [
+        ("data/alpha.txt is the largest file.", "total 16K", False),
+        ("data/alpha.txt is the largest file.", "alpha.txt\ngamma.txt", True),
+        ("The largest file has 2,000 bytes.", "2000", True),
+        ("The largest file has 2,000 bytes.", "350", False),
+        ("It is the largest.", "350", True),  # others judge that
+    ],
+)
+def test_what_compared_has_named_the_answer(answer: str, printed: str, named: bool) -> None:
+    task = "Which file in the folder data is the largest?"
+    read = ("read_file", "data/alpha.txt", "[350 bytes, 1 lines]\nx", True)
+    reason = lack(answer, task, read, ("bash", "ls data", printed, True))
+    assert ("names" not in reason) is named
+
+
+@pytest.mark.parametrize(
+    ("task", "kept"),
+    [
+        ("What is the longest word in story.txt?", False),
+        ("Fix the typo in story.txt.", False),
+        ("Write the number of words into story.txt.", True),
+        ("Remove all empty lines from story.txt.", True),
+        ("What is in story.txt? Save a summary as story.txt.", True),
+    ],
+)
+def test_a_file_is_not_lost_by_the_way(task: str, kept: bool) -> None:
+    files = NamedFiles(given=["story.txt"], shrunk=["story.txt"])
+    assert emptied_files(task, files) == ([] if kept else ["story.txt"])
