@@ -45,11 +45,13 @@ _COMPARES = re.compile(
     r"|längste|kürzeste|älteste|jüngste|meiste)\w*|\b(?:le|la|les) (?:plus|moins)\b"
     r"|最[大小高低多少长短早晚新旧]"
 )
+"""A question for the one that has most or least."""
 _COUNTS = re.compile(
     r"(?i)\b(?:how (?:many|often)|wie (?:viele|oft)|combien|cuánt[oa]s)\b"
     r"|(?:多少|几)[个行次条]"
 )
 _READING = {"read_file", "str_replace_editor"}
+"""Tools that show data as it is."""
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d+(?![\w/:-]|[.,]\d)")
 _FEW_LINES = 4
 """So many can be compared by reading."""
@@ -97,39 +99,42 @@ def lack_of_proof(
 
 
 def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> str:
-    """Return why a question about files has no reliable result; empty where it may have one.
-
-    A second program that finds nothing either is believed.
-    """
-    if asks_for_change(task) or not names_things(task):
+    """Return why a question about files has no reliable result; empty where it may have one."""
+    if not outcomes or asks_for_change(task) or not names_things(task):
         return ""
-    ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
-    empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
-    if ran and ran[-1] in empty and len(set(empty)) == 1:
+    if _has_only_found_nothing(outcomes):
         return (
             "the program found nothing, as one does whose condition is wrong. Print some lines of "
             "the data as they are, then count in another way"
         )
     asked = own_words(task)[:_MOST_CHARS]
-    if outcomes and _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
+    if _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
         return "no program has printed this number as its result. Let one count"
+    if _COMPARES.search(asked) and not _is_compared(answer, task, outcomes):
+        return "no program has compared and printed what the answer names. Let one do it"
+    return ""
+
+
+def _has_only_found_nothing(outcomes: Sequence[_Outcome]) -> bool:
+    """Return True if the last program found nothing; a second one that does not is believed."""
+    ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
+    empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
+    return bool(ran) and ran[-1] in empty and len(set(empty)) == 1
+
+
+def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
+    """Return True if a program has named what the answer does, or little was to be compared."""
     seen = [
         one
         for one in outcomes
         if not one.failed and one.said != "(no output)" and one.name != "search_tools"
     ]
     reads = [one for one in seen if one.name in _READING]
-    if not outcomes or not _COMPARES.search(asked):
-        return ""
     if reads and named_files(task) and not any(map(_is_long, reads)):
-        return ""
-    if len(seen) == len(reads):
-        return "nothing was compared. Let a program find it and print it"
-    said = _words(answer) - _words(task) - _FILL
-    found = {word for one in seen if one.name not in _READING for word in _words(str(one.said))}
-    if said and said.isdisjoint(found):
-        return "no program has printed what the answer names. Let one find it and print it"
-    return ""
+        return True
+    named = _words(answer) - _words(task) - _FILL
+    found = {word for one in seen if one not in reads for word in _words(str(one.said))}
+    return len(seen) > len(reads) and not (named and named.isdisjoint(found))
 
 
 def _words(text: str) -> set[str]:

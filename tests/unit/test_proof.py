@@ -188,7 +188,7 @@ LISTING = ("read_file", "data", "data/\n  a.txt  900 bytes\n  b.txt  2.0 KB\n  c
          [("read_file", "data/a.txt", "[350 bytes, 1 lines]\nxx", True)], False),
         ("Who is the oldest in people.csv?",
          [("search_tools", "oldest people", "No tool matches.", True)], False),
-        ("Who is the oldest in people.csv?", [("oldest", "people.csv", "Ada", True)], True),
+        ("Who is the oldest in people.csv?", [("oldest", "people.csv", "b.txt", True)], True),
         ("What does the folder data hold, at most two levels deep?", [LISTING], True),
         ("What does the folder data hold?", [LISTING], True),
     ],
