@@ -8,12 +8,14 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
 from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.context import Context, ModelRole
 from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
 
@@ -280,18 +282,31 @@ async def find_local_server(
         ConfigError: The variable that names the ports is wrong.
     """
     ports = local_ports() if ports is None else ports
-    asked = (asyncio.to_thread(_chat_model, port, timeout_s) for port in ports)
-    for port, model in zip(ports, await asyncio.gather(*asked), strict=True):
-        if model is not None:
-            return f"http://127.0.0.1:{port}/v1", model
-    return None
+    places = [f"http://127.0.0.1:{port}/v1" for port in ports]
+    models = await asyncio.gather(*(listed_model(place, timeout_s) for place in places))
+    listed = zip(places, models, strict=True)
+    return next(((place, model) for place, model in listed if model is not None), None)
 
 
-def _chat_model(port: int, timeout_s: float) -> str | None:
+async def listed_model(base_url: str, timeout_s: float = 1.0) -> str | None:
+    """Return the first chat model that a server lists without a key, or None.
+
+    Args:
+        base_url: Of OpenAI's protocol.
+        timeout_s: How long it may take to answer.
+    """
+    return await asyncio.to_thread(_chat_model, base_url, timeout_s)
+
+
+def _chat_model(base_url: str, timeout_s: float) -> str | None:
+    place = urlsplit(base_url)
+    if place.scheme not in ("http", "https"):
+        return None
     # Proxy variables must not send a question about this machine elsewhere.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    proxies = {} if is_loopback(place.hostname or "") else None
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
-        with opener.open(f"http://127.0.0.1:{port}/v1/models", timeout=timeout_s) as answer:
+        with opener.open(f"{base_url.rstrip('/')}/models", timeout=timeout_s) as answer:
             listed: object = json.load(answer)
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None

@@ -27,7 +27,7 @@ def test_a_model_is_set_up_and_a_wrong_key_is_not_kept(bare_cli: Cli, model: Ope
         terminal.type(f"{model.base_url}\r")
         terminal.see("Key (empty: none): ")
         terminal.type(f"{WRONG}\r")
-        terminal.see("Model: ")
+        terminal.see("Model [")
         terminal.type("my-model\r")
         terminal.see("Key (not shown): ")
         assert "key refused" in terminal.screen
@@ -83,6 +83,21 @@ def test_the_window_that_a_local_server_tells_is_stored_and_examined(
     assert "$3" not in str(model.requests[-1].body)
     model.facts["/props"] = {"default_generation_settings": {"n_ctx": 16384}}
     assert "16,384 tokens, but 4,096 are set" in cli.run("doctor").stdout
+
+
+def test_a_server_at_any_address_is_asked_for_its_model(bare_cli: Cli, model: OpenAIServer) -> None:
+    bare_cli.env[LOCAL_PORTS_VARIABLE] = ""
+    model.facts.update(LLAMA_CPP)
+    model.add(Reply("ok"))
+    with Terminal(bare_cli, "init", "--base-url", model.base_url, columns=120) as terminal:
+        terminal.see(f"Provider [{model.base_url}]: ")
+        terminal.type("\r")
+        terminal.see("Key (empty: none): ")
+        terminal.type("\r")
+        terminal.see("Model [qwen.gguf]: ")
+        terminal.type("\r")
+        assert terminal.finish() == 0
+    assert [request.body["model"] for request in model.requests] == ["qwen.gguf"]
 
 
 def test_doctor_says_that_no_server_answers(bare_cli: Cli) -> None:

@@ -70,7 +70,7 @@ ALLOWED = {
     "config/instructions.py:_places": "the working folder itself",
     "config/instructions.py:trust_instructions": "the working folder itself",
     "config/instructions.py:untrusted_instructions": "the working folder itself",
-    "config/model.py:_chat_model": "an address of this machine",
+    "config/model.py:_chat_model": "an address, of http alone",
     "config/read_files.py:read_text": "the folder itself, beneath which is read",
     "config/resolve.py": "the folders themselves",
     "config/secret_values.py:known_secrets": USERS,

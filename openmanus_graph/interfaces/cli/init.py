@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, Provider, parse_spec
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.model import find_local_server
+from openmanus_graph.config.model import find_local_server, listed_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.editor import LineEditor
 from openmanus_graph.interfaces.cli.safe_console import say
@@ -76,8 +76,8 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
     say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
-    known = found[1] if found and base_url == found[0] else EXAMPLES.get(provider.name)
-    name = await _ask("Model", None if base_url and not found else known)
+    usual = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)
+    name = await _ask("Model", usual)
     return ModelChoice(f"{provider.name}:{name}", base_url, key)
 
 
