@@ -303,8 +303,9 @@ def _chat_model(base_url: str, timeout_s: float) -> str | None:
     if place.scheme not in ("http", "https"):
         return None
     # Proxy variables must not send a question about this machine elsewhere.
-    proxies = {} if is_loopback(place.hostname or "") else None
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    is_local = is_loopback(place.hostname or "")
+    direct = [urllib.request.ProxyHandler({})] if is_local else []
+    opener = urllib.request.build_opener(*direct)
     try:
         with opener.open(f"{base_url.rstrip('/')}/models", timeout=timeout_s) as answer:
             listed: object = json.load(answer)

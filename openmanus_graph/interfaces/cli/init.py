@@ -76,8 +76,8 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
     say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
-    usual = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)
-    name = await _ask("Model", usual)
+    known = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)
+    name = await _ask("Model", known)
     return ModelChoice(f"{provider.name}:{name}", base_url, key)
 
 
