@@ -16,7 +16,7 @@ PHONE: dict[str, Any] = {
     "is_mobile": True,
 }
 INVOICE = Call("send_invoice", {"customer": "17", "amount": 2.0})
-TEXT = "# Sum\n\nIt is **42**.\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n- [ ] more\n\n```py\nx\n```"
+TEXT = "# Sum\n\nIt is **17**.\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n- [ ] more\n\n```py\nx\n```"
 
 
 def violations(tab: Tab, rules: list[str] | None = None) -> list[str]:
