@@ -38,7 +38,7 @@ _NOTHING = re.compile(
     r"\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*",
     re.DOTALL,
 )
-"""What a program prints that finds nothing, as one does whose condition is wrong."""
+"""The output of a program that found nothing; often its condition is wrong."""
 _COMPARES = re.compile(
     r"(?i)(?<!at )\b(?:most|least|fewest|maximum|minimum|(?:larg|bigg|small|high|low|long|short|old"
     r"|new|young|earli|cheap|heavi|light|fast|slow)est)\b|\b(?:größte|kleinste|höchste|niedrigste"
@@ -103,15 +103,12 @@ def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> 
     if not outcomes or asks_for_change(task) or not names_things(task):
         return ""
     if _has_only_found_nothing(outcomes):
-        return (
-            "the program found nothing, as one does whose condition is wrong. Print some lines of "
-            "the data as they are, then count in another way"
-        )
+        return "the program found nothing: compare its condition with some lines of the data"
     asked = own_words(task)[:_MOST_CHARS]
     if _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
-        return "no program has printed this number as its result. Let one count"
+        return "no program has counted and printed this number"
     if _COMPARES.search(asked) and not _is_compared(answer, task, outcomes):
-        return "no program has compared and printed what the answer names. Let one do it"
+        return "no program has compared and printed what the answer names"
     return ""
 
 

@@ -72,8 +72,6 @@ def _result_text(result: CellResult, limit_s: float) -> str:
     elif result.outcome == "dead":
         lost = "All variables are lost; the next call starts a new one."
         note = f"[The Python process is gone. {result.reason} {lost}]"
-    elif "SyntaxError: unterminated" in shown:
-        note = "[A double quote within a line cuts it off. Use single ones: print('text', value).]"
     else:
         return shown or "(no output)"
     return f"{shown}\n{note}" if shown else note

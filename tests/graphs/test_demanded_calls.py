@@ -75,7 +75,7 @@ async def test_a_server_that_does_not_keep_to_it_is_not_asked_for_it_again(unmov
             await run_on(server)
         assert "required" not in demands(server)[2:]
     (line,) = described()
-    assert line.endswith("no call is demanded of it")
+    assert line.endswith("requests never require a call")
 
 
 @pytest.mark.parametrize("status", [400, 422])

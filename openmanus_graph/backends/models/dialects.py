@@ -178,7 +178,7 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
                 if found.keys() <= set(sent.holds):
                     yield Lesson(found, words, lasts)
     named = [name for name in _named_parameters(text) if name in sent.parameters]
-    if names := named or [name for name in sent.parameters if _mentions(text, name)]:
+    if names := named or [name for name in sorted(sent.parameters) if _mentions(text, name)]:
         for changes in ({name: _RENAMED.get(name) for name in names}, dict.fromkeys(names)):
             yield Lesson({"parameters": changes}, _parameter_words(changes))
 
@@ -187,7 +187,7 @@ def words_of(changes: Mapping[str, Any]) -> str:
     """Say what fields of a dialect mean, as they were learnt."""
     said = [_parameter_words(changes.get("parameters", {}))]
     if changes.get("forces") is False:  # shown by a reply, not by a refusal
-        said.append("no call is demanded of it")
+        said.append("requests never require a call")
     for _, ladder in _WRITTEN:
         for learnt, words, _ in ladder:
             if not callable(learnt) and learnt.items() <= changes.items():
