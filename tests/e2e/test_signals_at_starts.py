@@ -24,7 +24,6 @@ from tests.support.mcp_servers import file_of, raw
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
-from tests.support.static_site import serving
 
 EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 FINISHING = r"Finishing the running step(, for at most 20 s)?; once more stops it at once\."
@@ -138,12 +137,9 @@ def test_before_a_call_nothing_is_begun(signalled: Signalled) -> None:
     assert (signalled.cli.workspace / "log").read_text() == RAN
 
 
-@pytest.mark.parametrize(
-    ("number", "what"), sampled([*product(EXITS, ("driver", "browser"))], 2, "browsers", rows=True)
-)
-def test_a_browser_that_is_just_starting_is_waited_for(
-    signalled: Signalled, number: signal.Signals, what: str
-) -> None:
+@pytest.mark.parametrize("what", ["driver", "browser"])
+def test_a_browser_that_is_just_starting_is_waited_for(signalled: Signalled, what: str) -> None:
+    number = signal.SIGINT  # the one whose wait has no limit: a browser may take long to start
     if what == "driver":
         node, _ = compute_driver_executable()
         program = signalled.program("node", node, number)
@@ -152,11 +148,8 @@ def test_a_browser_that_is_just_starting_is_waited_for(
         real = shutil.which("chromium")
         assert real is not None
         signalled.program("chromium", real, number)
-    with serving() as url:
-        host = url.partition("//")[2].rstrip("/")
-        visit = Call("browser_use", {"action": "go_to_url", "url": url})
-        done = signalled.run(visit, options=("--agent", "browser", "--allow-host", host))
-    was_waited_for(done, number)
+    call = Call("browser_use", {"action": "refresh"})  # not one that a stop gives up
+    was_waited_for(signalled.run(call, options=("--agent", "browser")), number)
 
 
 @pytest.mark.parametrize("number", sampled([*EXITS], 1, "MCP servers"))
