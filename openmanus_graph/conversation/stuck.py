@@ -2,15 +2,16 @@
 
 It compares the run's steps as (tool, normalised arguments, result) triples. A step with a new
 triple is progress: repeats whose results keep changing (polling a job, paging a list) never count
-as stuck.
+as stuck. Compaction removes messages, so it keeps the fingerprints of their steps.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from typing_extensions import TypedDict
 
 from openmanus_graph.conversation.history import MessageCache, ReadPrefix, canonical_calls
 
@@ -22,6 +23,17 @@ WINDOW = MAX_PERIOD * STOP_AT
 Level = Literal["ok", "hint", "change", "stop"]
 AgentStep = tuple[str, ...]
 """Fingerprints of the triples of one model reply, or of its text if it has no calls."""
+KEPT_STEPS_KEY = "openmanus_steps"
+"""Key of the `KeptSteps` in the first message of a compacted conversation."""
+
+
+class KeptSteps(TypedDict):
+    """The agent steps of a conversation before it was compacted."""
+
+    steps: list[list[str]]
+    """As `recent_steps` returned them."""
+    messages: int
+    """How many of the messages that follow belong to these steps."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class _RecentSteps:
         self._read = ReadPrefix()
         self._newest: list[tuple[str | None, str]] = []
         """Fingerprints of the last step, with the id of the call as long as that has no result."""
+        self._kept = 0
+        """How many of the next messages belong to steps that compaction kept."""
         self.steps: list[AgentStep] = []
 
     def extend_to(self, messages: Sequence[AnyMessage]) -> None:
@@ -74,17 +88,30 @@ class _RecentSteps:
         start = self._read.advance(messages)
         if start == 0:
             self.steps.clear()
+            self._kept = 0
         for message in messages[start:]:
-            if isinstance(message, AIMessage):
-                self._newest = _of_reply(message)
-                self.steps.append(())
-            elif not isinstance(message, ToolMessage):
-                self.steps.clear()
-            elif self.steps:
-                self._newest = _with_result(self._newest, message)
-            if self.steps:
-                self.steps[-1] = tuple(sorted(one for _, one in self._newest))
+            if kept := message.additional_kwargs.get(KEPT_STEPS_KEY):
+                self._begin_with(cast("KeptSteps", kept))  # made by a compaction
+            elif self._kept:
+                self._kept -= 1
+            else:
+                self._add(message)
         del self.steps[:-WINDOW]
+
+    def _begin_with(self, kept: KeptSteps) -> None:
+        self.steps[:] = map(tuple, kept["steps"])
+        self._kept = kept["messages"]
+
+    def _add(self, message: AnyMessage) -> None:
+        if isinstance(message, AIMessage):
+            self._newest = _of_reply(message)
+            self.steps.append(())
+        elif not isinstance(message, ToolMessage):
+            self.steps.clear()
+        elif self.steps:
+            self._newest = _with_result(self._newest, message)
+        if self.steps:
+            self.steps[-1] = tuple(sorted(one for _, one in self._newest))
 
 
 _conversations = MessageCache[_RecentSteps]()
@@ -152,4 +179,5 @@ def _normalised(text: str) -> str:
 
 
 def _fingerprint(*parts: str) -> str:
-    return hashlib.sha1("\0".join(parts).encode("utf-8", "replace")).hexdigest()
+    digest = hashlib.sha1("\0".join(parts).encode("utf-8", "replace")).hexdigest()
+    return digest[:16]  # short: compaction keeps them in a message

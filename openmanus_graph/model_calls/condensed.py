@@ -24,6 +24,12 @@ from openmanus_graph.conversation.history import (
     task_text_of,
     with_text,
 )
+from openmanus_graph.conversation.stuck import (
+    KEPT_STEPS_KEY,
+    AgentStep,
+    KeptSteps,
+    recent_steps,
+)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import MARK
 from openmanus_graph.safety.provenance import person_words
@@ -68,6 +74,8 @@ class DividedConversation:
     """What the user said while the run worked, before the newest turns."""
     kept: list[AnyMessage]
     """The newest turns."""
+    steps: Sequence[AgentStep]
+    """What `detect_stuck` compares: the run's last steps, those that become notes included."""
 
     def with_notes(self, notes: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
         """Return the conversation that goes on.
@@ -82,6 +90,9 @@ class DividedConversation:
         if ENVIRONMENT_KEY in extra:
             extra[ENVIRONMENT_KEY] = self.environment
         extra[VERIFIED_KEY] = dict(verified)
+        extra[KEPT_STEPS_KEY] = KeptSteps(
+            steps=[*map(list, self.steps)], messages=len(self.interjections) + len(self.kept)
+        )
         if (words := person_words(self.task)) != self.task_text:  # its parts are one text now
             extra.setdefault(ORIGIN_KEY, Origin(words=words, urls=[], tainted=True))
         first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
@@ -120,6 +131,7 @@ def divide(
         began=began,
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
+        steps=recent_steps(history),
     )
 
 
@@ -161,7 +173,7 @@ def _plain(message: AnyMessage) -> AnyMessage:
         return _uncounted(message)
     if not {NOTES_KEY, ENVIRONMENT_KEY} & message.additional_kwargs.keys():
         return message
-    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY, ENVIRONMENT_KEY)
+    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY, KEPT_STEPS_KEY, ENVIRONMENT_KEY)
     own = {k: v for k, v in message.additional_kwargs.items() if k not in ours}
     content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)

@@ -1,9 +1,11 @@
 """Long runs: the conversation is shortened, the task is not."""
 
 import re
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -14,6 +16,7 @@ from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.stuck import STOP_AT
 from openmanus_graph.model_calls.compaction import FULL_AT
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.testing.scripted import ScriptedReply
@@ -70,6 +73,36 @@ async def test_a_full_conversation_becomes_notes_and_keeps_its_task() -> None:
     assert max(len(request) for request in asked) < 60
     assert len([m for m in ran.messages if m.type == "human"]) == 1
     assert ran.values["usage"]["model_calls"] == len(model.requests)
+
+
+@tool
+def look(n: int) -> str:
+    """Look at a number."""
+    return f"seen {n} " + "y" * 3000
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+async def test_a_run_that_repeats_itself_ends_however_often_it_is_compacted(period: int) -> None:
+    made = count()
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if asks_for_notes(messages):
+            return "- nothing yet"
+        number = next(made)
+        return calls(("look", {"n": number % period}), prefix=f"c{number}-")
+
+    model = scripted(*[reply] * 200)
+    model.usage = None  # estimated from the texts
+    model.profile = {"max_input_tokens": 3000}
+    ran = await run_graph(
+        build_manus_graph(tools=[look], checkpointer=InMemorySaver()),
+        model=model,
+        config={"configurable": {"thread_id": "t"}},
+        max_steps=60,
+    )
+    assert ran.values["stop_reason"] == "stuck"
+    assert sum("compacted" in str(event.get("text")) for event in ran.events) >= 2
+    assert ran.values["step_count"] == period * STOP_AT
 
 
 async def test_a_refused_length_leads_to_compaction_and_one_more_try() -> None:

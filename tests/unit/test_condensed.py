@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.stuck import recent_steps
 from openmanus_graph.model_calls.condensed import (
     MESSAGE_PIECES,
     MOST_PIECES,
@@ -77,6 +79,22 @@ def test_a_call_too_long_to_stay_becomes_notes_with_its_result() -> None:
     result = ToolMessage("written", tool_call_id="c1", name="write")
     parts = divide([HumanMessage("task"), long, result], 0, 4000)
     assert (parts.kept, parts.old) == ([], [long, result])
+
+
+@pytest.mark.parametrize("kept_chars", [0, 300, 900, 5000])
+def test_agent_steps_count_as_before(kept_chars: int) -> None:
+    history: list[AnyMessage] = [HumanMessage("task", id="1"), *turn(0, "a" * 200)]
+    history += [interjection_message("i", "and this"), *turn(1, "b" * 900, "c"), *turn(2, "d")]
+    shorter, further = history, list[AnyMessage]()
+    for number in range(3, 8):
+        shorter = divide(shorter, 0, kept_chars, 250).with_notes("noted", {})
+        assert recent_steps(shorter) == recent_steps([*history, *further])
+        shorter, further = (
+            [*shorter, *turn(number, "e" * 400)],
+            [*further, *turn(number, "e" * 400)],
+        )
+    assert len(recent_steps(shorter)) == 7
+    assert recent_steps([*shorter, HumanMessage("more")]) == []
 
 
 def test_notes_of_an_earlier_run_move_to_the_newest_task() -> None:
