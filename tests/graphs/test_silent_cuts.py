@@ -1,5 +1,7 @@
 """Servers that cut a long conversation without a word: told once, and compacted in time."""
 
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -49,14 +51,18 @@ def note(n: int) -> str:
     return f"noted {n}: " + "the apples in that basket are red and ripe; " * 60
 
 
-def reply(body: dict[str, Any]) -> Reply:
-    """Answer like a server that reads what fits into its window, and no more."""
-    read = min(WINDOW - 100, len(str(body["messages"])) // 4 + 900)
-    usage = {"prompt_tokens": read, "completion_tokens": 20, "total_tokens": read + 20}
-    if "Write the notes now" in str(body["messages"][-1]["content"]):
-        return Reply("- the baskets were counted", usage=usage)
-    number = sum(message["role"] == "tool" for message in body["messages"])
-    return Reply(calls=(Call("note", {"n": number}),), usage=usage)
+def replying() -> Callable[[dict[str, Any]], Reply]:
+    """Return what answers like a server that reads what fits into its window, and no more."""
+    numbers = count()
+
+    def reply(body: dict[str, Any]) -> Reply:
+        read = min(WINDOW - 100, len(str(body["messages"])) // 4 + 900)
+        usage = {"prompt_tokens": read, "completion_tokens": 20, "total_tokens": read + 20}
+        if "Write the notes now" in str(body["messages"][-1]["content"]):
+            return Reply("- the baskets were counted", usage=usage)
+        return Reply(calls=(Call("note", {"n": next(numbers)}),), usage=usage)
+
+    return reply
 
 
 async def ran_at(server: OpenAIServer) -> Ran:
@@ -84,7 +90,7 @@ async def ran_at(server: OpenAIServer) -> Ran:
 async def test_a_small_window_is_told_once_and_the_conversation_fits(
     facts: dict[str, Any], said: str, how: str
 ) -> None:
-    with OpenAIServer([reply] * 80) as server:
+    with OpenAIServer([replying()] * 80) as server:
         server.facts.update(facts)
         ran = await ran_at(server)
         sizes = [len(str(request.messages)) // 4 for request in server.requests]
@@ -101,7 +107,7 @@ async def test_a_small_window_is_told_once_and_the_conversation_fits(
 
 async def test_who_counts_without_its_cache_has_cut_nothing() -> None:
     large = {**told.OLLAMA, "/api/ps": {"models": [{"name": told.MODEL, "context_length": 65536}]}}
-    with OpenAIServer([reply] * 80) as server:
+    with OpenAIServer([replying()] * 80) as server:
         server.facts.update(large)
         ran = await ran_at(server)
     assert not [event for event in ran.events if "without a word" in str(event.get("text"))]
