@@ -53,6 +53,7 @@ LIVE_TOOLS = {"browser_use", "computer_use"}
 """Requests after them show what no message holds."""
 CALCULATING = {"python_execute", "bash"}
 
+_PATH = re.compile(r"\S*[/\\]\S*")
 _UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
 _FENCED = re.compile(r"```[\w-]*\n?(.*?)\n?```", re.DOTALL)
 _TASK_LINE = re.compile(r"(?i)^\W*(?:(?:the|your|my) )?(?:task|question|request)(?: is)?\W+")
@@ -339,9 +340,11 @@ def judged_claims(
         return 0, []
     before = len(messages) - len(run_messages(messages))
     texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
-    texts += environment_of(messages)["facts"].values()
-    texts += [task, shown, files.text, *(str(call["args"]) for call in made)]
-    missing = missing_claims(claims, [one for one in texts if one])
+    facts = environment_of(messages)["facts"]
+    texts += [facts.pop(LISTING, ""), task, shown, files.text]
+    texts += [str(call["args"]) for call in made]
+    quotable = [_PATH.sub(" ", one) for one in facts.values()]  # digits of paths mean nothing
+    missing = missing_claims(claims, [one for one in texts if one], quotable)
     return len(claims) - len(missing), [*dict.fromkeys(one.text for one in missing)]
 
 

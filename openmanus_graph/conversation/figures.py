@@ -83,10 +83,19 @@ def _value(written: str) -> float:
     return min(float(written), 1e15)
 
 
-def missing_claims(claims: Sequence[Claim], texts: Sequence[str]) -> list[Claim]:
-    """Return the claims that texts do not hold, and that do not follow from what is found."""
+def missing_claims(
+    claims: Sequence[Claim], texts: Sequence[str], quotable: Sequence[str] = ()
+) -> list[Claim]:
+    """Return the claims that no text holds, and that do not follow from what is found.
+
+    Args:
+        claims: Of an answer.
+        texts: What it may be computed from.
+        quotable: Texts whose figures an answer may repeat, but not compute with.
+    """
     values = sorted({value for text in texts for value in _values(text)})
-    missing = [one for one in claims if not _holds(values, one)]
+    stated = sorted(value for text in quotable for value in _values(text))
+    missing = [one for one in claims if not (_holds(values, one) or _holds(stated, one))]
     if not missing:
         return []
     computed = sorted(_computed(texts, values))

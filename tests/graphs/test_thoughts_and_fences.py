@@ -157,8 +157,8 @@ async def test_code_that_was_run_is_an_answer_only_with_what_came_of_it(
 async def test_code_that_was_asked_for_or_comes_after_work_is_an_answer() -> None:
     ran = await manus(fence(), task="Show me a script that adds 2 and 40")
     assert (ran.results(), ran.values["answer"]) == ([], fence())
-    ran = await manus(calls(("add", {"a": 1, "b": 1})), fence(), task="Add 1 and 1")
-    assert (ran.results(), ran.values["answer"]) == (["2"], fence())
+    ran = await manus(calls(("add", {"a": 1, "b": 40})), fence(), task="Add 1 and 40")
+    assert (ran.results(), ran.values["answer"]) == (["41"], fence())
 
 
 async def test_a_fence_is_subject_to_the_policy() -> None:

@@ -173,6 +173,32 @@ def test_a_listing_answers_what_it_shows(task: str, seen: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("The total is 24 units.", False),
+        ("The total is 42 units.", False),
+        ("The total is 12725 units.", False),
+        ("The total is 129 units.", False),
+        ("The total is 101 units.", False),
+        ("The file has 29 bytes, and the first units are 10.", True),
+        ("On 29 November 2026 sales.csv has 2 rows.", True),
+        ("I have at most 100 steps for sales.csv.", True),
+    ],
+)
+def test_a_figure_does_not_follow_from_what_we_tell_of_the_run(answer: str, found: bool) -> None:
+    facts = {
+        "surroundings": "Workspace: /srv/42-12725/c-24 (tools start there). Begun on 2026-11-29. "
+        "You have at most 100 steps.",
+        "listing": "sales.csv  29 bytes, 2 rows; columns: region, units; the first: east, 10",
+    }
+    told: Any = {"openmanus_environment": {"facts": facts, "heads": ["sales.csv"]}}
+    task = "What is the total of units in sales.csv?"
+    messages: list[AnyMessage] = [HumanMessage(task, additional_kwargs=told), AIMessage(answer)]
+    reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["sales.csv"]), "mark"))
+    assert reading.kind == ("answer" if found else "figures")
+
+
+@pytest.mark.parametrize(
     ("task", "name", "made"),
     [
         ("Write an email to Bob saying I sent report.pdf.", "report.pdf", False),
