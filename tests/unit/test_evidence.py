@@ -180,6 +180,7 @@ def test_a_listing_answers_what_it_shows(task: str, seen: bool) -> None:
         ("The total is 12725 units.", False),
         ("The total is 129 units.", False),
         ("The total is 101 units.", False),
+        ("The total is 171 units.", False),
         ("The file has 29 bytes, and the first units are 10.", True),
         ("On 29 November 2026 sales.csv has 2 rows.", True),
         ("I have at most 100 steps for sales.csv.", True),
@@ -189,7 +190,9 @@ def test_a_figure_does_not_follow_from_what_we_tell_of_the_run(answer: str, foun
     facts = {
         "surroundings": "Workspace: /srv/42-12725/c-24 (tools start there). Begun on 2026-11-29. "
         "You have at most 100 steps.",
-        "listing": "sales.csv  29 bytes, 2 rows; columns: region, units; the first: east, 10",
+        "listing": "Files in the workspace, and how some of them begin:\n<untrusted-42a129e0>\n"
+        "sales.csv  29 bytes, 2 rows; columns: region, units; the first: east, 10\n"
+        "</untrusted-42a129e0>",
     }
     told: Any = {"openmanus_environment": {"facts": facts, "heads": ["sales.csv"]}}
     task = "What is the total of units in sales.csv?"
