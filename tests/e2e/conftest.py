@@ -86,11 +86,15 @@ def home(
 def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, OpenAIServer]]:
     """One server for all tests that leave it as they find it, and its model.
 
-    It is not forked: what it imports late, and must not import in the event loop, is seen here.
+    It has a long past: a test that counts what the server lists fails here at once, and not only
+    after many other tests. It is not forked: what it imports late, and must not import in the
+    event loop, is seen here.
     """
+    root = tmp_path_factory.mktemp("served")
+    write_past(root / ".openmanus")
     with OpenAIServer(strict=True) as model:
         env = {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}
-        with Served(tmp_path_factory.mktemp("served"), env) as served:
+        with Served(root, env) as served:
             yield served, model
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.persistence.database import Database, open_database
+from openmanus_graph.backends.persistence.database import Database, close_databases, open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.state.storage_urls import DatabaseUrl
@@ -29,7 +29,7 @@ def write_past(home: Path) -> None:
     for start in range(0, len(events), 1000):
         part = events[start : start + 1000]
         table.write(LONG, [(event["seq"], json.dumps(event)) for event in part])
-    database.close()
+    close_databases()
 
 
 def long_run() -> Iterator[dict[str, Any]]:
