@@ -342,8 +342,8 @@ def judged_claims(
     texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
     facts = environment_of(messages)["facts"]
     texts += [facts.pop(LISTING, ""), task, shown, files.text]
-    texts += [str(call["args"]) for call in made]
     quotable = [_PATH.sub(" ", one) for one in facts.values()]  # digits of paths mean nothing
+    quotable += [str(call["args"]) for call in made]
     given = [_UNTRUSTED_MARK.sub("", one) for one in texts if one]  # marks hold random digits
     missing = missing_claims(claims, given, quotable)
     return len(claims) - len(missing), [*dict.fromkeys(one.text for one in missing)]

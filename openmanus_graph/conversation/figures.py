@@ -7,8 +7,8 @@ figures or a column of them. A year and a few things counted are not looked for.
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, combinations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, combinations, permutations, product
 from statistics import fmean
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ _SCALES = {
     **dict.fromkeys(("million", "Millionen", "mio", "M"), 1e6),
     **{"billion": 1e9, "万": 1e4},
 }
+_SHARE = re.compile(rf"(\d+(?:\.\d+)?)\s?(?:{'|'.join(_PERCENT)})", re.IGNORECASE)
 _FIGURE = r"\d+(?:[.,'’\u00a0\u202f ]\d{3}(?!\d))*(?:[.,]\d+)?(?:[eE][+-]?\d+)?"
 _PIECE = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _CLAIMED = re.compile(
@@ -102,7 +103,7 @@ def missing_claims(
     missing = [one for one in missing if not _holds(computed, one)]
     found = [sum(one.ranges[0]) / 2 for one in claims if one not in missing][:MOST_COMBINED]
     sums = (total for start in range(len(found)) for total in accumulate(found[start:]))
-    made = sorted([*sums, *_combined(found)])
+    made = sorted([*sums, *_combined([found], []), *_scaled(combinations(found, 2))])
     return [one for one in missing if not _holds(made, one)]
 
 
@@ -122,47 +123,96 @@ def _values(text: str) -> Iterator[float]:
 
 
 def _computed(texts: Sequence[str], values: Sequence[float]) -> Iterator[float]:
-    """Yield what follows from texts with these values; of few values, all that two make."""
-    few = len(values) <= MOST_COMBINED
-    columns = [[*_columns(text)] for text in texts]
-    yield from _columns("\n".join(texts))
-    for text, made in zip(texts, columns, strict=True):
-        lines = [line for line in text.splitlines() if line.strip()]
-        words = Counter(word for line in lines for word in set(re.findall(r"\w+", line.lower())))
-        sizes = (len(lines), len(lines) - 1, len(text.split()), len(text), text.count(",") + 1)
-        yield from (*made, *map(float, {*sizes, *words.values()}))
-        base = {*_values(text), *made, float(sizes[1])}
-        if not few and len(base) <= MOST_COMBINED:
-            yield from _combined([*base])
-    if few:
-        yield from _combined([*values, *[one for made in columns for one in made][:MOST_COMBINED]])
+    """Yield what follows from texts with these values.
 
-
-def _columns(text: str) -> Iterator[float]:
-    """Yield sum, mean and range of each column of figures, whole and by the cells beside it.
-
-    The products of two columns are columns, too.
+    Where there are few, two figures are combined, or two totals. Nearly every figure could be made
+    if any two were combined in any way.
     """
-    columns = defaultdict[tuple[str, int], list[float]](list)
-    for line in text.splitlines()[:5000]:
-        cells = [one.strip() for one in re.split(r"[,;\t|]|\s{2,}", line.lower())]
-        names = {"", *[one for one in cells if one and not one[0].isdecimal()][:6]}
-        row = [_value(piece) for piece in _PIECE.findall(line)[:6]]
-        row += [one * other for one, other in combinations(row, 2)]
-        for name in names:
-            for place, value in enumerate(row):
-                columns[name, place].append(value)
-    for values in columns.values():
-        if len(values) > 1:
-            yield from (sum(values), fmean(values), max(values) - min(values))
+    tables = [_Table.of(text) for text in texts]
+    percents = [_value(one) for text in texts for one in _SHARE.findall(text)][:FEW]
+    yield from chain(*_Table.of("\n".join(texts))[:-1], *chain(*tables))
+    if len(values) <= MOST_COMBINED:
+        yield from _combined([values, [*chain(*(one.totals for one in tables))]], percents)
+    figures = [{*_values(text)} for text in texts]
+    for own, table in zip(figures, tables, strict=True):
+        if len(own) <= MOST_COMBINED < len(values):
+            yield from _combined([[*own, *table.counts[:1]], table.totals], percents)
+        own.update(table.totals)
+        if len(own) <= FEW:
+            yield from _scaled(combinations(own, 2))
+    for one, other in combinations(figures, 2):  # a price in the task, a number in a file
+        if min(len(one), len(other)) <= FEW and max(len(one), len(other)) <= MOST_COMBINED:
+            yield from _scaled(product(one, other))
 
 
-def _combined(values: Sequence[float]) -> Iterator[float]:
-    """Yield sums, differences, products, ratios and changes of any two values."""
-    for one, other in combinations(values, 2):
-        yield from (one + other, abs(one - other))
-        for part, whole in ((one, other), (other, one)):
-            if whole not in _POWERS:  # it would only move the decimal point
-                ratio = part / whole
-                yield from (ratio, 100 * ratio, abs(100 * ratio - 100), part * whole)
-                yield from (part * whole / 100, part * (1 + whole / 100), part * (1 - whole / 100))
+class _Table(NamedTuple):
+    """What is computed of the lines of a text and of their columns of figures."""
+
+    totals: Sequence[float]
+    """Sums of each column, whole and by the cells beside it."""
+    means: Sequence[float]
+    ranges: Sequence[float]
+    products: Sequence[float]
+    """Of two figures of a line, and percentages; of few lines. Products are columns, too."""
+    counts: Sequence[float]
+    """Of lines without the first, of lines, words, characters and items, and of each word."""
+
+    @classmethod
+    def of(cls, text: str) -> "_Table":
+        """Read the lines of a text as rows."""
+        lines = [line.lower() for line in text.splitlines() if line.strip()]
+        columns, products = defaultdict[tuple[str, int], list[float]](list), list[float]()
+        has_percents = any(one in text.lower() for one in (*_PERCENT, "pct"))
+        for line in lines[:5000]:
+            cells = [one.strip() for one in re.split(r"[,;\t|]|\s{2,}", line)]
+            names = {"", *[one for one in cells if one and not one[0].isdecimal()][:6]}
+            row = [_value(piece) for piece in _PIECE.findall(line)[:6]]
+            made = [one * other for one, other in combinations(row, 2)]
+            if len(lines) <= MOST_COMBINED:
+                pairs = permutations(row, 2) if has_percents else ()
+                products += chain(made, *(_shares(*pair) for pair in pairs))
+            for name in names:
+                for place, value in enumerate((*row, *made)):
+                    columns[name, place].append(value)
+        several = [values for values in columns.values() if len(values) > 1]
+        words = Counter(word for line in lines for word in set(re.findall(r"\w+", line)))
+        sizes = len(lines) - 1, len(lines), len(text.split()), len(text), text.count(",") + 1
+        return cls(
+            [sum(values) for values in several],
+            [fmean(values) for values in several],
+            [max(values) - min(values) for values in several],
+            products,
+            [*map(float, (*sizes, *{*words.values()}))],
+        )
+
+
+def _combined(kinds: Sequence[Sequence[float]], percents: Sequence[float]) -> Iterator[float]:
+    """Yield what two of a kind make, shares of the later kinds, and percents of all."""
+    kinds = [kind[:MOST_COMBINED] for kind in kinds]
+    for kind in kinds:
+        for one, other in combinations(kind, 2):
+            yield from (one + other, abs(one - other))
+            yield from _ratios(one, other)
+            yield from _ratios(other, one)
+    for one, other in chain(*(product(*two) for two in combinations(kinds, 2))):
+        if one <= other:
+            yield from _ratios(one, other)
+    for value, percent in product(chain(*kinds), percents):
+        yield from _shares(value, percent)
+
+
+def _ratios(part: float, whole: float) -> Iterator[float]:
+    """Yield a ratio and a change; not of powers of ten, which only move the decimal point."""
+    if whole not in _POWERS:
+        yield from (part / whole, abs(part / whole - 1))
+
+
+def _scaled(pairs: Iterable[tuple[float, float]]) -> Iterator[float]:
+    """Yield product and ratios of pairs of figures."""
+    for one, other in pairs:
+        yield from (one * other, *_ratios(one, other), *_ratios(other, one))
+
+
+def _shares(value: float, percent: float) -> tuple[float, float, float]:
+    """Return a percentage of a value, and the value with and without it."""
+    return value * percent / 100, value * (1 + percent / 100), value * (1 - percent / 100)

@@ -12,6 +12,15 @@ LOG = """2026-03-02 10:00:01 INFO service started on port 8081
 GERMAN = "Umsatz 2025: 1.234.567,89 EUR\nKosten 2025: 987.654,32 EUR\nMarge: 20,0 %\n"
 LISTING = "total 3\n-rw-r--r-- 1 u u 2048 Mar 2 sales.csv\n-rw-r--r-- 1 u u 911 Mar 2 notes.txt\n"
 NO_FILE = "python: can't open file 'sales.csv': [Errno 2] No such file or directory"
+MONTHS = "month,revenue,cost\n" + "".join(
+    f"{name},{revenue},{cost}\n"
+    for name, revenue, cost in [
+        ("jan", 120, 83), ("feb", 97, 71), ("mar", 134, 80), ("apr", 152, 95), ("may", 141, 90),
+        ("jun", 168, 99), ("jul", 93, 66), ("aug", 88, 64), ("sep", 159, 93), ("oct", 171, 101),
+        ("nov", 182, 104), ("dec", 203, 117),
+    ]
+)  # fmt: skip
+ITEMS = "item,price,discount in percent\nlamp,80,15\nchair,120,20\ndesk,340,5\nshelf,95,10\n"
 NOTES = (
     "Meeting of 4 May. Budget 25,000. Anna orders 14 chairs at 89.90 each. Next meeting: 18 May.\n"
 )
@@ -46,6 +55,17 @@ def about(task: str, result: str, *answers: str, name: str = "sales.csv") -> lis
 
 TOTAL = "How many units were sold in sales.csv?"
 RIGHT = [
+    # Worked out by reading a table with many figures.
+    *about("How much more revenue than in february was there in march?", MONTHS, "37 more: 134 against 97.", "It was 37 higher."),
+    *about("What is the total profit?", MONTHS, "645: 1,708 of revenue without 1,063 of costs.", "The profit is 645."),
+    *about("Which share of the revenue are the costs?", MONTHS, "62.2 %", "About 62%."),
+    *about("By how much did the revenue grow from january to december?", MONTHS, "By 69 %.", "It grew by 69.2%."),
+    *about("What is the total revenue with 19 % of tax?", MONTHS, "2,032.52", "It is about 2,033."),
+    *about("What is the total revenue in euros, at 0.92 euros each?", MONTHS, "1,571.36 euros"),
+    *about("What was the profit in june?", MONTHS, "69", "In june it was 69 (168 without 99)."),
+    *about("What is the share of december in the revenue?", MONTHS, "11.9 %", "It is 203 of 1,708, or 12%."),
+    *about("What is the mean revenue?", MONTHS, "142.33", "About 142 a month."),
+    *about("What does each item cost after its discount?", ITEMS, "lamp 68, chair 96, desk 323, shelf 85.50", name="items.csv"),
     # General knowledge, arithmetic, conversions: no file, no figure to compare with.
     # A file is named, and nothing is asked of what is in it.
     Case("How do I open notes.txt in vim?", "Type: vim notes.txt", given=("notes.txt",)),

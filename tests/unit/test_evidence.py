@@ -1,5 +1,6 @@
 """Answers are told from what is none, by what happened before them."""
 
+import random
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.made_files import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
 from tests.support.answers import RIGHT, WRONG, Case
+
+REGIONS = ("north", "south", "east", "west", "centre", "islands", "coast")
 
 
 def read(case: Case, **rules: Any) -> ReplyReading:
@@ -51,6 +54,23 @@ def test_there_are_many_right_answers() -> None:
 def test_nearly_all_false_answers_are_refused() -> None:
     accepted = [case.answer for case in WRONG if read(case).kind == "answer"]
     assert len(accepted) <= 0.1 * len(WRONG), accepted
+
+
+@pytest.mark.parametrize("rows", [5, 10, 15, 25, 40])
+@pytest.mark.parametrize("columns", ["units", "units,price"])
+def test_a_made_up_total_seldom_follows_from_a_table(rows: int, columns: str) -> None:
+    draw, passed = random.Random(rows), list[int]()
+    for _ in range(40):
+        values = [[draw.randint(1, 99) for _ in columns.split(",")] for _ in range(rows)]
+        total = sum(one[0] for one in values)
+        table = f"region,{columns}\n" + "".join(
+            f"{draw.choice(REGIONS)},{','.join(map(str, one))}\n" for one in values
+        )
+        wrong = draw.choice([one for one in range(total // 2, 2 * total) if one != total])
+        answer = f"The total of units is {wrong}."
+        case = Case("What is the total of units?", answer, results=(table,), given=("sales.csv",))
+        passed += [wrong] if read(case).kind == "answer" else []
+    assert len(passed) <= 12, f"{len(passed)} of 40 pass"
 
 
 @pytest.mark.parametrize(
