@@ -117,8 +117,8 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         accept,
     )  # fmt: skip
     check_required_arguments(action, given)
-    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.run_action")  # slow
-    from openmanus_graph.backends.browser.run_action import run_action
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.actions")  # slow
+    from openmanus_graph.backends.browser.actions import run_action
 
     call = call_runtime(runtime)
     openings = unasked_openings(runtime) if action == "web_search" else None

@@ -18,9 +18,9 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.crawl import render_page
 from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.backends.browser.page import frames
-from openmanus_graph.backends.browser.rendering import render_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings, ProxySettings
 from tests.support.awkward_site import awkward_site

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from openmanus_graph.backends.browser.crawl import serialize
 from openmanus_graph.backends.browser.page import (
     click,
     full_text,
@@ -12,7 +13,6 @@ from openmanus_graph.backends.browser.page import (
     marked_screenshot,
 )
 from openmanus_graph.backends.browser.page.text import tokens
-from openmanus_graph.backends.browser.rendering import serialize
 from tests.support.tabs import Tab, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -13,7 +13,7 @@ from blockbuster import blockbuster_ctx
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from openmanus_graph.backends.browser import dialogs
+from openmanus_graph.backends.browser import tab
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS
 from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
 from openmanus_graph.backends.browser.browser_session import MAX_TABS
@@ -283,7 +283,7 @@ async def test_leaving_a_page_with_unsaved_text_is_asked(use: Browsing, awkward:
 async def test_unanswered_dialog_does_not_hang_for_ever(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialogs, "UNANSWERED_S", 0.2)
+    monkeypatch.setattr(tab, "UNANSWERED_S", 0.2)
     await use("go_to_url", url=f"{awkward}/dialogs")
     await use.click("Confirm")
     seen = await use("get_state")

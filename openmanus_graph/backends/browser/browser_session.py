@@ -14,7 +14,6 @@ from urllib.parse import urljoin
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
-from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
 from openmanus_graph.backends.browser.kept_state import (
     MAX_STORED_CHARS,
@@ -27,10 +26,9 @@ from openmanus_graph.backends.browser.kept_state import (
     save_state,
     state_file,
 )
-from openmanus_graph.backends.browser.notices import PendingNotices
 from openmanus_graph.backends.browser.page import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.browser.tab import BLANK, PendingTabs, Tab
+from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices, PendingTabs, Tab
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.crawl import serialize
 from openmanus_graph.backends.browser.launch import first_line
-from openmanus_graph.backends.browser.rendering import serialize
 from openmanus_graph.backends.web.client import fetch
 from openmanus_graph.backends.web.markdown import PageText, choose_parts, page_text, whole
 from openmanus_graph.backends.web.reading import HEADER_CHARS, fitted, read_page

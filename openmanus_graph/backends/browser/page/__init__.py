@@ -19,11 +19,15 @@ from openmanus_graph.backends.browser.page.recorded_target import (
     record_point,
     record_target,
 )
-from openmanus_graph.backends.browser.page.report import ActionReport
-from openmanus_graph.backends.browser.page.screenshot import marked_screenshot
 from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import full_text
-from openmanus_graph.backends.browser.page.view import PageView, Target, prepare_context
+from openmanus_graph.backends.browser.page.view import (
+    ActionReport,
+    PageView,
+    Target,
+    marked_screenshot,
+    prepare_context,
+)
 
 __all__ = [
     "ActionReport",

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import (
     FIELDS,
     FOCUSED,
@@ -25,6 +24,7 @@ from openmanus_graph.backends.browser.page.text import (
     state_words,
     tokens,
 )
+from openmanus_graph.backends.browser.page.view import ActionReport
 
 NOTHING_CHANGED = "Nothing on the page changed."
 MAX_VALUE_CHARS = 200

@@ -12,9 +12,8 @@ from openmanus_graph.backends.browser.page.pointer import (
     click_point,
     locate,
 )
-from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import PageView, Target
+from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
 from openmanus_graph.errors import ToolError
 
 MAX_LISTED = 100

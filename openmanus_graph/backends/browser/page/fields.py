@@ -10,9 +10,8 @@ from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
-from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import PageView, Target
+from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 TYPED_CHARS = 120

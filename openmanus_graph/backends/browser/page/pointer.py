@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import PageView, Target
+from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 DRAG_STEPS = 12
