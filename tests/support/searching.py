@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.search_engine import SearchEngine
+from openmanus_graph.backends.search.searching import choose_engines
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SearchSettings
 from openmanus_graph.testing import tool_session

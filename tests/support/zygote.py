@@ -76,7 +76,7 @@ PRELOADED = (
     "openmanus_graph.nodes.schedule",
     "openmanus_graph.backends.sandbox.kernel",
     "openmanus_graph.backends.sandbox.shell",
-    "openmanus_graph.backends.search.choose",
+    "openmanus_graph.backends.search.searching",
     "openmanus_graph.tools.bash",
     "openmanus_graph.tools.python_execute",
     "typer._adapters",

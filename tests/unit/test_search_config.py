@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openmanus_graph import Context
-from openmanus_graph.backends.search.choose import choose_engines
+from openmanus_graph.backends.search.searching import choose_engines
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.config.trust import risky_settings, trust

@@ -2,14 +2,15 @@
 
 import pytest
 
-from openmanus_graph.backends.search.api import MAX_PAGES, paged
 from openmanus_graph.backends.search.metasearch import region
 from openmanus_graph.backends.search.search_engine import (
+    MAX_PAGES,
     EngineError,
     Hit,
     SearchQuery,
     is_web_address,
     page_key,
+    paged,
     plain,
 )
 from openmanus_graph.backends.search.searching import CollectedHits

@@ -7,10 +7,9 @@ import pytest
 from ddgs.engines import ENGINES
 
 from openmanus_graph.backends.search import metasearch
-from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
-from openmanus_graph.backends.search.searching import search_for
+from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.search_engines import DDGS_BACKENDS, parse_search_locale
 from openmanus_graph.state.settings import SearchSettings

@@ -8,8 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search import searching
-from openmanus_graph.backends.search.choose import choose_engines
-from openmanus_graph.backends.search.searching import search_for
+from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SearchSettings

@@ -2,11 +2,12 @@
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.api import Question, ask
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,
+    Question,
     SearchQuery,
+    ask,
     hits_of,
     plain,
 )

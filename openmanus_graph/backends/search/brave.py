@@ -4,8 +4,15 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    Question,
+    SearchQuery,
+    ask,
+    hits_of,
+    paged,
+)
 from openmanus_graph.state.search_engines import SearchLocale, codes
 
 URL = "https://api.search.brave.com"

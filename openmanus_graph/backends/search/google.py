@@ -5,8 +5,14 @@ Closed to new customers; existing keys work until 1 January 2027.
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
+from openmanus_graph.backends.search.search_engine import (
+    Hit,
+    Question,
+    SearchQuery,
+    ask,
+    hits_of,
+    paged,
+)
 from openmanus_graph.state.search_engines import SearchLocale, codes
 
 URL = "https://customsearch.googleapis.com"

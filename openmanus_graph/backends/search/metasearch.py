@@ -5,13 +5,15 @@ import time
 from http import HTTPStatus
 from typing import Any
 
+from ddgs.ddgs import DDGS
+
 from openmanus_graph.backends.models.endpoint import certificate_path
-from openmanus_graph.backends.search.api import paged
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,
     SearchQuery,
     hits_of,
+    paged,
     plain,
 )
 from openmanus_graph.state.search_engines import SearchLocale
@@ -52,8 +54,6 @@ class Metasearch:
     def _ask(self, query: SearchQuery, page: int) -> list[Hit]:
         from ddgs.exceptions import DDGSException  # ddgs takes a while to load
 
-        from openmanus_graph.backends.search.watched import WatchedDDGS
-
         authorities = certificate_path()
         verify = str(authorities) if authorities and authorities.is_file() else True
         client = WatchedDDGS(REQUEST_TIMEOUT_S, verify)
@@ -91,3 +91,27 @@ def region(locale: SearchLocale, backend: str) -> str:
     if locale.lang == "zh":
         language = "tzh" if locale.traditional else "zh"
     return f"{country}-{language}"
+
+
+class WatchedDDGS(DDGS):
+    """Should ddgs change inside, the statuses are missing and nothing else."""
+
+    def __init__(self, timeout_s: int, verify: bool | str) -> None:
+        super().__init__(timeout=timeout_s, verify=verify)
+        self.statuses: list[int] = []
+
+    def _get_engines(self, category: str, backend: str) -> list[Any]:
+        engines = super()._get_engines(category, backend)
+        for engine in engines:
+            client: Any = getattr(engine, "http_client", None)
+            if client is not None:
+                client.request = self._watched(client.request)
+        return engines
+
+    def _watched(self, request: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            answer = request(*args, **kwargs)
+            self.statuses.append(answer.status_code)
+            return answer
+
+        return watched

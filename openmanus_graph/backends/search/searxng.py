@@ -7,8 +7,15 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    Question,
+    SearchQuery,
+    ask,
+    hits_of,
+    paged,
+)
 
 _PAGE = 10
 """Pages differ in length; a shorter one is the last."""

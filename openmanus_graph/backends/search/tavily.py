@@ -2,8 +2,7 @@
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.api import Question, ask
-from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
+from openmanus_graph.backends.search.search_engine import Hit, Question, SearchQuery, ask, hits_of
 from openmanus_graph.state.search_engines import COUNTRY_NAMES
 
 URL = "https://api.tavily.com"

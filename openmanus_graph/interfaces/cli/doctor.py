@@ -156,7 +156,7 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def _search() -> Iterator[Finding]:
-    from openmanus_graph.backends.search.choose import choose_engines
+    from openmanus_graph.backends.search.searching import choose_engines
     from openmanus_graph.config.resolve import all_layers, section
     from openmanus_graph.state.context import Context
     from openmanus_graph.state.settings import SearchSettings
