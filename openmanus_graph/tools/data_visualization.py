@@ -13,15 +13,19 @@ from typing import Any, BinaryIO, Literal
 from langgraph.prebuilt import ToolRuntime
 from pydantic import ValidationError
 
-from openmanus_graph.backends.charts.entries import (
+from openmanus_graph.backends.charts.report import (
+    MAX_PICTURE_BYTES,
+    chart_page,
+    note_own_page,
+    report_page,
+)
+from openmanus_graph.backends.charts.specs import (
     ChartData,
     ChartEntry,
     InsightEntry,
     Language,
     read_entries,
 )
-from openmanus_graph.backends.charts.own_pages import note_own_page
-from openmanus_graph.backends.charts.report import MAX_PICTURE_BYTES, chart_page, report_page
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of

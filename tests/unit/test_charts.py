@@ -13,11 +13,15 @@ import pytest
 import vl_convert
 
 from openmanus_graph import ToolError
-from openmanus_graph.backends.charts.draw import plotted_columns, redraw, render
-from openmanus_graph.backends.charts.entries import ChartEntry, ChartType
 from openmanus_graph.backends.charts.insights import find_insights
-from openmanus_graph.backends.charts.report import chart_page
-from openmanus_graph.backends.charts.specs import check_spec, make_spec, with_data
+from openmanus_graph.backends.charts.report import chart_page, plotted_columns, redraw, render
+from openmanus_graph.backends.charts.specs import (
+    ChartEntry,
+    ChartType,
+    check_spec,
+    make_spec,
+    with_data,
+)
 from openmanus_graph.backends.charts.tables import MAX_ROWS, read_table
 from tests.support.charts import ink, spec_in
 

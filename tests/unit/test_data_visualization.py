@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from openmanus_graph import Observation, ToolError
-from openmanus_graph.backends.charts.draw import draw_table
+from openmanus_graph.backends.charts.report import draw_table
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing import tool_runtime, tool_session
 from openmanus_graph.tools.data_visualization import data_visualization, visualization_preparation

@@ -3,15 +3,21 @@
 import base64
 import hashlib
 import html
+import importlib.util
 import json
 import mimetypes
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
+from openmanus_graph.backends.charts.insights import find_insights
+from openmanus_graph.backends.charts.specs import ChartEntry, check_spec, make_spec, with_data
+from openmanus_graph.backends.charts.tables import read_table
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.workspace import Workspace, put_file
 
 MAX_PICTURE_BYTES = 20 * 1024**2
 _PICTURE = re.compile(r'<img src="([^"]+)"')
@@ -121,3 +127,95 @@ def _embedded_picture(address: str, read: Callable[[str], bytes]) -> str:
     if not kind.startswith("image/"):
         raise ToolError(f"{address} is no picture. Show charts by their PNG.")
     return data_url(read(address), kind)
+
+
+SCALE = 2
+_FONT_PACKAGE = "notojp_matplotlib"
+
+
+def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Read a table and draw it.
+
+    Args:
+        file: The table.
+        request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
+
+    Returns:
+        `png` (base64), `spec` with its data, `insights`, `notes`.
+
+    Raises:
+        ToolError: The table or the specification is no good.
+    """
+    entry = ChartEntry(**request["entry"])
+    table, notes = read_table(file, request["name"])
+    spec = make_spec(table, entry)
+    insights = find_insights(table, *plotted_columns(spec), request["language"])
+    drawn = with_data(spec, table)
+    return {**render(drawn), "insights": insights, "notes": notes}
+
+
+def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Draw a specification with its data again, with lines of text beneath its title."""
+    import json
+
+    spec: dict[str, Any] = json.loads(file.read())
+    title: Any = spec.get("title")  # a text, or an object with one
+    text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
+    subtitle = {"text": text or "", "subtitle": request["lines"], "anchor": "start"}
+    return render({**spec, "title": subtitle})
+
+
+def render(spec: dict[str, Any]) -> dict[str, Any]:
+    """Check a specification, whoever wrote it; return `png` in base64, and the `spec`."""
+    import vl_convert
+
+    check_spec(spec)
+
+    fonts = importlib.util.find_spec(_FONT_PACKAGE)
+    if fonts is not None and fonts.origin is not None:
+        vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
+    try:
+        png = vl_convert.vegalite_to_png(spec, scale=SCALE, allowed_base_urls=[])
+    except ValueError as error:
+        why = str(error).partition("\n    at ")[0]  # where in Vega's own code is of no use
+        raise ToolError(f"The chart cannot be drawn: {why[:300]}.") from error
+    return {"png": base64.b64encode(png).decode(), "spec": spec}
+
+
+def plotted_columns(spec: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the columns that a chart plots: of its x axis or categories, and of its values."""
+    layers: list[Any] = [spec, *(spec.get("layer") or ())]
+    encodings: list[dict[str, Any]] = [layer.get("encoding") or {} for layer in layers]
+    encoding = next(filter(None, encodings), encodings[0])
+    columns: list[str | None] = []
+    for name in ("color", "theta") if "theta" in encoding else ("x", "y"):
+        channel: Any = encoding.get(name)
+        field = cast("dict[str, Any]", channel).get("field") if isinstance(channel, dict) else None
+        columns.append(re.sub(r"\\(.)", r"\1", field) if isinstance(field, str) else None)
+    return columns[0], columns[1]
+
+
+FOLDER = "charts"
+"""In the thread's private folder: an empty file for each page, named by its digest."""
+
+
+def note_own_page(workspace: Workspace, page: bytes) -> None:
+    """Note that we made a page. Blocks. Raises OSError."""
+    put_file(workspace, workspace.private / FOLDER / digest_of(page), b"", synced=False)
+
+
+def is_own_page(workspace: Workspace, digest: str) -> bool:
+    """Say whether we made the page of this digest. Blocks."""
+    return (workspace.private / FOLDER / digest).exists()
+
+
+def inherit_own_pages(workspace: Workspace, older: Workspace) -> None:
+    """Take over what is known of the charts of the thread that this one is forked from. Blocks."""
+    known = older.private / FOLDER
+    for one in known.iterdir() if known.is_dir() else ():
+        put_file(workspace, workspace.private / FOLDER / one.name, b"", synced=False)
+
+
+def digest_of(page: bytes) -> str:
+    """Return what tells a page apart from all others."""
+    return hashlib.sha256(page).hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from openmanus_graph.backends.charts.own_pages import inherit_own_pages
+from openmanus_graph.backends.charts.report import inherit_own_pages
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from openmanus_graph.backends.charts.own_pages import digest_of
+from openmanus_graph.backends.charts.report import digest_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.html_files import MAX_SHOWN, STILL_POLICY, shown_html

@@ -8,7 +8,7 @@ the elements that open connections by themselves, which no policy covers either.
 
 import re
 
-from openmanus_graph.backends.charts.own_pages import digest_of, is_own_page
+from openmanus_graph.backends.charts.report import digest_of, is_own_page
 from openmanus_graph.backends.files.page_encoding import decode_page
 from openmanus_graph.runtime.workspace import Workspace
 
