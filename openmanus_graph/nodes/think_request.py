@@ -11,7 +11,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
-from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HANDLE
+from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files
 from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.conversation.history import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.backends.desktop.requirements import HANDLE, why_no_desktop
+from openmanus_graph.backends.desktop.desktop import HANDLE, why_no_desktop
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from openmanus_graph import build_desktop_graph, build_manus_graph
-from openmanus_graph.backends.desktop import requirements
+from openmanus_graph.backends.desktop import desktop
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.tools.computer_use import computer_use
 from tests.support.desktops import install_programs
@@ -67,7 +67,7 @@ async def test_without_eyes_or_programs_the_agent_does_not_begin(
 ) -> None:
     with pytest.raises(ConfigError, match="desktop cannot have computer_use.*sees_images"):
         await run_graph(build_desktop_graph(), "unused")
-    monkeypatch.setattr(requirements, "PROGRAMS", ("nosuchprogram",))
+    monkeypatch.setattr(desktop, "PROGRAMS", ("nosuchprogram",))
     with pytest.raises(ConfigError, match="needs nosuchprogram: `openmanus doctor --fix`"):
         await run_graph(build_desktop_graph(), model=seeing("unused"))
 

@@ -10,8 +10,7 @@ import psutil
 from filelock import FileLock
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.backends.desktop.desktop import Desktop
-from openmanus_graph.backends.desktop.requirements import HANDLE
+from openmanus_graph.backends.desktop.desktop import HANDLE, Desktop
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.cli.doctor import install_commands
 from openmanus_graph.state.context import SandboxMode

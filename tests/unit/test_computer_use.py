@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from openmanus_graph.backends.desktop import requirements
+from openmanus_graph.backends.desktop import desktop
+from openmanus_graph.backends.desktop.desktop import HEIGHT, WIDTH, why_no_desktop
 from openmanus_graph.backends.desktop.keyboard import MOST_CHARS, keys_of, pieces_of
-from openmanus_graph.backends.desktop.requirements import HEIGHT, WIDTH, why_no_desktop
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.errors import ToolError
@@ -275,7 +275,7 @@ def test_a_sandbox_that_cannot_hold_a_desktop_and_missing_programs_are_named(
 ) -> None:
     assert why_no_desktop(SandboxSettings(mode="bwrap")) == ""
     assert "The sandbox docker cannot" in why_no_desktop(SandboxSettings(mode="docker"))
-    monkeypatch.setattr(requirements, "PROGRAMS", ("Xvfb", "nosuchprogram"))
+    monkeypatch.setattr(desktop, "PROGRAMS", ("Xvfb", "nosuchprogram"))
     why = why_no_desktop(SandboxSettings())
     assert why == "A desktop needs nosuchprogram: `openmanus doctor --fix` installs them."
 
@@ -283,7 +283,7 @@ def test_a_sandbox_that_cannot_hold_a_desktop_and_missing_programs_are_named(
 async def test_without_its_programs_a_call_says_what_a_person_has_to_do(
     use: DesktopUse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements, "PROGRAMS", ("nosuchprogram",))
+    monkeypatch.setattr(desktop, "PROGRAMS", ("nosuchprogram",))
     assert "`openmanus doctor --fix`" in await use("screenshot")
     with pytest.raises(ToolError):
         keys_of("nokey")

@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from openmanus_graph.backends.desktop.desktop import Desktop
+from openmanus_graph.backends.desktop.desktop import HANDLE, HEIGHT, WIDTH, Desktop, as_jpeg
 from openmanus_graph.backends.desktop.keyboard import keys_of
-from openmanus_graph.backends.desktop.requirements import HANDLE, HEIGHT, WIDTH
-from openmanus_graph.backends.desktop.screen import as_jpeg
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session, run_blocking
 

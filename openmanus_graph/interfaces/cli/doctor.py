@@ -224,7 +224,7 @@ def _browser() -> Iterator[Finding]:
 
 
 def _desktop() -> Iterator[Finding]:
-    from openmanus_graph.backends.desktop.requirements import DEBIAN_PACKAGES, missing_programs
+    from openmanus_graph.backends.desktop.desktop import DEBIAN_PACKAGES, missing_programs
 
     missing = missing_programs()
     if not missing:

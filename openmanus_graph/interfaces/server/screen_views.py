@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP
+from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.threads import require_thread
@@ -52,8 +52,7 @@ async def show_desktop(thread: str) -> dict[str, Any]:
     session = find_session(thread)
     if session is None or session.find(DESKTOP) is None:
         return {"open": False}
-    from openmanus_graph.backends.desktop.desktop import Desktop
-    from openmanus_graph.backends.desktop.screen import as_jpeg
+    from openmanus_graph.backends.desktop.desktop import Desktop, as_jpeg
 
     desktop = session.find(DESKTOP)
     if not isinstance(desktop, Desktop):
