@@ -7,7 +7,7 @@ from functools import partial
 
 from langchain_core.messages import AnyMessage
 
-from openmanus_graph.backends.files.sent_pictures import read_picture
+from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
+from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.file_edits import (
     create_file,
     decode_text,
@@ -18,8 +19,7 @@ from openmanus_graph.backends.files.file_edits import (
     undo_edit,
 )
 from openmanus_graph.backends.files.file_kinds import image_type
-from openmanus_graph.backends.files.folder_listing import folder_shown
-from openmanus_graph.backends.files.sent_pictures import read_picture
+from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import Encoding, checked_range, numbered, split_lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.near_names import naming_neighbours

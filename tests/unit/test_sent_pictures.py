@@ -12,7 +12,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from PIL import Image
 
 from openmanus_graph import Context, build_manus_graph
-from openmanus_graph.backends.files.sent_pictures import MAX_BYTES, MAX_SIDE, read_picture
+from openmanus_graph.backends.files.file_content import MAX_BYTES, MAX_SIDE, read_picture
 from openmanus_graph.errors import ToolError
 from tests.support.graphs import scripted
 

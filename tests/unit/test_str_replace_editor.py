@@ -21,7 +21,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from PIL import Image
 
-from openmanus_graph.backends.files import edit_history, file_edits
+from openmanus_graph.backends.files import file_edits
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.atomic_files import rewrite_file
@@ -791,7 +791,7 @@ def test_undo_of_an_edit_that_a_crash_prevented_does_nothing(
 ) -> None:
     (root / "a.txt").write_text("one\n")
     edit("str_replace", "a.txt", old_str="one", new_str="two")
-    history = edit_history.EditHistory(session.workspace)
+    history = file_edits.EditHistory(session.workspace)
     history.add("a.txt", b"two\n", b"never written\n")
     assert "already is" in edit("undo_edit", "a.txt").text
     edit("undo_edit", "a.txt")
@@ -799,15 +799,15 @@ def test_undo_of_an_edit_that_a_crash_prevented_does_nothing(
 
 
 def test_history_is_bounded(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    history = edit_history.EditHistory(session.workspace)
-    for number in range(edit_history.MAX_EDITS + 5):
+    history = file_edits.EditHistory(session.workspace)
+    for number in range(file_edits.MAX_EDITS + 5):
         history.add("a.txt", b"%d" % number, b"x")
     stored = list((session.workspace.private / "edit_history").rglob("*.before"))
-    assert len(stored) == edit_history.MAX_EDITS
+    assert len(stored) == file_edits.MAX_EDITS
     newest = history.last("a.txt")
     assert newest is not None
-    assert newest.before == b"%d" % (edit_history.MAX_EDITS + 4)
-    monkeypatch.setattr(edit_history, "MAX_BYTES", 1000)
+    assert newest.before == b"%d" % (file_edits.MAX_EDITS + 4)
+    monkeypatch.setattr(file_edits, "MAX_BYTES", 1000)
     history.add("b.txt", b"y" * 900, b"x")
     stored = list((session.workspace.private / "edit_history").rglob("*.before"))
     assert sum(path.stat().st_size for path in stored) <= 1000

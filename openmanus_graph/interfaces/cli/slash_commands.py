@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from openmanus_graph.backends.files.folder_listing import list_folder
+from openmanus_graph.backends.files.overview import list_folder
 from openmanus_graph.backends.models.build import model_name
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
