@@ -19,8 +19,7 @@ from openmanus_graph.backends.snapshots.remote_objects import (
     RemoteObjects,
 )
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.scan import Extent
-from openmanus_graph.backends.snapshots.take import Index, take_snapshot
+from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl

@@ -19,8 +19,7 @@ from langgraph.errors import InvalidUpdateError
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.snapshots import restore, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
-from openmanus_graph.backends.snapshots.scan import Extent
-from openmanus_graph.backends.snapshots.take import Index, take_snapshot
+from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.runtime.workspace import Workspace

@@ -16,7 +16,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork
-from openmanus_graph.backends.snapshots import progress, scan, take, thread_snapshots
+from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -486,7 +486,7 @@ async def test_the_handles_of_the_old_line_are_closed_and_the_model_is_told() ->
 async def test_a_long_snapshot_is_shown_while_it_is_taken(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "FIRST_PROGRESS_S", 0.01)
+    monkeypatch.setattr(take, "FIRST_PROGRESS_S", 0.01)
     said = "A snapshot of the files is taken, to go back to: 3 MB so far."
     (WORK / "large").write_text(os.urandom(3 << 19).hex())
     names = SnapshotStore.name_snapshot
@@ -509,7 +509,7 @@ async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
 
     def counting(*args: Any) -> Any:
         looked.append(None)
-        return scan.scan(*args)
+        return take.scan(*args)
 
     monkeypatch.setattr(take, "scan", counting)
     writer.replies = [use("search"), use("write", path="1", text="a"), use("search"), "done"]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from openmanus_graph.backends.sandbox.scratch import remove_folder
-from openmanus_graph.backends.snapshots.changes import changes_between
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.scan import TOO_DEEP, Extent, scan
-from openmanus_graph.backends.snapshots.take import Index, take_snapshot
+from openmanus_graph.backends.snapshots.take import TOO_DEEP, Extent, Index, scan, take_snapshot
+from openmanus_graph.backends.snapshots.thread_snapshots import changes_between
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace

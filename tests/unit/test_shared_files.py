@@ -23,7 +23,7 @@ from openmanus_graph.backends.persistence.rows import (
     StorageError,
 )
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.backends.snapshots import progress, remote_objects, take, thread_snapshots
+from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.shared_files import (
@@ -246,7 +246,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = machines
-    monkeypatch.setattr(progress, "FIRST_PROGRESS_S", 0.01)
+    monkeypatch.setattr(take, "FIRST_PROGRESS_S", 0.01)
     noticed, texts = threading.Event(), list[str]()
     reads, writes = RemoteObjects.read, RemoteObjects._write  # pyright: ignore[reportPrivateUsage]
 

@@ -14,12 +14,21 @@ import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.backends.persistence.rows import StorageError
-from openmanus_graph.backends.snapshots import scan, take
-from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
+from openmanus_graph.backends.snapshots import take
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
-from openmanus_graph.backends.snapshots.scan import Extent
-from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
+from openmanus_graph.backends.snapshots.take import (
+    Extent,
+    Index,
+    read_index,
+    take_snapshot,
+    write_index,
+)
+from openmanus_graph.backends.snapshots.thread_snapshots import (
+    change_as_json,
+    changes_between,
+    unified_diff,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
@@ -308,7 +317,7 @@ def test_the_largest_files_are_left_out_and_named(folder: Folder) -> None:
     with (folder.root / "sparse").open("wb") as file:
         file.truncate(2 << 30)
     first = folder.take()
-    assert folder.index.left_out == {"sparse": scan.TOO_LARGE, "b": scan.TOO_LARGE}
+    assert folder.index.left_out == {"sparse": take.TOO_LARGE, "b": take.TOO_LARGE}
     folder.put("a", "changed")
     folder.put("b", "b" * 800_000)
     (folder.root / "sparse").unlink()
@@ -475,7 +484,7 @@ def test_a_restore_follows_no_link_out_of_the_folder(folder: Folder, tmp_path: P
 
 
 def test_too_many_files_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(take, "MAX_ENTRIES", 3)
     for number in range(5):
         folder.put(str(number))
     with pytest.raises(ConfigError, match="snapshot_ignore"):
@@ -552,7 +561,7 @@ def test_what_cannot_be_read_is_named_and_left_alone(
     with monkeypatch.context() as patched:  # the tests may run as root, who may read all
         patched.setattr(os, "open", refused)
         first = folder.take()
-    assert folder.index.left_out == {"theirs": scan.UNREADABLE}
+    assert folder.index.left_out == {"theirs": take.UNREADABLE}
     folder.put("theirs/f", "changed")
     folder.put("own/f", "two")
     folder.take()
@@ -568,7 +577,7 @@ def test_what_cannot_be_read_is_named_and_left_alone(
         patched.setattr(take, "open_entry", unreadable)
         folder.put("own/f", "three")
         folder.take()
-    assert folder.index.left_out["own/f"] == scan.UNREADABLE
+    assert folder.index.left_out["own/f"] == take.UNREADABLE
 
 
 def test_a_nearly_full_disk_is_left_to_others(

@@ -24,8 +24,7 @@ from openmanus_graph.backends.sandbox.mirror import Mirror
 from openmanus_graph.backends.sandbox.read_only import _copy  # pyright: ignore[reportPrivateUsage]  # what runs without a sandbox gets
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.scan import Extent
-from openmanus_graph.backends.snapshots.take import Index, take_snapshot
+from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.media import _block  # pyright: ignore[reportPrivateUsage]  # what is sent
 from openmanus_graph.model_calls.pictures import _data_url  # pyright: ignore[reportPrivateUsage]  # likewise

@@ -3,34 +3,38 @@
 import errno
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import (
     HOLE,
     PIECE,
     MissingObjectError,
     ObjectStore,
+    SnapshotStore,
     TreeEntry,
     digest_of,
     list_of,
 )
-from openmanus_graph.backends.snapshots.scan import (
+from openmanus_graph.backends.snapshots.take import (
     Extent,
+    Index,
     Scan,
     kind_of,
     permissions,
+    pieces_in,
     scan,
     stamp_of,
 )
-from openmanus_graph.backends.snapshots.take import Index, pieces_in
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, change_mode, part_name, status
 from openmanus_graph.runtime.tree_copy import copy_entry, remove_tree
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
+from openmanus_graph.state.settings import StorageSettings
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
@@ -334,3 +338,60 @@ def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
     except OSError:  # another disk, or no hard links
         return False
     return True
+
+
+def copy_snapshot(
+    store: SnapshotStore, snapshot: str, source: Workspace, root: Path, limits: StorageSettings
+) -> Restored:
+    """Make a folder of what a snapshot of a workspace holds. Blocks.
+
+    What snapshots leave alone is copied as it is now. If anything fails, the folder is removed.
+
+    Args:
+        store: Of the home folder.
+        snapshot: To write.
+        source: The workspace that it was taken of.
+        root: The new folder, which does not exist.
+        limits: What snapshots leave alone.
+
+    Raises:
+        ConfigError: The snapshot is gone, or the disk is full.
+        OSError: The folder cannot be made.
+    """
+    root.mkdir(parents=True)
+    try:
+        target = Workspace(root.resolve(), source.private)
+        extent = Extent.of_snapshots(limits)
+        done = restore_snapshot(store, snapshot, target, extent, Index(root), root)
+        done.left_alone = []
+        if source.root.is_dir():
+            _copy_left_alone(source, root, _left_alone(source, extent, done), done)
+    except BaseException:
+        remove_folder(root)
+        raise
+    return done
+
+
+def _left_alone(source: Workspace, extent: Extent, done: Restored) -> list[str]:
+    return list(dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing]))
+
+
+def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: Restored) -> None:
+    for path in paths:
+        copy = root / path
+        try:
+            with opened_folder(source, (source.root / path).parent) as folder:
+                if not copy.parent.is_dir() or not _is_copyable(folder, copy.name):
+                    continue
+                copy_entry(folder, copy.name, copy)
+        except OSError:
+            done.missing.setdefault(path, "it cannot be copied")
+            continue
+        done.missing.pop(path, None)
+        done.left_alone.append(path)
+
+
+def _is_copyable(folder: int, name: str) -> bool:
+    """Say whether an entry is a file, a folder or a link."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

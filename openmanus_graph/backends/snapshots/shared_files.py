@@ -21,17 +21,20 @@ from openmanus_graph.backends.persistence.places import Place, PlacesTable
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.run_lease import hold_run_lease
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
-from openmanus_graph.backends.snapshots.progress import progress_shown
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.scan import (
+from openmanus_graph.backends.snapshots.take import (
     CACHES,
+    INDEX,
     TOO_DEEP,
     TOO_LARGE,
     Extent,
+    Index,
     TooManyFilesError,
+    progress_shown,
+    read_index,
+    take_snapshot,
 )
-from openmanus_graph.backends.snapshots.take import INDEX, Index, read_index, take_snapshot
 from openmanus_graph.backends.snapshots.take import write_index as save_index
 from openmanus_graph.backends.snapshots.thread_snapshots import (
     bring_back,

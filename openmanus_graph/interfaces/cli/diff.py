@@ -8,8 +8,12 @@ from collections.abc import Sequence
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, points_of
-from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
+from openmanus_graph.backends.snapshots.thread_snapshots import (
+    change_as_json,
+    changes_between,
+    unified_diff,
+)
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError

@@ -12,8 +12,8 @@ from langgraph.types import Send
 from pydantic import BaseModel, Field
 
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
+from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
