@@ -16,9 +16,8 @@ import trustme
 
 from openmanus_graph import ToolError
 from openmanus_graph.backends.files.page_encoding import decode_page
-from openmanus_graph.backends.web.client import Page, fetch
+from openmanus_graph.backends.web.client import Page, Robots, fetch
 from openmanus_graph.backends.web.guard import Guard, Resolver
-from openmanus_graph.backends.web.robots import Robots
 from tests.support.pages import BOMB_BYTES, PageServer
 
 pytestmark = pytest.mark.usefixtures("no_blocking")

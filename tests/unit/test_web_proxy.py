@@ -12,9 +12,8 @@ import pytest
 import trustme
 
 from openmanus_graph.backends.web import proxy as hops
-from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.guard import Guard, Upstream, parse_upstream
 from openmanus_graph.backends.web.proxy import MARK, GuardedProxy
-from openmanus_graph.backends.web.routes import Upstream, parse_upstream
 from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 

@@ -18,9 +18,8 @@ from openmanus_graph.backends.browser.browsers import CLOSE_S, SharedBrowser, br
 from openmanus_graph.backends.browser.launch import VIEWPORT, LaunchSettings
 from openmanus_graph.backends.browser.page import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
-from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.guard import Guard, parse_upstream
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
-from openmanus_graph.backends.web.routes import parse_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.state.addresses import LOOPBACK_NAMES

@@ -13,7 +13,7 @@ from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.page import PageView
 from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.browser.tab import Tab, answer_dialog
-from openmanus_graph.backends.web.client import fetch
+from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.reading import (
     HEADER_CHARS,
@@ -22,7 +22,6 @@ from openmanus_graph.backends.web.reading import (
     read_html,
     read_page,
 )
-from openmanus_graph.backends.web.robots import Robots
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.tool_traits import Observation

@@ -4,19 +4,31 @@ import asyncio
 import functools
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
-from openmanus_graph.backends.web.guard import Guard
+from httpcore2 import (
+    SOCKET_OPTION,
+    AnyIOBackend,
+    AsyncConnectionPool,
+    AsyncNetworkBackend,
+    AsyncNetworkStream,
+    ConnectError,
+    Proxy,
+)
+
+from openmanus_graph.backends.models.endpoint import tls_context
+from openmanus_graph.backends.web.guard import Guard, environment_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.safety.open_beneath import size_text
-from openmanus_graph.state.addresses import WebAddress
+from openmanus_graph.state.addresses import WebAddress, authority
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncConnectionPool, Response
+
 
 CONNECT_S = 15.0
 _TEXT = re.compile(r"text/.*|application/(?:.*[+/-])?(?:json|xml|javascript|yaml|x-ndjson)")
@@ -82,7 +94,6 @@ async def exchange(request: Request, guard: Guard) -> HttpResponse:
 
 
 def _open(address: WebAddress, guard: Guard) -> "AsyncConnectionPool":
-    from openmanus_graph.backends.web.connections import open_pool
 
     user_agent()
     return open_pool(address, guard)
@@ -258,3 +269,47 @@ def _no_answer(address: WebAddress, error: Exception) -> NoReturn:
         f"{address.origin} cannot be reached ({text}). Check host and port, try again later, or "
         "find another source."
     ) from error
+
+
+class PinnedBackend(AsyncNetworkBackend):
+    """Resolves names with the guard and connects to the checked addresses.
+
+    TLS and the Host header go by the name all the same: they are made above this layer.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._network = AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connect to the first of the checked addresses that answers."""
+        failure: ConnectError | None = None
+        for address in await self._guard.resolve(host, port):
+            try:
+                return await self._network.connect_tcp(
+                    str(address), port, timeout, local_address, socket_options
+                )
+            except ConnectError as error:
+                failure = failure or error
+        raise failure or ConnectError("no address")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._network.sleep(seconds)
+
+
+def open_pool(address: WebAddress, guard: Guard) -> AsyncConnectionPool:
+    """Return the connections by which an address is fetched. Blocks: it reads certificates."""
+    upstream = environment_upstream(address.scheme, address.host, address.port)
+    if upstream is None:
+        return AsyncConnectionPool(tls_context(), network_backend=PinnedBackend(guard))
+    url = f"{upstream.scheme}://{authority(upstream.host, upstream.port, upstream.scheme)}"
+    login = (upstream.username, upstream.password) if upstream.username else None
+    return AsyncConnectionPool(tls_context(), proxy=Proxy(url, login))

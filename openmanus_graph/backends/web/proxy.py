@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import h11
 
 from openmanus_graph.backends.models.endpoint import tls_context
-from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.routes import (
+from openmanus_graph.backends.web.guard import (
+    Guard,
     Upstream,
     environment_upstream,
 )
