@@ -24,7 +24,7 @@ from openmanus_graph.backends.models.prices import (
     usage_of,
 )
 from openmanus_graph.backends.models.resolved import ResolvedModel
-from openmanus_graph.backends.persistence.run_lease import require_run_lease
+from openmanus_graph.backends.persistence.leases import require_run_lease
 from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved

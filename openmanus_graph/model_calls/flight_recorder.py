@@ -29,6 +29,7 @@ from langchain_core.messages import (
 from langgraph.config import get_config
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.database_thread import LeaseLostError
 from openmanus_graph.backends.persistence.flight_record import FOLDERS
 from openmanus_graph.backends.persistence.model_call_records import (
     ModelCallRecords,
@@ -36,7 +37,6 @@ from openmanus_graph.backends.persistence.model_call_records import (
     Part,
     open_model_call_records,
 )
-from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint

@@ -13,9 +13,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph.backends.models.build import MissingModel
-from openmanus_graph.backends.persistence.beginnings import put_beginning
 from openmanus_graph.backends.persistence.bundles import load_bundle
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.flight_record import FlightRecord, put_beginning
 from openmanus_graph.model_calls.replay import Difference, RecordReplay
 from openmanus_graph.model_calls.what_if import Divergence, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT

@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 
+from openmanus_graph.backends.persistence.leases import hold_run_lease
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
-from openmanus_graph.backends.persistence.run_lease import hold_run_lease
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.candidates import window_of

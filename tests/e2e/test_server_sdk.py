@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
-from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.state.storage_urls import DatabaseUrl
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

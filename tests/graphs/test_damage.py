@@ -18,10 +18,13 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.interjections import Interjections, open_interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.database_thread import DamagedRowError
+from openmanus_graph.backends.persistence.interjections import (
+    Interjections,
+    JournalTable,
+    open_interjections,
+)
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
-from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads

@@ -13,11 +13,11 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.database_thread import DamagedRowError
 from openmanus_graph.backends.persistence.model_call_records import (
     RecordedCall,
     open_model_call_records,
 )
-from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.forget import forget_thread
 from openmanus_graph.model_calls.flight_recorder import (

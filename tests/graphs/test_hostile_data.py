@@ -24,8 +24,8 @@ from openmanus_graph.backends.persistence.checkpoints import (
     read_embedded_agents,
 )
 from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.database_thread import crc32
 from openmanus_graph.backends.persistence.flight_record import read_flight_record
-from openmanus_graph.backends.persistence.rows import crc32
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.errors import ConfigError, RefusedDataError

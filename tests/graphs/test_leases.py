@@ -16,11 +16,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
 from openmanus_graph import build_manus_graph, manus_tool
-from openmanus_graph.backends.persistence import leases, run_lease
+from openmanus_graph.backends.persistence import leases
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.interjections import Interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.database_thread import LeaseLostError
+from openmanus_graph.backends.persistence.interjections import Interjections, JournalTable
 from openmanus_graph.backends.persistence.leases import (
     Holder,
     ThreadInUseError,
@@ -30,10 +30,8 @@ from openmanus_graph.backends.persistence.leases import (
 )
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
 from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-from openmanus_graph.backends.persistence.rows import LeaseLostError
-from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
@@ -311,7 +309,7 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
     theirs: PostgresDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_lease, "LEASE_POLL_S", 0.01)
+    monkeypatch.setattr(leases, "LEASE_POLL_S", 0.01)
     paid: list[int] = []
 
     @manus_tool(effect="external", approval=False, resource="till")
@@ -378,7 +376,7 @@ async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_
 async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(
     urls: list[DatabaseUrl], theirs: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lease, "LEASE_GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "LEASE_GRACE_S", 0.1)
     monkeypatch.setenv("OPENMANUS_LEASE_S", "1")
     take_lease(theirs, "t", 1.0, "run")
 
@@ -411,7 +409,7 @@ async def test_a_run_that_is_cancelled_while_it_takes_its_lease_keeps_none(
         blocking.execute(
             "INSERT INTO leases (thread, token, holder, expires) VALUES ('t', 0, '', now())"
         )
-        taking = asyncio.ensure_future(run_lease.hold_run_lease(session, "t"))
+        taking = asyncio.ensure_future(leases.hold_run_lease(session, "t"))
 
         def waits() -> bool:
             return bool(blocking.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall())

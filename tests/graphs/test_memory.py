@@ -14,10 +14,10 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence.memory import (
     MAX_NOTE_CHARS,
     MAX_NOTES,
+    DatabaseStore,
     Memory,
     open_memory,
 )
-from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import StorageSettings
 from openmanus_graph.state.storage_urls import DatabaseUrl

@@ -19,7 +19,7 @@ from openmanus_graph.backends.persistence.database import (
     load_postgres,
     open_database,
 )
-from openmanus_graph.backends.persistence.rows import StorageError, UnavailableError
+from openmanus_graph.backends.persistence.database_thread import StorageError, UnavailableError
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.storage_urls import DatabaseUrl

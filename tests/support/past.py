@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from openmanus_graph.backends.persistence.database import Database, close_databases, open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.interjections import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.state.storage_urls import DatabaseUrl
 

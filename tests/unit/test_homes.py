@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from openmanus_graph import Context, build_manus_graph, invoke
-from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.config import homes
 from openmanus_graph.config.homes import ID_FILE, is_own, make_folder, openmanus_home, trust_home
 from openmanus_graph.config.resolve import database_url, resolve_settings

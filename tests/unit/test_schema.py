@@ -12,10 +12,9 @@ from langchain_core.runnables import RunnableConfig
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.database_thread import StorageError
+from openmanus_graph.backends.persistence.interjections import JournalTable, open_interjections
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, open_ledger
-from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_sqlite
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.threads import Threads

@@ -17,12 +17,11 @@ import pytest
 
 from openmanus_graph import Context
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.places import PlacesTable
-from openmanus_graph.backends.persistence.rows import (
+from openmanus_graph.backends.persistence.database_thread import (
     LeaseLostError,
     StorageError,
 )
-from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
 from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
-from openmanus_graph.backends.persistence.rows import StorageError
+from openmanus_graph.backends.persistence.database_thread import StorageError
 from openmanus_graph.backends.snapshots import take
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot

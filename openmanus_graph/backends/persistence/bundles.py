@@ -19,11 +19,11 @@ from typing import Any, cast
 from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.beginnings import (
+from openmanus_graph.backends.persistence.flight_record import (
+    FlightRecord,
     checkpoint_from_json,
     checkpoint_to_json,
 )
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets

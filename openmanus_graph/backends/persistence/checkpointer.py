@@ -13,7 +13,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -25,11 +25,22 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )
+from langgraph.checkpoint.base import id as uuid6_module
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpoint_ids import continue_after
 from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.state.storage_urls import DatabaseUrl
+
+
+def continue_after(checkpoint_id: str) -> None:
+    """Have this process's later ids sort after a checkpoint that another process may have saved.
+
+    Without this they would not if the clock was set back between the two.
+    """
+    ids = cast("Any", uuid6_module)  # the newest id's time has no public name
+    newest = getattr(ids, "_last_v6_timestamp", None) or 0
+    ids._last_v6_timestamp = max(newest, uuid6_module.UUID(checkpoint_id).time)
+
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""

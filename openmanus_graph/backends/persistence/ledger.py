@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.rows import crc32, read_json
+from openmanus_graph.backends.persistence.database_thread import crc32, read_json
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.state.storage_urls import DatabaseUrl
 

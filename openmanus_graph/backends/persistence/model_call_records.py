@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json, write_json
+from openmanus_graph.backends.persistence.database_thread import (
+    DamagedRowError,
+    crc32,
+    read_json,
+    write_json,
+)
 from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.storage_urls import DatabaseUrl
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.backends.persistence.rows import StorageError
+from openmanus_graph.backends.persistence.database_thread import StorageError
 
 if TYPE_CHECKING:
     from psycopg import Connection

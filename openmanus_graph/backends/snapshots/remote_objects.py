@@ -16,8 +16,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
-from openmanus_graph.backends.persistence.run_lease import require_lease
+from openmanus_graph.backends.persistence.database_thread import (
+    LeaseLostError,
+    StorageError,
+    UnavailableError,
+)
+from openmanus_graph.backends.persistence.leases import require_lease
 from openmanus_graph.backends.snapshots.objects import (
     MissingObjectError,
     NewObjects,

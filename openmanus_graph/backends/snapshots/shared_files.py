@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.places import Place, PlacesTable
-from openmanus_graph.backends.persistence.rows import StorageError
-from openmanus_graph.backends.persistence.run_lease import hold_run_lease
+from openmanus_graph.backends.persistence.database_thread import StorageError
+from openmanus_graph.backends.persistence.leases import hold_run_lease
+from openmanus_graph.backends.persistence.threads import Place, PlacesTable
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot

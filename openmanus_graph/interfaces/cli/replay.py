@@ -11,8 +11,7 @@ from typing import Any, TextIO
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.stored_options import harmless
-from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.persistence.threads import Thread, harmless
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.go_on import Departure, go_on

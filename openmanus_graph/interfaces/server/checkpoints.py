@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
-from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url

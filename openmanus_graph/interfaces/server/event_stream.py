@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.journal import Numbered
+from openmanus_graph.backends.persistence.interjections import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.interfaces.server.own_api import own_server

@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from openmanus_graph.backends.persistence.database_thread import DatabaseThread
-from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
-from openmanus_graph.backends.persistence.rows import LeaseLostError
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread, LeaseLostError
+from openmanus_graph.backends.persistence.interjections import JournalTable, Numbered
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0

@@ -14,8 +14,7 @@ from typing import Any, TypeVar, cast
 from langchain_core.messages import HumanMessage, convert_to_messages
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.stored_options import describe_unused
-from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.persistence.threads import Thread, describe_unused
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver

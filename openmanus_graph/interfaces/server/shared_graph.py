@@ -10,8 +10,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.run_lease import LEASE_GRACE_S, LEASE_POLL_S
-from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.backends.persistence.leases import LEASE_GRACE_S, LEASE_POLL_S
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.graphs.catalog import build_agent

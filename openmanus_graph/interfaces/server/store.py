@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.interjections import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home

@@ -59,7 +59,9 @@ def describe_failure(error: Exception, home: Path) -> str:
 
 def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
     """Say what is wrong with the disk or the databases of a home folder, and what to do."""
-    from openmanus_graph.backends.persistence.rows import StorageError  # not loaded for `--help`
+    from openmanus_graph.backends.persistence.database_thread import (
+        StorageError,  # not loaded for `--help`
+    )
 
     if isinstance(error, OSError):
         return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"

@@ -1,12 +1,10 @@
 """Deletes what is kept of a thread."""
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.interjections import JournalTable, open_interjections
 from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.places import PlacesTable
-from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects

@@ -18,8 +18,8 @@ from langgraph.types import Command, Interrupt
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.rows import LeaseLostError
-from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.backends.persistence.database_thread import LeaseLostError
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.backends.snapshots.shared_files import require_files

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.rows import DamagedRowError
-from openmanus_graph.backends.persistence.stored_options import describe_unused
-from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
+from openmanus_graph.backends.persistence.database_thread import DamagedRowError
+from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads, describe_unused
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 from fastapi import Request
 
-from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.server.openai_api.errors import ApiError
