@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
-from openmanus_graph.backends.sandbox.kernel_state import (
+from openmanus_graph.backends.sandbox.shell import (
     ShellState,
     describe_kernel,
     describe_shell,

@@ -21,9 +21,9 @@ from langchain_core.tools import BaseTool, StructuredTool
 from openmanus_graph.backends.sandbox import ssh
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
-from openmanus_graph.backends.sandbox.mirror import Mirror
 from openmanus_graph.backends.sandbox.read_only import run_read_only
 from openmanus_graph.backends.sandbox.shell import Shell
+from openmanus_graph.backends.sandbox.ssh import Mirror
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace

@@ -19,9 +19,9 @@ from langchain_core.tools import StructuredTool
 
 from openmanus_graph.backends.browser.downloads import keep_file
 from openmanus_graph.backends.files.overview import workspace_overview
-from openmanus_graph.backends.sandbox.control_files import ControlFiles
-from openmanus_graph.backends.sandbox.mirror import Mirror
+from openmanus_graph.backends.sandbox.backend import ControlFiles
 from openmanus_graph.backends.sandbox.read_only import _copy  # pyright: ignore[reportPrivateUsage]  # what runs without a sandbox gets
+from openmanus_graph.backends.sandbox.ssh import Mirror
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot

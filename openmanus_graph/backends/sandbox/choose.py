@@ -1,12 +1,51 @@
 """Chooses the sandbox backend of a thread."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh, unconfined
-from openmanus_graph.backends.sandbox.backend import BackendFactory, Layout, Probe
+from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh
+from openmanus_graph.backends.sandbox.backend import (
+    BackendFactory,
+    Launch,
+    Layout,
+    OnThisMachine,
+    Probe,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.settings import SandboxSettings
+
+WARNING = (
+    "No sandbox: Python and shell commands can read and change every file of this account and "
+    "reach the network. `openmanus doctor --fix` installs one."
+)
+
+
+class Unconfined(OnThisMachine):
+    """Programs run as the user who started us."""
+
+    name = "none"
+    holds_processes = False
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self.python = str(layout.python)
+        self.path: Sequence[str] = [os.environ["PATH"]] if "PATH" in os.environ else []
+
+    def inside(self, path: Path) -> str:
+        """Paths are the host's."""
+        return str(path)
+
+    def launch(
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
+    ) -> Launch:
+        """Make the command; it is told to die with us, as far as the system can do that."""
+        return Launch(tuple(program), {"die_with": os.getpid()})
 
 
 @dataclass(frozen=True)
@@ -30,7 +69,7 @@ _BACKENDS: dict[str, BackendFactory] = {
     "nono": nono.Nono,
     "docker": docker.Docker,
     "ssh": ssh.Ssh,
-    "none": unconfined.Unconfined,
+    "none": Unconfined,
 }
 
 
@@ -74,7 +113,7 @@ def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
     """
     require_sandbox(settings)
     name = backend_name(settings)
-    warnings = {"none": unconfined.WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
+    warnings = {"none": WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
     return SandboxChoice(name, _BACKENDS[name], warnings.get(name, ""), elsewhere=name == "ssh")
 
 
