@@ -12,9 +12,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from openmanus_graph.backends.models.build import close_models, prepare_model
-from openmanus_graph.backends.models.connections import Connections
+from openmanus_graph.backends.models.endpoint import Connections, StatusError, TransportError
 from openmanus_graph.backends.models.failures import classify
-from openmanus_graph.backends.models.request_errors import StatusError, TransportError
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Reply

@@ -5,8 +5,8 @@ import httpx
 import openai
 import pytest
 
+from openmanus_graph.backends.models.endpoint import retry_after_s
 from openmanus_graph.backends.models.failures import FailureKind, ModelError, ReplyError, classify
-from openmanus_graph.backends.models.retry_after import retry_after_s
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.retries import RetryLimits, with_retries
 

@@ -26,6 +26,7 @@ from langchain_openai.data._profiles import _PROFILES  # pyright: ignore[reportP
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import (
+    build_openai_client,
     build_unshared_model,
     close_models,
     prepare_model,
@@ -33,9 +34,7 @@ from openmanus_graph.backends.models.build import (
 from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.backends.models.dialects import known_dialect
 from openmanus_graph.backends.models.failures import FailureKind, classify
-from openmanus_graph.backends.models.openai_clients import build_openai_client
-from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
-from openmanus_graph.backends.models.openai_wire import wire_message
+from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel, wire_message
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.conversation.history import MessageCache
 from openmanus_graph.state.model_settings import ModelSettings

@@ -16,8 +16,7 @@ from langchain_core import exceptions as core
 from pydantic import ValidationError
 
 from openmanus_graph.backends.models.dialects import NO_TOOLS, is_refusal
-from openmanus_graph.backends.models.request_errors import StatusError, TransportError
-from openmanus_graph.backends.models.retry_after import retry_after_s
+from openmanus_graph.backends.models.endpoint import StatusError, TransportError, retry_after_s
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.validation import validation_problems

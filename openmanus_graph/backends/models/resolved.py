@@ -1,32 +1,243 @@
 """What is known of a model, computed once per run and model and handed down to who needs it."""
 
 import asyncio
+import contextlib
+import json
 import math
 import re
 import time
 import weakref
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
+import aiohttp
 from langchain_core.language_models import BaseChatModel
 
 from openmanus_graph.backends.models.build import model_name, prepare_model
 from openmanus_graph.backends.models.dialects import Dialect, known_dialect
+from openmanus_graph.backends.models.endpoint import (
+    api_key,
+    base_url,
+    environment_proxy,
+    tls_context,
+)
 from openmanus_graph.backends.models.learnt import LearntDialect, server_name
 from openmanus_graph.backends.models.prices import find_price, is_local, name_query
-from openmanus_graph.backends.models.server_facts import (
-    SMALL_WINDOW,
-    ServerFacts,
-    address_of,
-    facts_of,
-    larger_window,
-)
-from openmanus_graph.backends.models.spec import provider_of, wire_provider
+from openmanus_graph.backends.models.spec import parse_spec, provider_of, wire_provider
 from openmanus_graph.config.home_files import config_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import PORTS
 from openmanus_graph.state.model_settings import ModelSettings
+
+ServerKind = Literal["llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi", "openrouter", ""]
+OLLAMA_ADDRESS = "http://127.0.0.1:11434"
+TIMEOUT_S = 2.0
+SMALL_WINDOW = 8192
+"""Tokens; fewer are little for an agent."""
+_MOST_BYTES = 8 << 20
+_OPENROUTER = "openrouter.ai"
+_BIG = re.compile(
+    r"(^|\.)(openai|anthropic|googleapis|azure|amazonaws|aliyuncs|deepseek|groq|mistral|x|together"
+    r"|fireworks|moonshot)\.(com|ai|xyz)$"
+)
+"""Hosts of providers whose models are known by name."""
+_PATHS = {
+    "llamacpp": {"props": "/props"},
+    "library": {"ps": "/api/ps", "show": "/api/show"},
+    "vllm": {},
+    "sglang": {"sglang": "/get_server_info"},
+}
+"""What else is asked, by the owner of a model as servers list it: of Ollama's it is `library`."""
+_OTHER_PATHS = {
+    "props": "/props",
+    "ps": "/api/ps",
+    "studio": "/api/v0/models",
+    "sglang": "/get_server_info",
+    "tgi": "/info",
+}
+_TOLD: Mapping[ServerKind, tuple[str, str, str, str]] = {
+    "llama.cpp": (
+        "props.default_generation_settings",
+        "props.default_generation_settings.n_ctx model.meta.n_ctx",
+        "model.meta.n_params",
+        "props.modalities.vision",
+    ),
+    "ollama": (
+        "ps.models",
+        "running.context_length show.parameters",
+        "show.details.parameter_size",
+        "show.capabilities",
+    ),
+    "lmstudio": ("loaded.type", "loaded.loaded_context_length", "", "loaded.type"),
+    "sglang": ("sglang.max_req_input_len", "sglang.max_req_input_len", "", ""),
+    "tgi": ("tgi.max_total_tokens", "tgi.max_total_tokens", "", ""),
+    "vllm": ("model.max_model_len", "model.max_model_len", "", ""),
+    "openrouter": (
+        "model.architecture",
+        "model.context_length",
+        "",
+        "model.architecture.input_modalities",
+    ),
+    "": ("", "model.context_length model.meta.n_ctx", "model.meta.n_params", ""),
+}
+"""Where an answer tells by which kind of server it is; the window; parameters; whether it sees."""
+_NUMBER = re.compile(r"^(?:num_ctx\s+)?(\d{1,9}(?:\.\d{1,9})?)([KMBT]?)\s*$", re.MULTILINE)
+"""What Ollama writes as text: the line of the window in its parameters, or `1.5B`."""
+_STAYS: Any = {"allow_redirects": False}
+_UNITS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_LARGER: Mapping[ServerKind, str] = {
+    "ollama": "Start Ollama with OLLAMA_CONTEXT_LENGTH=16384, or set num_ctx in a Modelfile: its "
+    "/v1 address ignores such options.",
+    "lmstudio": "Load the model with a larger context length in LM Studio.",
+    "llama.cpp": "Start llama-server with a larger -c, and with --no-context-shift.",
+}
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a server tells; None: it does not."""
+
+    answers: bool = False
+    kind: ServerKind = ""
+    window: int | None = None
+    """Tokens that one request and its reply may have, as the server is set now."""
+    parameters: int | None = None
+    """Of the model."""
+    sees_images: bool | None = None
+
+
+def address_of(settings: ModelSettings) -> str | None:
+    """Return the address of a model's server if that can tell facts, and not a big provider's."""
+    if not isinstance(settings.model, str):
+        return None
+    spec = parse_spec(settings.model)
+    if spec.provider.name == "ollama":
+        return settings.base_url or OLLAMA_ADDRESS
+    address = base_url(spec, settings) or ""
+    host = urlsplit(address).hostname or ""
+    return address if host and not _BIG.search(host) else None
+
+
+def larger_window(kind: ServerKind) -> str:
+    """Say how a server is given a larger window."""
+    return _LARGER.get(kind, "Start the server with a larger context.")
+
+
+async def facts_of(settings: ModelSettings) -> ServerFacts:
+    """Ask the server of a model, unless it is a big provider's. Never raises."""
+    try:
+        address = address_of(settings)
+        if address is None or not isinstance(settings.model, str):
+            return ServerFacts()
+        spec = parse_spec(settings.model)
+        return await ask_server(address, spec.name, api_key(spec, settings))
+    except ConfigError:
+        return ServerFacts()
+
+
+async def ask_server(address: str, model: str, key: str | None = None) -> ServerFacts:
+    """Ask a server what it tells. Waits two seconds at most for it, and never raises.
+
+    Args:
+        address: Its base URL, with or without `/v1`.
+        model: Name of the model there.
+        key: Sent to this server only; it is not followed elsewhere.
+    """
+    address = address.rstrip("/")
+    root = address.removesuffix("/v1")
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S / 2),
+            connector=aiohttp.TCPConnector(ssl=await asyncio.to_thread(tls_context)),
+            proxy=environment_proxy(parts.scheme, host, port),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+        ) as session:
+            told = {"models": await _ask(session, f"{root}/v1/models", model)}
+            owner = next((_at(one, "owned_by") for one in _entries(told["models"])), None)
+            paths = _PATHS.get(str(owner), _OTHER_PATHS)
+            if told["models"] and host != _OPENROUTER:
+                asking = (_ask(session, root + path, model) for path in paths.values())
+                told |= zip(paths, await asyncio.gather(*asking), strict=True)
+    except (ConfigError, ValueError, KeyError, OSError):  # the address, or the certificates
+        return ServerFacts()
+    return _read(model, told)
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, model: str) -> Any:
+    """Return what an address answers, as JSON; None if it is none."""
+    if url.endswith("/api/show"):
+        asking = session.post(url, json={"model": model}, **_STAYS)
+    else:
+        asking = session.get(url, **_STAYS)
+    try:
+        async with asking as answer:
+            if answer.status == 200:
+                await answer.content.readexactly(_MOST_BYTES)
+    except asyncio.IncompleteReadError as whole:
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(whole.partial)
+    except (aiohttp.ClientError, TimeoutError, ValueError, OSError):
+        pass
+    return None
+
+
+def _read(model: str, told: dict[str, Any]) -> ServerFacts:
+    answers = any(told.values())
+    for name, where in (("model", "models"), ("running", "ps"), ("loaded", "studio")):
+        told[name] = _entry(told.get(where), model)
+    listed = _entries(told["models"])
+    if told["model"] is None and len(listed) == 1:
+        told["model"] = listed[0]  # such a server answers to any name
+    kind: ServerKind = next(one for one in _TOLD if _at(told, _TOLD[one][0]) is not None)
+    window, parameters, sees = (
+        [value for path in paths.split() if (value := _at(told, path)) is not None]
+        for paths in _TOLD[kind][1:]
+    )
+    return ServerFacts(
+        answers,
+        kind,
+        next(filter(None, map(_number, window)), None),
+        next(filter(None, map(_number, parameters)), None),
+        next((_sees(value) for value in sees), None),
+    )
+
+
+def _at(value: Any, path: str) -> Any:
+    """Return what stands at a path of keys, parted by dots; None if nothing does."""
+    for key in filter(None, path.split(".")):
+        value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _entries(listed: Any) -> Sequence[Any]:
+    found = _at(listed, "data") or _at(listed, "models")
+    return cast("list[Any]", found) if isinstance(found, list) else ()
+
+
+def _entry(listed: Any, model: str) -> Any:
+    """Return what a list of models says of one of them."""
+    names = (model, f"{model}:latest")
+    return next(
+        (e for e in _entries(listed) if _at(e, "id") in names or _at(e, "name") in names), None
+    )
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and (found := _NUMBER.search(value)):
+        value = round(float(found[1]) * _UNITS[found[2]])
+    return value if isinstance(value, int) and value is not True and value > 0 else None
+
+
+def _sees(value: Any) -> bool:
+    kinds = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return any(kind in (True, "vlm", "vision", "image") for kind in kinds)
+
 
 UNKNOWN_WINDOW = 128_000
 UNKNOWN_LOCAL_WINDOW = 32_000

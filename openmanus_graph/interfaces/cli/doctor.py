@@ -73,7 +73,7 @@ def _python() -> Iterator[Finding]:
 
 def _configuration() -> Iterator[Finding]:
     from openmanus_graph.backends.models.build import run_and_close_models
-    from openmanus_graph.backends.models.server_facts import address_of
+    from openmanus_graph.backends.models.resolved import address_of
     from openmanus_graph.config import resolve_settings
     from openmanus_graph.state.context import Context
 
@@ -116,7 +116,7 @@ async def _examined(settings: "Settings") -> "ResolvedModel":
 
 def _window(model: "ResolvedModel") -> Finding:
     """Report how many tokens one request may hold, and how that is known."""
-    from openmanus_graph.backends.models.server_facts import SMALL_WINDOW, address_of, larger_window
+    from openmanus_graph.backends.models.resolved import SMALL_WINDOW, address_of, larger_window
 
     told, wanted = model.facts.window, model.settings.context_window
     detail = f"{told or model.window:,} tokens"
