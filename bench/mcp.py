@@ -12,7 +12,7 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
+from openmanus_graph.backends.mcp.tool import resolve_server_tools
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.mcp_server import MCPServer

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from openmanus_graph.backends.mcp.described_tool import DescribedTool
+from openmanus_graph.backends.mcp.listed_tools import DescribedTool
 from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.runtime.replaying import ReplayEndedError
 from openmanus_graph.runtime.session import Session

@@ -27,7 +27,7 @@ from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.toolset import Toolset
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.server_tools import ServerTools
+    from openmanus_graph.backends.mcp.tool import ServerTools
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
@@ -247,7 +247,7 @@ def load_client() -> "ServerToolsResolver":
         ConfigError: It is not installed.
     """
     try:
-        from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
+        from openmanus_graph.backends.mcp.tool import resolve_server_tools
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"MCP servers are configured, which need the extra `mcp`. {install_extra('mcp')}"

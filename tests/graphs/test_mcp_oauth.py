@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import MCPServer, build_mcp_graph, open_session
-from openmanus_graph.backends.mcp import login_store
+from openmanus_graph.backends.mcp import oauth
 from openmanus_graph.backends.mcp.failures import ServerError
 from openmanus_graph.backends.mcp.login import LoginResult, login, logout
-from openmanus_graph.backends.mcp.login_store import LoginStore
+from openmanus_graph.backends.mcp.oauth import LoginStore
 from openmanus_graph.errors import ConfigError
 from tests.support.graphs import Ran, calls, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -312,14 +312,14 @@ async def test_a_logout_revokes_and_forgets() -> None:
 @pytest.fixture
 def lock_missed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when somebody tries to take a lock that somebody else has."""
-    missed, try_lock = asyncio.Event(), login_store.try_lock
+    missed, try_lock = asyncio.Event(), oauth.try_lock
 
     def watched(descriptor: int) -> bool:
         if not (locked := try_lock(descriptor)):
             missed.set()
         return locked
 
-    monkeypatch.setattr(login_store, "try_lock", watched)
+    monkeypatch.setattr(oauth, "try_lock", watched)
     return missed
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from openmanus_graph.backends.mcp.failures import ServerError
-from openmanus_graph.backends.mcp.prompts import get_prompt, list_prompts
+from openmanus_graph.backends.mcp.tool import get_prompt, list_prompts
 from tests.support.mcp_servers import raw, sdk_server
 
 LIBRARY = raw(way="library")

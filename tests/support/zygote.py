@@ -65,7 +65,7 @@ PRELOADED = (
     "openmanus_graph.interfaces.cli.screen",
     "openmanus_graph.interfaces.cli.demo",
     "openmanus_graph.interfaces.cli.doctor",
-    "openmanus_graph.backends.mcp.server_tools",
+    "openmanus_graph.backends.mcp.tool",
     "openmanus_graph.interfaces.mcp_server.server",
     "openmanus_graph.backends.models.openai_compatible",
     "openmanus_graph.nodes.approve_plan",

@@ -14,11 +14,16 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.failures import UNSURE, Diagnostics, ServerError, is_loss
+from openmanus_graph.backends.mcp.failures import (
+    UNSURE,
+    Diagnostics,
+    ServerError,
+    is_loss,
+    stdio_streams,
+)
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.backends.mcp.listed_tools import pages, repair_message
-from openmanus_graph.backends.mcp.resources import READ_RESOURCE, read_or_list, resource_tools
-from openmanus_graph.backends.mcp.stdio import stdio_streams
+from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
 from openmanus_graph.backends.mcp.tasks import begin_task, find_task, finish_task, runs_tasks
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.mcp_server import MCPServer

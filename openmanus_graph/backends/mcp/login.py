@@ -13,8 +13,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from openmanus_graph.backends.mcp.connection import connect_outside_run
 from openmanus_graph.backends.mcp.failures import ServerError
-from openmanus_graph.backends.mcp.login_store import LoginStore
-from openmanus_graph.backends.mcp.oauth import NewLogin, StoredLogin, configured_client
+from openmanus_graph.backends.mcp.oauth import LoginStore, NewLogin, StoredLogin, configured_client
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.mcp_server import MCPServer

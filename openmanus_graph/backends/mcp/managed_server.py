@@ -21,9 +21,10 @@ from openmanus_graph.backends.mcp.connection import (
     transports,
 )
 from openmanus_graph.backends.mcp.failures import ENDED, UNSURE, Diagnostics, ServerError
-from openmanus_graph.backends.mcp.known_tools import accept_tool, changed_tools
 from openmanus_graph.backends.mcp.listed_tools import (
     ListedTool,
+    accept_tool,
+    changed_tools,
     difference,
     in_previous_order,
     offered_tools,

@@ -16,7 +16,7 @@ from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.server_tools import ServerTools
+    from openmanus_graph.backends.mcp.tool import ServerTools
     from openmanus_graph.runtime.session import Session
     from openmanus_graph.state.mcp_server import MCPServer
 

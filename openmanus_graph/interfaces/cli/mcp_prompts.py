@@ -13,7 +13,7 @@ from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.prompts import ServerPrompt
+    from openmanus_graph.backends.mcp.tool import ServerPrompt
     from openmanus_graph.state.mcp_server import MCPServer
 
 DESCRIPTION_CHARS = 200
@@ -41,7 +41,7 @@ async def use_prompt(command: str, chat: ChatSession, argument: str) -> None:
         raise ConfigError(f"There is no prompt {command}. /mcp lists them.")
     args = _arguments(command, prompt, argument)
     from openmanus_graph.backends.mcp.failures import ServerError
-    from openmanus_graph.backends.mcp.prompts import get_prompt
+    from openmanus_graph.backends.mcp.tool import get_prompt
 
     try:
         text = printable(await get_prompt(prompt, args))
@@ -57,7 +57,7 @@ async def _prompts_by_command(chat: ChatSession) -> "dict[str, ServerPrompt]":
     if not servers:
         raise ConfigError("No MCP server is configured: mcp.json or [mcp.servers.NAME] names them.")
     await asyncio.to_thread(load_client)
-    from openmanus_graph.backends.mcp.server_tools import tool_name
+    from openmanus_graph.backends.mcp.tool import tool_name
 
     found: dict[str, ServerPrompt] = {}
     for prompts in await asyncio.gather(*map(_prompts_of, servers)):
@@ -69,7 +69,7 @@ async def _prompts_by_command(chat: ChatSession) -> "dict[str, ServerPrompt]":
 
 async def _prompts_of(server: "MCPServer") -> "list[ServerPrompt]":
     from openmanus_graph.backends.mcp.failures import ServerError
-    from openmanus_graph.backends.mcp.prompts import list_prompts
+    from openmanus_graph.backends.mcp.tool import list_prompts
 
     try:
         return await list_prompts(server)
