@@ -21,7 +21,7 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.mcp_server.calling import asks_for_screenshot, with_screenshot
+from openmanus_graph.interfaces.mcp_server.client import asks_for_screenshot, with_screenshot
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of

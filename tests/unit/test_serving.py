@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.mcp_server.asking import answer_schema, read_answer
-from openmanus_graph.interfaces.mcp_server.offer import offered_tools
+from openmanus_graph.interfaces.mcp_server.client import answer_schema, read_answer
+from openmanus_graph.interfaces.mcp_server.server import offered_tools
 from openmanus_graph.interfaces.service.guard import RequestGuard, is_own_host
 from openmanus_graph.interfaces.service.http import (
     bind,

@@ -1,29 +1,112 @@
 """The state of one connected client: its own thread with kernel, shell and browser, and plans."""
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypeVar, cast
 
 import anyio
 import mcp_types as types
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
+from langgraph.config import get_config
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from typing_extensions import TypedDict
 
+from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.interfaces.mcp_server.calling import QUESTIONS_KEY
+from openmanus_graph.errors import ToolError
+from openmanus_graph.interfaces.service.runs import question_text
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
-from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_keeper import SessionKeeper
+from openmanus_graph.runtime.session_registry import enter_session, open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact, PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.tool_calls.run_call import run_call
+from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools.browser_use import browser_use
+
+QUESTIONS_KEY = "openmanus_questions"
+"""Key in `configurable` of the `Questions` that ask the client's person."""
+
+
+def asks_for_screenshot(call: PendingCall) -> bool:
+    """Say whether a call asks the browser for its state, which includes a screenshot."""
+    return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
+
+
+async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage:
+    """Add a screenshot of the browser to a result, unless there is none that may be shown."""
+    from openmanus_graph.backends.browser.observation import (
+        state_for_request,  # the call has loaded it
+    )
+
+    _, picture = await state_for_request(session, picture=True)
+    if picture is None or message.status == "error":
+        return message
+    data = base64.b64decode(picture.partition(",")[2])
+    kept = await asyncio.to_thread(session.workspace.keep, data, ".jpg")
+    extra: dict[str, Any] = message.artifact or {}
+    images = [*extra.get("images", ()), session.workspace.relative(kept)]
+    return message.model_copy(update={"artifact": {**extra, "images": images}})
+
+
+class CallState(TypedDict):
+    """One call and its result."""
+
+    call: PendingCall
+    plans: Plans
+    """The client's."""
+    result: NotRequired[ToolMessage]
+
+
+def build_call_graph(agent: Agent) -> Any:
+    """Compile the graph that runs one call: only a graph's run has a session to run it in."""
+
+    async def call_tool(state: CallState, runtime: Runtime[Context]) -> dict[str, Any]:
+        session = await enter_session(runtime)
+        context = await open_call_context(
+            session,
+            session.cached((agent, "call_tool"), lambda: Toolset(agent.tools, None)),
+            runtime.stream_writer,
+            branch="",
+            progress=Progress(0, no_usage(), 0.0),
+            plans=state["plans"],
+            handle_state={},
+            for_our_model=False,  # the client's may well see pictures
+        )
+        context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
+        call = state["call"]
+        result = await run_call(call, context)
+        if asks_for_screenshot(call):
+            result = await with_screenshot(result, session)
+        return {"result": result, "plans": context.plans}
+
+    builder = StateGraph(CallState, context_schema=Context)
+    builder.add_node("call_tool", call_tool)
+    builder.add_edge(START, "call_tool")
+    builder.add_edge("call_tool", END)
+    # LangGraph's own type of a compiled graph has lost the state's by now.
+    return cast("Any", builder.compile(name="call_tool").with_config(callbacks=[SessionKeeper()]))
+
 
 T = TypeVar("T")
 
@@ -120,3 +203,94 @@ def _resource(tool: BaseTool, args: Mapping[str, Any]) -> str | None:
         return traits_of(tool).resource_of(args)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # wrong arguments, which the validation reports
+
+
+class Elicitation:
+    """Sends questions within one request of the client; the answer is None if there is none."""
+
+    def __init__(self, session: ServerSession, request_id: types.RequestId) -> None:
+        self._session = session
+        self._request_id = request_id
+
+    @property
+    def possible(self) -> bool:
+        """Whether the client can show forms."""
+        known = self._session.client_capabilities
+        offered = known.elicitation if known else None
+        return offered is not None and (offered.form is not None or offered.url is None)
+
+    async def ask(self, request: Mapping[str, Any]) -> Any:
+        """Return the answer in the form that an interrupt is resumed with."""
+        if not self.possible:
+            return None
+        kind = str(request.get("kind", "question"))
+        schema = answer_schema(kind)
+        try:
+            result = await self._session.elicit_form(
+                question_text(request), schema, related_request_id=self._request_id
+            )
+        except MCPError:
+            return None  # the client cannot after all
+        return read_answer(kind, result)
+
+    async def answer(self, interrupt: Any) -> Any:
+        """Answer a question of a whole run."""
+        return await self.ask(interrupt_event(interrupt))
+
+
+class ElicitedQuestions(Questions):
+    """Asks a call's questions at once, while the client waits for its result."""
+
+    def __init__(self, elicitation: Elicitation) -> None:
+        super().__init__(None)
+        self._elicitation = elicitation
+
+    async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
+        """Return the answer. ToolError when nobody gives one."""
+        value = await self._elicitation.ask(request)
+        if value is not None:
+            return value
+        why = (
+            "nobody answered"
+            if self._elicitation.possible
+            else "this client cannot ask its person (it has no elicitation)"
+        )
+        raise ToolError(
+            f"{key.tool} was not run. {request['question']} A person must decide that, and {why}. "
+            "Use a client that can ask, or start the server with --policy auto."
+        )
+
+
+def answer_schema(kind: str) -> dict[str, Any]:
+    """Return the form for an answer."""
+    answer = {"type": "string", "title": "Answer"}
+    if kind == "question":
+        return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    choices = ["approve", "reject", *(["answer"] if kind == "unknown_outcome" else [])]
+    decision = {"type": "string", "title": "Decision", "enum": choices}
+    further = answer if kind == "unknown_outcome" else {"type": "string", "title": "Reason"}
+    name = "answer" if kind == "unknown_outcome" else "reason"
+    return {
+        "type": "object",
+        "properties": {"decision": decision, name: further},
+        "required": ["decision"],
+    }
+
+
+def read_answer(kind: str, result: types.ElicitResult) -> Any:
+    """Turn a filled form into the value that a question is answered with; None if it was closed."""
+    content: dict[str, Any] = dict(result.content or {})
+    if result.action == "cancel":
+        return None
+    if kind == "question":
+        text = str(content.get("answer") or "")
+        return text if result.action == "accept" else "The person declined to answer."
+    decision = content.get("decision") if result.action == "accept" else "reject"
+    text = str(content.get("reason") or content.get("answer") or "")
+    match decision:
+        case "approve" | "reject":
+            return {"type": decision, "message": text}
+        case "answer":
+            return {"type": "respond", "message": text}
+        case _:
+            return None

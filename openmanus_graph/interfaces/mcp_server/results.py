@@ -1,14 +1,18 @@
 """Tool results and files as MCP's content."""
 
+import asyncio
 import base64
+import contextlib
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote, unquote, urlsplit
 
+import anyio
 import mcp_types as types
 from langchain_core.messages import ToolMessage
+from mcp.server.session import ServerSession
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, opened_file
@@ -107,3 +111,53 @@ def read_bytes(workspace: Workspace, path: str, limit: int) -> bytes:
             f"It is {path} in the workspace: read it in pieces."
         )
     return data
+
+
+LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
+"""The least important first."""
+
+
+class LogMessages:
+    """Sends the notices of one request's run.
+
+    Args:
+        session: The client's.
+        request: Id of the request, on whose stream they go.
+        level: The least important that the client wants; None: it has asked for none.
+    """
+
+    def __init__(
+        self, session: ServerSession, request: types.RequestId, level: types.LoggingLevel | None
+    ) -> None:
+        self._session, self._request = session, request
+        self._wanted = () if level is None else LEVELS[LEVELS.index(level) :]
+        self._notices: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Take an event; only notices are sent."""
+        if event["type"] == "notice" and event["level"] in self._wanted:
+            self._notices.put_nowait(event)
+
+    @contextlib.asynccontextmanager
+    async def sent(self) -> AsyncGenerator[None]:
+        """Send while the block runs; at its end all has been sent."""
+        sending = asyncio.create_task(self._keep_sending())
+        try:
+            yield
+        finally:
+            sending.cancel()
+        while not self._notices.empty():
+            await self._send(self._notices.get_nowait())
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await self._send(await self._notices.get())
+
+    async def _send(self, notice: Mapping[str, Any]) -> None:
+        params = types.LoggingMessageNotificationParams(
+            level=notice["level"], logger="openmanus", data=notice["text"]
+        )
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await self._session.send_notification(
+                types.LoggingMessageNotification(params=params), self._request
+            )
