@@ -4,31 +4,179 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncGenerator
+from typing import Any, cast
 
+from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.helpers import new_text_part
 from a2a.server.agent_execution import RequestContext, SimpleRequestContextBuilder
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes import create_agent_card_routes
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
     Message,
     Role,
+    SecurityRequirement,
+    SecurityScheme,
     SendMessageConfiguration,
     SendMessageRequest,
+    StringList,
     Task,
+    TaskState,
 )
-from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, VERSION_HEADER
+from a2a.utils.errors import A2AError, InvalidParamsError, VersionNotSupportedError
+from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.interfaces.a2a_server.card import agent_card
-from openmanus_graph.interfaces.a2a_server.dispatcher import Dispatcher
-from openmanus_graph.interfaces.a2a_server.executor import Executor
-from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
+from openmanus_graph.graphs.catalog import agent_tools, describe_agent
+from openmanus_graph.interfaces.a2a_server.executor import DatabaseTaskStore, Executor
 from openmanus_graph.interfaces.service.guard import App, RequestGuard
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.tools import closing_tools
+
+PROTOCOLS = ("1.0", "0.3")
+TEXT, ANY = "text/plain", "application/octet-stream"
+
+
+def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCard:
+    """Return the card of an agent.
+
+    Args:
+        agent: Its name.
+        url: Of the server, without a last slash.
+        version: Of this package.
+        guarded: Whether clients must send a bearer token.
+    """
+    purpose = describe_agent(agent) or "does tasks with tools"
+    card = AgentCard(
+        name=f"OpenManus {agent}",
+        description=f"Does whole tasks with tools of its own. For {purpose}.",
+        version=version,
+        supported_interfaces=[
+            AgentInterface(url=f"{url}/", protocol_binding="JSONRPC", protocol_version=protocol)
+            for protocol in PROTOCOLS
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
+        default_input_modes=[TEXT, "application/json", "image/png", "image/jpeg", ANY],
+        default_output_modes=[TEXT, "application/json", ANY],
+        skills=_skills(agent, purpose),
+    )
+    if guarded:
+        scheme = HTTPAuthSecurityScheme(scheme="bearer", description="Shown at the server's start.")
+        card.security_schemes["bearer"].CopyFrom(SecurityScheme(http_auth_security_scheme=scheme))
+        card.security_requirements.append(SecurityRequirement(schemes={"bearer": StringList()}))
+    return card
+
+
+def _skills(agent: str, purpose: str) -> list[AgentSkill]:
+    """Return a skill for whole tasks, and one per tool of an agent of ours."""
+    whole_task = AgentSkill(
+        id=agent,
+        name="Do a task",
+        description=f"Does a whole task, stated in plain words, and hands over an answer and "
+        f"files. For {purpose}.",
+        tags=[agent, "task"],
+        examples=["Summarise sales.csv and draw the monthly totals"],
+    )
+    closing = {tool.name for tool in closing_tools()}
+    tools = [tool for tool in agent_tools(agent) if tool.name not in closing]
+    summaries = [tool.description.strip().partition("\n\n")[0] for tool in tools]
+    return [
+        whole_task,
+        *(
+            AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
+            for tool, summary in zip(tools, summaries, strict=True)
+        ),
+    ]
+
+
+class Dispatcher(JsonRpcDispatcher):
+    """Refuses what the SDK lets pass, and hands it the rest.
+
+    * A version other than the card's: the SDK takes 1.1 for 1.0 (A2A 1.0, 3.6.2).
+    * A task state that does not exist: the SDK lists all tasks (3.1.4, 3.3.2).
+    * Params of version 0.3 that do not fit: the SDK calls the whole request invalid (0.3, 8.1).
+    """
+
+    def __init__(self, handler: RequestHandler) -> None:
+        super().__init__(handler, _ContextBuilder(), enable_v0_3_compat=True)
+
+    @override
+    async def handle_requests(self, request: Request) -> Response:
+        try:
+            body: Any = await request.json()
+        except (ValueError, RecursionError):
+            body = None  # the SDK says what is wrong with it
+        if isinstance(body, dict):
+            request_body = cast("dict[str, Any]", body)
+            if error := _refusal(_version(request), request_body):
+                return JSONResponse(build_error_response(request_body.get("id"), error))
+        return await super().handle_requests(request)
+
+
+class _ContextBuilder(DefaultServerCallContextBuilder):
+    """Takes the version from the query as well: clients may send it there (3.6.1)."""
+
+    @override
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        context.state["headers"][VERSION_HEADER] = _version(request)
+        return context
+
+
+def _version(request: Request) -> str:
+    """Return the protocol's version that a client speaks; empty if it says none."""
+    return request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER, "")
+
+
+def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
+    """Say why a request is refused that the SDK would let pass. None: it may judge by itself."""
+    number = body.get("id")
+    if body.get("jsonrpc") != "2.0" or isinstance(number, bool) or not _is_id(number):
+        return None
+    if version and ".".join(version.split(".")[:2]) not in PROTOCOLS:
+        return VersionNotSupportedError(
+            f"A2A {version} is not spoken here. Send {VERSION_HEADER}: {' or '.join(PROTOCOLS)}."
+        )
+    method, params = body.get("method"), body.get("params")
+    if method == "ListTasks" and isinstance(params, dict):
+        status = cast("dict[str, Any]", params).get("status")
+        if isinstance(status, str) and status not in TaskState.keys():  # noqa: SIM118  # no dict
+            return InvalidParamsError(
+                f"There is no task state {status!r}. There are {', '.join(TaskState.keys())}."
+            )
+    model: Any = JSONRPC03Adapter.METHOD_TO_MODEL.get(str(method))  # typed as a metaclass there
+    if model is not None:
+        try:
+            model.model_validate(body)
+        except ValidationError as error:
+            return InvalidParamsError(_faults(error))
+    return None
+
+
+def _is_id(value: object) -> bool:
+    return value is None or isinstance(value, str | int)
+
+
+def _faults(error: ValidationError) -> str:
+    """Name the fields that do not fit, without repeating what stands in them."""
+    faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+    return f"The params do not fit. {'; '.join(faults[:5])}."
+
 
 MAX_BODY_BYTES = 64 << 20
 """Of a request, whose files are a third larger in it."""

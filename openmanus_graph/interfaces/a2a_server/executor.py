@@ -1,38 +1,189 @@
 """Runs the agent for A2A tasks: a message starts, answers, resumes or cancels a run."""
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.helpers import new_data_part, new_raw_part, new_task_from_user_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
-from a2a.server.tasks import TaskUpdater
-from a2a.types import Message, Task, TaskState
+from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
+from a2a.types import ListTasksRequest, ListTasksResponse, Message, Part, Task, TaskState
 from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToDict
 from typing_extensions import override
 
-from openmanus_graph.interfaces.a2a_server.parts import (
-    BadMessageError,
-    answer_parts,
-    file_parts,
-    final_metadata,
-    read_message,
-)
-from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
     RemoteRun,
+    Upload,
     first_question,
     progress_text,
     resolve_workspace,
     thread_options,
 )
+from openmanus_graph.interfaces.service.runs import Message as RunMessage
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.runtime.workspace import Workspace, opened_file
+from openmanus_graph.state.storage_urls import DatabaseUrl
+
+MAX_FILE_BYTES = 10_000_000
+MAX_FILES = 100
+MAX_ALL_BYTES = 30_000_000
+_ANY = "application/octet-stream"
+
+
+class BadMessageError(Exception):
+    """A message that cannot be used; the text says why."""
+
+
+def read_message(message: Message) -> RunMessage:
+    """Understand a message: texts, data as JSON, files. The first text is the caller's words.
+
+    Raises:
+        BadMessageError: It is empty, or holds what is not taken.
+    """
+    texts: list[str] = []
+    words: list[str] = []
+    files: list[Upload] = []
+    for number, part in enumerate(message.parts, 1):
+        match part.WhichOneof("content"):
+            case "text":
+                texts.append(part.text)
+                words.append(part.text)
+            case "data":
+                texts.append(
+                    json.dumps(_with_integers(MessageToDict(part.data)), ensure_ascii=False)
+                )
+            case "raw":
+                name = part.filename or f"file-{number}"
+                files.append(Upload(name, part.raw, part.media_type or _ANY))
+            case "url":
+                raise BadMessageError(
+                    f"Part {number} is an address; this agent does not fetch it by itself. Send "
+                    "the file's bytes, or name the address in the text."
+                )
+            case _:
+                raise BadMessageError(f"Part {number} is empty.")
+    text = "\n\n".join(text for text in texts if text.strip())
+    if not text and not files:
+        raise BadMessageError("The message is empty. Say in a text part what to do.")
+    return RunMessage(text or "See the files.", tuple(files), "".join(words[:1]))
+
+
+def answer_parts(final: Final) -> list[Part]:
+    """Return the answer, and the validated object if there is one."""
+    parts = [new_text_part(_sendable(str(final["answer"])), media_type="text/plain")]
+    if final["structured"] is not None:
+        parts.append(new_data_part(final["structured"], media_type="application/json"))
+    return parts
+
+
+def file_parts(final: Final, workspace: Workspace) -> tuple[list[tuple[str, Part]], list[str]]:
+    """Return the files of a run with their paths, and notes on those left out. Blocks."""
+    sent: list[tuple[str, Part]] = []
+    left_out: list[str] = []
+    room = MAX_ALL_BYTES
+    for artifact in final["artifacts"]:
+        path, size = artifact["path"], artifact["size"]
+        if size > min(MAX_FILE_BYTES, room) or len(sent) == MAX_FILES:
+            left_out.append(f"{path} ({size:,} bytes) is too much to send; it is in the workspace.")
+            continue
+        try:
+            with opened_file(workspace, path) as file:
+                data = file.read(MAX_FILE_BYTES)
+        except ToolError as error:
+            left_out.append(str(error))
+            continue
+        room -= len(data)
+        name = _sendable(path)
+        part = new_raw_part(data, filename=name, media_type=artifact["media_type"])
+        sent.append((name, part))
+    return sent, left_out
+
+
+def final_metadata(final: Final) -> Mapping[str, Any]:
+    """Return a run's status and usage as metadata for the client."""
+    return {
+        "status": final["status"],
+        "stop_reason": final["stop_reason"] or "",
+        "usage": dict(final["usage"]),
+    }
+
+
+def _sendable(text: str) -> str:
+    """Replace what is no valid Unicode, which the protocol cannot carry."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _with_integers(value: Any) -> Any:  # any JSON
+    """Turn whole numbers back into integers: protobuf knows only doubles."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_with_integers(item) for item in cast("list[Any]", value)]
+    return value
+
+
+UNDER_WAY = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+
+
+class DatabaseTaskStore(TaskStore):
+    """The tasks of a database. Whoever has the server's token owns all of them."""
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        """Open the database. Blocks."""
+        self._run = open_database(url).run
+
+    @override
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        await asyncio.to_thread(
+            self._run,
+            "INSERT INTO a2a_tasks (id, context, state, task) VALUES (?, ?, ?, ?) ON CONFLICT (id)"
+            " DO UPDATE SET context = excluded.context, state = excluded.state,"
+            " task = excluded.task",
+            (task.id, task.context_id, int(task.status.state), task.SerializeToString()),
+        )
+
+    @override
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        found = await self._select("WHERE id = ?", task_id)
+        return found[0] if found else None
+
+    @override
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        # The SDK's own store filters, sorts and pages as the protocol wants it.
+        pages = InMemoryTaskStore(use_copying=False)
+        for task in await self._select(""):
+            await pages.save(task, context)
+        return await pages.list(params, context)
+
+    @override
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        await asyncio.to_thread(self._run, "DELETE FROM a2a_tasks WHERE id = ?", (task_id,))
+
+    async def under_way(self) -> Sequence[Task]:
+        """Return the tasks that were being worked on when they were last saved."""
+        return await self._select("WHERE state IN (?, ?)", *map(int, UNDER_WAY))
+
+    async def waiting_in(self, context_id: str) -> Sequence[Task]:
+        """Return the tasks of a context that wait for an answer."""
+        state = int(TaskState.TASK_STATE_INPUT_REQUIRED)
+        return await self._select("WHERE context = ? AND state = ?", context_id, state)
+
+    async def _select(self, rest: str, *values: Any) -> Sequence[Task]:
+        rows = await asyncio.to_thread(self._run, f"SELECT task FROM a2a_tasks {rest}", values)
+        return [Task.FromString(row[0]) for row in rows]
 
 
 @dataclass
