@@ -1,18 +1,22 @@
 """The agent as an editor sees it: sessions are threads, whose workspace is the editor's folder."""
 
 import asyncio
+import base64
+import binascii
 import json
 import logging
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
 import anyio
 from acp import RequestError
 from acp.agent.connection import AgentSideConnection
+from acp.helpers import text_block, tool_content
 from acp.interfaces import Client
 from acp.schema import (
     AgentCapabilities,
@@ -20,13 +24,14 @@ from acp.schema import (
     InitializeResponse,
     LoadSessionResponse,
     NewSessionResponse,
+    PermissionOption,
     PromptCapabilities,
     PromptResponse,
+    TextResourceContents,
+    ToolCallUpdate,
     Usage,
 )
 
-from openmanus_graph.interfaces.acp_server.blocks import read_blocks
-from openmanus_graph.interfaces.acp_server.permissions import EditorPerson
 from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
@@ -36,11 +41,111 @@ from openmanus_graph.interfaces.service.runs import (
     Final,
     Message,
     RemoteRun,
+    Upload,
     first_question,
+    question_text,
 )
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.runtime.events import interrupt_event
+
+
+def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
+    """Understand a prompt: its texts are the user's words, what it encloses or names is not.
+
+    Args:
+        blocks: Of the SDK's types.
+        folder: The session's; files below it are named as the agent's tools name them.
+
+    Raises:
+        RequestError: It is empty, or data are no base64.
+    """
+    texts, words, files = list[str](), list[str](), list[Upload]()
+    for number, block in enumerate(blocks, 1):
+        match block.type:
+            case "text":
+                texts.append(block.text)
+                words.append(block.text)
+            case "resource_link":
+                texts.append(_name_of(block.uri, folder))
+            case "resource" if isinstance(block.resource, TextResourceContents):
+                name = _name_of(block.resource.uri, folder)
+                texts.append(f"{name} holds:\n\n{block.resource.text}")
+            case "resource":
+                name = Path(_name_of(block.resource.uri, folder)).name or f"file-{number}"
+                kind = block.resource.mime_type or "application/octet-stream"
+                files.append(Upload(name, _decoded(block.resource.blob), kind))
+            case _:  # image and audio
+                suffix = block.mime_type.partition("/")[2].partition("+")[0] or "bin"
+                name = f"{block.type}-{number}.{suffix}"
+                files.append(Upload(name, _decoded(block.data), block.mime_type))
+    text = " ".join(text for text in texts if text.strip())
+    words = [text for text in words if text.strip()]
+    if not text and not files:
+        raise RequestError(-32602, "The prompt is empty. Say what to do.")
+    return Message(text or "See the files.", tuple(files), " ".join(words))
+
+
+def _name_of(uri: str, folder: Path) -> str:
+    """Return a file's path, relative where it lies in the folder; another address as it is."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return uri
+    path = Path(unquote(parts.path))
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(-32602, f"The data is no base64: {error}.") from error
+
+
+_APPROVAL = (
+    PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
+    PermissionOption(option_id="always", name="Always allow", kind="allow_always"),
+    PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
+)
+_UNKNOWN_OUTCOME = (
+    PermissionOption(option_id="approve", name="Run it again", kind="allow_once"),
+    PermissionOption(option_id="reject", name="Leave it", kind="reject_once"),
+)
+log = logging.getLogger(__name__)
+
+
+class EditorPerson:
+    """Answers approvals by the editor's dialogue; a question is answered by the next prompt."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client, self._session = client, session
+
+    async def answer(self, interrupt: Any) -> Any:
+        """Return the decision, None if the person made none or is asked something else."""
+        event = interrupt_event(interrupt)
+        if event["kind"] == "question":
+            return None
+        nothing: dict[str, Any] = {"call_id": event["id"], "args": {}}
+        call = event["calls"][0] if event["calls"] else nothing
+        try:
+            response = await self._client.request_permission(
+                session_id=self._session,
+                tool_call=ToolCallUpdate(
+                    tool_call_id=call["call_id"] or event["id"],
+                    title=str(event["question"]),
+                    status="pending",
+                    content=[tool_content(text_block(question_text(event)))],
+                    raw_input=call["args"],
+                ),
+                options=[*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)],
+            )
+        except RequestError as error:
+            log.warning("the editor asks nobody: %s", error)
+            return None
+        outcome = response.outcome
+        return outcome.option_id if outcome.outcome == "selected" else None
+
 
 PROTOCOL_VERSION = 1
 PREFIX = "acp-"
@@ -48,7 +153,6 @@ _STOP_REASONS = {"stopped": "max_turn_requests", "cancelled": "cancelled"}
 """By a run's status; others end the turn."""
 AT_WORK = "This session is at work. Cancel it, or wait for its end."
 _NO_SESSION = "There is no session {!r}. Begin a new one."
-log = logging.getLogger(__name__)
 
 
 @dataclass
