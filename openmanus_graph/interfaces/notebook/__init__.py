@@ -1,6 +1,5 @@
 """What the notebooks use: runs shown live, graphs drawn offline, models that need no key."""
 
-from openmanus_graph.interfaces.notebook.models import recorded_model
-from openmanus_graph.interfaces.notebook.show import show_graph, show_run
+from openmanus_graph.interfaces.notebook.show import recorded_model, show_graph, show_run
 
 __all__ = ["recorded_model", "show_graph", "show_run"]

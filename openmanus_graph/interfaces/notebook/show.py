@@ -2,8 +2,11 @@
 
 import asyncio
 import importlib
+import json
+import os
 import secrets
 from collections.abc import Callable, Sequence
+from importlib import resources
 from typing import Any
 
 from langchain_core.messages import HumanMessage
@@ -12,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Interrupt
 
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.notebook.page import (
     RunPage,
     final_html,
@@ -25,6 +28,12 @@ from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.workspace import Workspace, read_file
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact
+from openmanus_graph.testing import (
+    RecordedChatModel,
+    RecordedPlanModel,
+    load_conversations,
+    load_recording,
+)
 
 ipython: Any = importlib.import_module("IPython.display")  # its functions have no types
 
@@ -164,3 +173,32 @@ def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence
 
 def _display(html: str) -> None:
     ipython.display(ipython.HTML(html))
+
+
+OWN_MODEL = ("OPENMANUS_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+"""A notebook uses the reader's own model as soon as one of these is set."""
+
+
+def recorded_model(name: str) -> RecordedChatModel | RecordedPlanModel | None:
+    """Return the recorded model of a notebook, or None where a real one is configured.
+
+    None as `Context.model` means the model of the environment and the configuration files.
+
+    Args:
+        name: Of the recording: `first_run`.
+
+    Raises:
+        ConfigError: There is no such recording.
+    """
+    if any(os.environ.get(variable) for variable in OWN_MODEL):
+        return None
+    folder = resources.files("openmanus_graph.interfaces.notebook") / "recordings"
+    with resources.as_file(folder) as recordings:
+        path = recordings / f"{name}.json"
+        if not path.is_file():
+            known = ", ".join(sorted(found.stem for found in recordings.glob("*.json")))
+            raise ConfigError(f"There is no recording {name!r}. There are: {known}.")
+        if "conversations" in json.loads(path.read_text("utf-8")):
+            # Charts go to the model as to one that sees them.
+            return RecordedPlanModel(load_conversations(path), profile={"image_inputs": True})
+        return RecordedChatModel(load_recording(path))
