@@ -19,7 +19,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
     open_model_call_records,
 )
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.interfaces.service.forget import forget_thread
+from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.model_calls.flight_recorder import (
     FlightRecorder,
     recorded_answer,

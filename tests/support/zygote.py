@@ -55,7 +55,7 @@ PRELOADED = (
     "openmanus_graph.interfaces.cli.person",
     "openmanus_graph.interfaces.cli.main",
     "openmanus_graph.interfaces.cli.mcp",
-    "openmanus_graph.interfaces.service.resume",
+    "openmanus_graph.interfaces.service.run_setup",
     "openmanus_graph.interfaces.cli.run",
     "openmanus_graph.interfaces.service.runner",
     "openmanus_graph.interfaces.cli.threads",

@@ -11,14 +11,13 @@ import pytest
 from pydantic import BaseModel
 
 from openmanus_graph.interfaces.service import signals
-from openmanus_graph.interfaces.service.batch import Batch, Budget
+from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
 from openmanus_graph.interfaces.service.batch_files import (
     BatchResult,
     BatchTask,
     open_results,
     read_tasks,
 )
-from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
 from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread

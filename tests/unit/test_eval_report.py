@@ -11,8 +11,6 @@ from playwright.async_api import Page
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.batch_files import BatchResult
-from openmanus_graph.interfaces.service.evals.checks import CheckFinding
-from openmanus_graph.interfaces.service.evals.comparison import Change, compare
 from openmanus_graph.interfaces.service.evals.evaluation import (
     ABOUT,
     About,
@@ -25,9 +23,14 @@ from openmanus_graph.interfaces.service.evals.evaluation import (
     prepare_folder,
     store_about,
 )
-from openmanus_graph.interfaces.service.evals.grading import Outcome, Verdict
-from openmanus_graph.interfaces.service.evals.page import report_page
-from openmanus_graph.interfaces.service.evals.wording import OUTCOMES, headline
+from openmanus_graph.interfaces.service.evals.grading import CheckFinding, Outcome, Verdict
+from openmanus_graph.interfaces.service.evals.page import (
+    OUTCOMES,
+    Change,
+    compare,
+    headline,
+    report_page,
+)
 from tests.support.tabs import Tab
 
 EVIL = "</pre><script>document.title='hit'</script><img src=http://x/y>&\x1b[31m\u202e"

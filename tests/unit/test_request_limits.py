@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from openmanus_graph.interfaces.service.request_limits import TimedProtocol
+from openmanus_graph.interfaces.service.http import TimedProtocol
 from tests.support.half_sent import HALVES, times_open
 
 CHUNK = b"x" * 4096

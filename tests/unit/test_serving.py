@@ -9,10 +9,11 @@ import pytest
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.mcp_server.client import answer_schema, read_answer
 from openmanus_graph.interfaces.mcp_server.server import offered_tools
-from openmanus_graph.interfaces.service.guard import RequestGuard, is_own_host
 from openmanus_graph.interfaces.service.http import (
+    RequestGuard,
     bind,
     choose_token,
+    is_own_host,
     require_token_off_loopback,
     url_of,
 )

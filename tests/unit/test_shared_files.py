@@ -35,8 +35,8 @@ from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import private_folder
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.forget import forget_thread
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings

@@ -10,7 +10,7 @@ from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.views import SHOWN_FILES, TerminalView, file_lines
-from openmanus_graph.interfaces.service.step_events import step_line
+from openmanus_graph.interfaces.service.final_event import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
 EDITOR = "str_replace_editor"

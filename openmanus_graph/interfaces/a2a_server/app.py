@@ -44,7 +44,7 @@ from typing_extensions import override
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import agent_tools, describe_agent
 from openmanus_graph.interfaces.a2a_server.executor import DatabaseTaskStore, Executor
-from openmanus_graph.interfaces.service.guard import App, RequestGuard
+from openmanus_graph.interfaces.service.http import App, RequestGuard
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.tools import closing_tools
 

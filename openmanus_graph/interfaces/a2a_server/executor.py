@@ -23,6 +23,7 @@ from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
     RemoteRun,
+    SessionLeases,
     Upload,
     first_question,
     progress_text,
@@ -30,7 +31,6 @@ from openmanus_graph.interfaces.service.runs import (
     thread_options,
 )
 from openmanus_graph.interfaces.service.runs import Message as RunMessage
-from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.state.storage_urls import DatabaseUrl

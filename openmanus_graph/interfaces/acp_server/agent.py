@@ -35,17 +35,17 @@ from acp.schema import (
 from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import read_thread_state
+from openmanus_graph.interfaces.service.run_setup import read_thread_state
 from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
     Message,
     RemoteRun,
+    SessionLeases,
     Upload,
     first_question,
     question_text,
 )
-from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.events import interrupt_event

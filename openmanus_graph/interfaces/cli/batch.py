@@ -44,9 +44,8 @@ def do_batch(
         ask_for_trust(options.config)
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import agent_names, check_agent
-    from openmanus_graph.interfaces.service.batch import Batch, Budget
+    from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
     from openmanus_graph.interfaces.service.batch_files import open_results, read_tasks
-    from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
 
     if remote is None:
         check_agent(agent)

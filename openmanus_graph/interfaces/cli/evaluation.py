@@ -88,9 +88,8 @@ def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
 def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, quiet: bool) -> int:
     """Make the attempts that are left, and judge them; return the batch's exit code."""
     from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.interfaces.service.batch import Batch, Budget
+    from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
     from openmanus_graph.interfaces.service.batch_files import open_results
-    from openmanus_graph.interfaces.service.batch_local import LocalTaskRunner
     from openmanus_graph.interfaces.service.evals.evaluation import prepare_folder, store_about
     from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
 
@@ -115,9 +114,9 @@ def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":
     from openmanus_graph.config import resolve_settings
     from openmanus_graph.graphs.catalog import DEFAULT_AGENT
     from openmanus_graph.interfaces.service.evals.evaluation import About
+    from openmanus_graph.interfaces.service.final_event import model_label
     from openmanus_graph.interfaces.service.run_setup import to_context
     from openmanus_graph.interfaces.service.runner import options_to_keep
-    from openmanus_graph.interfaces.service.step_events import model_label
 
     settings = resolve_settings(to_context(options), "eval")
     kept = options_to_keep(options.stored(), settings)
@@ -149,9 +148,8 @@ def _report(
         quiet: Whether only the figures of the whole are shown.
     """
     from openmanus_graph.interfaces.cli.evaluation_tables import show_evaluation
-    from openmanus_graph.interfaces.service.evals.comparison import REGRESSIONS, compare
     from openmanus_graph.interfaces.service.evals.evaluation import REPORT
-    from openmanus_graph.interfaces.service.evals.page import report_page
+    from openmanus_graph.interfaces.service.evals.page import REGRESSIONS, compare, report_page
     from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
     from openmanus_graph.runtime.own_files import write_own_file
 

@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
-from openmanus_graph.interfaces.service.evals.comparison import REGRESSIONS, Change
 from openmanus_graph.interfaces.service.evals.evaluation import Evaluation, TaskFigures
-from openmanus_graph.interfaces.service.evals.wording import (
+from openmanus_graph.interfaces.service.evals.page import (
+    REGRESSIONS,
+    Change,
     differences,
     dollars,
     headline,

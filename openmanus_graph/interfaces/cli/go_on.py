@@ -32,8 +32,12 @@ from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
-from openmanus_graph.interfaces.service.run_setup import graph_arguments, new_thread
+from openmanus_graph.interfaces.service.run_setup import (
+    ResumeAnswer,
+    graph_arguments,
+    new_thread,
+    resuming_run,
+)
 from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.model_calls.what_if import Divergence
 from openmanus_graph.runtime.output import printable

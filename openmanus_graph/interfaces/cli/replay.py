@@ -18,16 +18,16 @@ from openmanus_graph.interfaces.cli.go_on import Departure, go_on
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.replay import (
     Replayed,
+    bundle_of,
     record_of,
     replay_bundle,
     replay_graph,
     replay_thread,
+    write_test,
 )
-from openmanus_graph.interfaces.service.replay_test import bundle_of, write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
-from openmanus_graph.interfaces.service.tool_functions import load_function
-from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, load_function, read_input
 from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy

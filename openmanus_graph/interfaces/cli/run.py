@@ -16,8 +16,12 @@ from openmanus_graph.interfaces.cli.quick_exit import is_own_process
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
-from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
+from openmanus_graph.interfaces.service.run_setup import (
+    ResumeAnswer,
+    new_run,
+    resuming_run,
+    take_thread,
+)
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.runner import Run

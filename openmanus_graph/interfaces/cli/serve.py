@@ -46,7 +46,7 @@ def serve(
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS
     from openmanus_graph.interfaces.server.config import server_config
     from openmanus_graph.interfaces.server.token import server_token, token_source
-    from openmanus_graph.interfaces.service.request_limits import PROTOCOL
+    from openmanus_graph.interfaces.service.http import PROTOCOL
 
     protocols["auto"] = PROTOCOL  # `run_server` has no argument for it
 

@@ -80,7 +80,7 @@ def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
     from openmanus_graph.interfaces.a2a_server.app import build_app
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
     from openmanus_graph.interfaces.service.http import serve
-    from openmanus_graph.interfaces.service.readiness import ready_for_runs, ready_for_tools
+    from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 
     ask_for_trust(options.config)
     with log_file(where.log), quiet_libraries():

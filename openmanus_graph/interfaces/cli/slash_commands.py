@@ -20,8 +20,7 @@ from openmanus_graph.interfaces.cli.thread_list import list_threads
 from openmanus_graph.interfaces.cli.threads import read_thread
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import ResumeAnswer, resuming_run
-from openmanus_graph.interfaces.service.run_setup import new_thread
+from openmanus_graph.interfaces.service.run_setup import ResumeAnswer, new_thread, resuming_run
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
 from openmanus_graph.interfaces.service.transcript import plan_in
 from openmanus_graph.planning.plan_view import plan_document

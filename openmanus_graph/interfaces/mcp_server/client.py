@@ -24,8 +24,7 @@ from typing_extensions import TypedDict
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.service.runs import question_text
-from openmanus_graph.interfaces.service.session_leases import SessionLeases
+from openmanus_graph.interfaces.service.runs import SessionLeases, question_text
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session

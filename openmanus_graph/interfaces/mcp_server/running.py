@@ -20,8 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from openmanus_graph.interfaces.mcp_server.server import ToolServer
-from openmanus_graph.interfaces.service.guard import RequestGuard
-from openmanus_graph.interfaces.service.http import serve
+from openmanus_graph.interfaces.service.http import RequestGuard, serve
 from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]

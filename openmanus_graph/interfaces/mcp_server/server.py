@@ -31,7 +31,7 @@ from openmanus_graph.interfaces.mcp_server.results import (
     read_link,
 )
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.readiness import ready_for_runs, ready_for_tools
+from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 from openmanus_graph.runtime.system_exit import guard_tool_system_exit
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.tool_traits import Traits

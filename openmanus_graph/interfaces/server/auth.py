@@ -10,7 +10,7 @@ from langgraph_sdk.errors import NotFoundError
 from openmanus_graph.interfaces.server.admission import Refused, admit, admit_deletion
 from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.token import is_token
-from openmanus_graph.interfaces.service.guard import tokens_in
+from openmanus_graph.interfaces.service.http import tokens_in
 
 auth = Auth()
 PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": True}

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from openmanus_graph.interfaces.server.openai_api import errors as openai_errors
-from openmanus_graph.interfaces.service.guard import App, Receive, Scope, Send, answer_json
+from openmanus_graph.interfaces.service.http import App, Receive, Scope, Send, answer_json
 
 MAX_BODY_BYTES = 32 << 20
 """As much as a picture or a recording that a model takes, as base64."""

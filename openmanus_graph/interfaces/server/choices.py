@@ -14,7 +14,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.store import store
-from openmanus_graph.interfaces.service.step_events import model_label
+from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.state.context import Context, Policy, SandboxMode
 from openmanus_graph.state.settings import Settings
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from openmanus_graph.interfaces.server.body_limits import limited, refusal_of
 from openmanus_graph.interfaces.server.token import is_token
-from openmanus_graph.interfaces.service.guard import Receive, RequestGuard, Scope, Send
+from openmanus_graph.interfaces.service.http import Receive, RequestGuard, Scope, Send
 
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"

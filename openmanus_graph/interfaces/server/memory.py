@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.interfaces.server.admission import Refused
-from openmanus_graph.interfaces.service.notes import note_row, own_notes, save_note
+from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 
 router = APIRouter(prefix="/app/api/memory")
 

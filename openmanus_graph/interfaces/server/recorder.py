@@ -24,9 +24,8 @@ from openmanus_graph.interfaces.server.store import Store, read_final_event, sta
 from openmanus_graph.interfaces.server.takeover_link import announce_takeover
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.final_event import failed_event, model_label
 from openmanus_graph.interfaces.service.lock import holding_thread
-from openmanus_graph.interfaces.service.step_events import model_label
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

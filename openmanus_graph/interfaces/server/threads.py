@@ -20,7 +20,7 @@ from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.store import graph_of, state_of, store
 from openmanus_graph.interfaces.server.visits import end_takeovers
-from openmanus_graph.interfaces.service.forget import forget_thread
+from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.events import interrupt_event

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from openmanus_graph.config.homes import make_folder, openmanus_home
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.guard import equals_secret
+from openmanus_graph.interfaces.service.http import equals_secret
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
 MIN_CHARS = 16

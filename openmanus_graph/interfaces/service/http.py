@@ -1,6 +1,9 @@
 """Serving an ASGI app: binding the address, choosing the token, shutting down on signals."""
 
+import asyncio
 import contextlib
+import hmac
+import json
 import os
 import re
 import secrets
@@ -8,13 +11,179 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import h11
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.guard import App
-from openmanus_graph.state.addresses import is_loopback
+from openmanus_graph.state.addresses import LOOPBACK_NAMES, is_loopback, literal_ip
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Collection[tuple[bytes, bytes]]
+Refusal = tuple[int, str, dict[str, str]]
+"""Status, reason and headers."""
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # recognised, not bound to
+_POLICY_VIOLATION = 1008
+
+
+class RequestGuard:
+    """Refuses requests without the token, and those of pages from other origins.
+
+    Answers 421 to a `Host` that is not ours (a foreign name that resolves to this machine), 403
+    to an `Origin` that is not ours, 401 to a missing or wrong token. WebSockets are refused
+    likewise, before they are accepted.
+
+    Args:
+        app: Handles the requests that pass.
+        token: What `Authorization: Bearer` or `X-Api-Key` must hold. None: no token is needed.
+        bound_to: The addresses that the server listens on, and names that it is reached by.
+        origins: Further allowed origins, such as `https://app.example`.
+        public: Paths that need no token. Host and Origin are checked there as well.
+        max_body_bytes: Answers 413 to a longer body, and 411 to one of unknown length.
+    """
+
+    host_refused = "This server does not answer to that Host."
+    origin_refused = "Pages of another origin may not use this server."
+    token_refused = "Send the server's token: Authorization: Bearer TOKEN."
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        token: str | None = None,
+        bound_to: Collection[str],
+        origins: Collection[str] = (),
+        public: Collection[str] = (),
+        max_body_bytes: int | None = None,
+    ) -> None:
+        self.app = app
+        self._token = token
+        self._bound_to = tuple(bound_to)
+        self._origins = frozenset(origins)
+        self._public = frozenset(public)
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the app, or refuse it."""
+        refused = None if scope["type"] == "lifespan" else self._refusal(scope)
+        if refused is None:
+            await self.pass_on(scope, receive, send)
+        elif scope["type"] == "websocket":
+            close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
+            await send(close)
+        else:
+            status, reason, headers = refused
+            await answer_json(send, status, self.refusal_body(scope, status, reason), headers)
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the app answer a request that is not refused."""
+        await self.app(scope, receive, send)
+
+    def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
+        """Return the JSON that a refused request is answered with."""
+        return {"detail": reason}
+
+    def is_token(self, given: str) -> bool:
+        """Compare with the token, in constant time."""
+        return self._token is None or equals_secret(given, self._token)
+
+    def is_public(self, scope: Scope) -> bool:
+        """Say whether a request needs no token."""
+        return self._token is None or scope["path"] in self._public
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers = scope["headers"]
+        hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
+        if len(hosts) != 1 or not self._is_own_host(hosts[0]):
+            return 421, self.host_refused, {}
+        if not all(self._is_allowed_origin(origin, hosts[0]) for origin in origins):
+            return 403, self.origin_refused, {}
+        if not self.is_public(scope) and not any(map(self.is_token, tokens_in(headers))):
+            wrong = ', error="invalid_token"' if _values(headers, b"authorization") else ""
+            return 401, self.token_refused, {"www-authenticate": f'Bearer realm="openmanus"{wrong}'}
+        return None if self._max_body_bytes is None else _too_long(headers, self._max_body_bytes)
+
+    def _is_own_host(self, host: str) -> bool:
+        return any(is_own_host(host, address) for address in self._bound_to)
+
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        if origin in self._origins:
+            return True
+        try:
+            own, page = urlsplit(f"//{host}"), urlsplit(origin)
+            known = page.scheme in ("http", "https") and self._is_own_host(page.netloc)
+            return known and own.port == page.port
+        except ValueError:
+            return False
+
+
+def is_own_host(host: str, bound_to: str) -> bool:
+    """Say whether a `Host` header can mean a server that listens on an address.
+
+    One that listens everywhere is reached by any address, but not by any name: a name may be a
+    foreign one that somebody made resolve to this machine.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return False
+    if bound_to in WILDCARDS:
+        return (
+            name in LOOPBACK_NAMES
+            or name == socket.gethostname().lower()
+            or literal_ip(name) is not None
+        )
+    if is_loopback(bound_to):
+        return name in LOOPBACK_NAMES or name == bound_to
+    return name == bound_to.lower()
+
+
+def tokens_in(headers: Headers) -> Iterator[str]:
+    """Find what may be the token: clients made for LangGraph send it as an API key."""
+    for given in _values(headers, b"authorization"):
+        scheme, _, credentials = given.partition(" ")
+        if scheme.lower() == "bearer":
+            yield credentials.strip()
+    yield from map(str.strip, _values(headers, b"x-api-key"))
+
+
+def equals_secret(given: str, secret: str) -> bool:
+    """Compare in constant time, so that a token cannot be guessed letter by letter."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
+def _values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]
+
+
+def _too_long(headers: Headers, limit: int) -> Refusal | None:
+    lengths = _values(headers, b"content-length")
+    if _values(headers, b"transfer-encoding"):  # it would count more than the length
+        return 411, "Say how long the body is: Content-Length.", {}
+    if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
+        return 413, f"The body is longer than {limit:,} bytes.", {}
+    return None
+
+
+async def answer_json(
+    send: Send, status: int, content: dict[str, Any], headers: dict[str, str]
+) -> None:
+    """Answer a request instead of the app."""
+    body = json.dumps(content).encode()
+    all_headers = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+    head = [(name.encode(), value.encode()) for name, value in all_headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
 
 SHUTDOWN_GRACE_S = 2
 """Seconds that open streams get to end at shutdown."""
@@ -93,8 +262,6 @@ async def serve(app: App, listening: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; a second signal ends it without waiting."""
     import uvicorn
 
-    from openmanus_graph.interfaces.service.request_limits import PROTOCOL
-
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None]:
@@ -135,3 +302,117 @@ def end_in_time(seconds: float = END_S) -> None:
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+PROTOCOL = f"{__name__}:TimedProtocol"
+"""As uvicorn's option `--http` takes it."""
+Phase = Literal["head", "body", "complete"]
+
+
+class TimedProtocol(H11Protocol):
+    """One connection. What stops halfway is answered with 408, and closed."""
+
+    head_s = 15.0
+    """Seconds in which the line and the headers of a request must have come."""
+    window_s = 10.0
+    """Seconds over which the rate of a body is measured."""
+    least_rate = 500
+    """Bytes of a body that must come per second, while we are ready to read them."""
+    stalled_s = 60.0
+    """Seconds after which a client that reads nothing of an answer is given up."""
+
+    _phase: Phase = "complete"
+    _came = 0
+    _waiting: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._begin("complete")
+        self._cancel_unread()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._came += len(data)
+        super().data_received(data)
+        self._watch()
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.stalled_s, self._look_at_unread, self._buffered())
+
+    @override
+    def resume_writing(self) -> None:
+        self._cancel_unread()
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        """Note which part of a request comes next, and begin to wait for it."""
+        state = self.conn.their_state
+        phase: Phase = "complete"
+        if not self.transport.is_closing() and self.transport.get_protocol() is self:
+            if state is h11.IDLE:
+                phase = "head"
+            elif state is h11.SEND_BODY:
+                phase = "body"
+        if phase != self._phase:
+            self._begin(phase)
+
+    def _begin(self, phase: Phase) -> None:
+        self._phase, self._came = phase, 0
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        if phase != "complete":
+            seconds = self.head_s if phase == "head" else self.window_s
+            self._waiting = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        fast = self.flow.read_paused or self._came >= self.least_rate * self.window_s
+        if self._phase == "body" and fast and not self.cycle.response_complete:
+            self._begin("body")
+        else:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        answerable = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        if self._phase == "body":
+            self.cycle.disconnected = True  # what the app answers now is left out
+            self.cycle.message_event.set()
+        if answerable and (self._came or self._phase == "body"):
+            text = f"The {self._phase} of this request came too slowly, or not to its end."
+            headers = [("content-type", "text/plain; charset=utf-8"), ("connection", "close")]
+            answer = [
+                h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+                h11.Data(data=text.encode()),
+                h11.EndOfMessage(),
+            ]
+            self.transport.write(b"".join(self.conn.send(part) or b"" for part in answer))
+        self._begin("complete")
+        self.transport.close()
+
+    def _buffered(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def _look_at_unread(self, before: int) -> None:
+        if (now := self._buffered()) < before:
+            self._unread = self.loop.call_later(self.stalled_s, self._look_at_unread, now)
+        else:
+            self.transport.abort()
+
+    def _cancel_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

@@ -1,9 +1,12 @@
 """Replays threads and bundles, to compare what their models would be sent now."""
 
+import asyncio
 import dataclasses
+import json
 import os
+import re
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +14,23 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
+from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, RefusedDataError
-from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.graphs.catalog import FLOW, build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.model_calls.what_if import WhatIf
+from openmanus_graph.runtime.own_files import write_own_file
 from openmanus_graph.runtime.serializer import StrictSerializer
+from openmanus_graph.state.context import Context
 from openmanus_graph.testing.replays import Replayed, replay
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
     from openmanus_graph.state.context import Context
+
 
 __all__ = ["Replayed", "record_of", "replay_bundle", "replay_graph", "replay_thread"]
 _HOME_VARIABLE = "OPENMANUS_HOME"
@@ -108,3 +115,98 @@ class _NumberingSaver(InMemorySaver):
     @override
     def get_next_version(self, current: Any, channel: None) -> Any:
         return (current or 0) + 1
+
+
+_CONTEXT = {"model", "max_steps", "max_cost_usd", "policy", "network"}
+_RENAMED = {"max_tokens": "max_total_tokens", "timeout": "timeout_s"}
+"""Options that shape requests, and what `Context` calls them."""
+_TEMPLATE = '''"""Replays a recorded run: no model is asked, and no tool runs.
+
+The record lies beside this file. If the test fails after a change that is meant, record the run
+anew: openmanus replay THREAD --to-test FILE
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from openmanus_graph import Context
+from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.testing import load_bundle, replay
+
+BUNDLE = Path(__file__).with_suffix(".zip")
+TOOL_CALLS = {tool_calls}
+ANSWERS = {answers}
+
+
+def test_{name}_goes_as_it_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
+    graph = build_agent({agent!r}, checkpointer=InMemorySaver())
+    context = Context(workspace=str(tmp_path / "workspace"){options})
+    replayed = asyncio.run(replay(load_bundle(BUNDLE), graph, context))
+    assert replayed.is_equal, replayed.first_difference()
+    assert {made} == TOOL_CALLS
+    assert replayed.answers == ANSWERS
+'''
+"""What comes from the record is put in as literals only: it may be anybody's."""
+
+
+async def write_test(record: FlightRecord, path: Path) -> Replayed:
+    """Write the test and its bundle, if the bundle's replay goes as it was recorded.
+
+    The calls and answers that the test names are those of the bundle, which holds no secrets.
+
+    Args:
+        record: Of the run.
+        path: Of the test; the bundle lies beside it.
+
+    Returns:
+        What the bundle's replay found.
+
+    Raises:
+        ConfigError: The path is no Python file, or the settings are wrong.
+        OSError: A file cannot be written.
+    """
+    if path.suffix != ".py":
+        raise ConfigError(f"{path} is no Python file. Give one, as --to-test tests/test_run.py.")
+    bundle = bundle_of(path)
+    await asyncio.to_thread(save_bundle, record, bundle)
+    kept = await asyncio.to_thread(load_bundle, bundle)
+    options = _options(kept.options)
+    replayed = await replay_bundle(kept, Context(**options))
+    if not replayed.is_equal:
+        await asyncio.to_thread(bundle.unlink)
+        return replayed
+    side_by_side = kept.agent == FLOW
+    calls = sorted(replayed.tool_calls) if side_by_side else replayed.tool_calls
+    text = _TEMPLATE.format(
+        name=re.sub(r"\W+", "_", path.stem.removeprefix("test_")),
+        agent=kept.agent,
+        options="".join(f", {name}={value!r}" for name, value in options.items()),
+        tool_calls=_listed(calls),
+        answers=_listed(replayed.answers),
+        made="sorted(replayed.tool_calls)" if side_by_side else "replayed.tool_calls",
+    )
+    await asyncio.to_thread(write_own_file, path, text)
+    return replayed
+
+
+def bundle_of(test: Path) -> Path:
+    """Return where the bundle of a test lies."""
+    return test.with_suffix(".zip")
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    known = {_RENAMED.get(name, name): value for name, value in options.items()}
+    chosen = sorted({*_CONTEXT, *_RENAMED.values()} & known.keys())
+    return {name: known[name] for name in chosen if known[name] is not None}
+
+
+def _listed(texts: list[str]) -> str:
+    """Write texts as a Python list, one a line."""
+    rows = "".join(f"    {json.dumps(text, ensure_ascii=True)},\n" for text in texts)
+    return f"[\n{rows}]" if rows else "[]"

@@ -35,15 +35,16 @@ from openmanus_graph.interfaces.service.failures import (
     is_storage_fault,
 )
 from openmanus_graph.interfaces.service.final_event import (
+    StepEventTagger,
     agents_within,
     failed_event,
     final_event,
+    model_label,
     read_usage,
     recursion_event,
 )
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
-from openmanus_graph.interfaces.service.step_events import StepEventTagger, model_label
 from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import recursion_limit

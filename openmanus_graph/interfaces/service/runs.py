@@ -1,9 +1,10 @@
 """Runs of an agent for clients of a server: start, answer, resume, cancel."""
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,18 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, step_line
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.resume import ResumeAnswer, read_thread_state, resuming_run
-from openmanus_graph.interfaces.service.run_setup import name_files, to_context
+from openmanus_graph.interfaces.service.run_setup import (
+    ResumeAnswer,
+    name_files,
+    read_thread_state,
+    resuming_run,
+    to_context,
+)
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
-from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
+from openmanus_graph.runtime.session_registry import IDLE_S, open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -247,3 +253,52 @@ def _save_upload(upload: Upload, workspace: Workspace) -> str:
         name = f"{stem}-{number}{dot}{suffix}"
     put_file(workspace, workspace.root / target, upload.data)
     return target
+
+
+@dataclass
+class _Lease:
+    stack: contextlib.AsyncExitStack
+    users: int = 0
+    idle: asyncio.TimerHandle | None = None
+
+
+@dataclass
+class SessionLeases:
+    """Owns the sessions of threads until these have not been used for the idle time."""
+
+    idle_s: float = IDLE_S
+    _leases: dict[str, _Lease] = field(default_factory=dict[str, _Lease])
+    _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    @contextlib.asynccontextmanager
+    async def lease(self, thread: str) -> AsyncGenerator[None]:
+        """Use a thread's session; it is closed after the idle time without use."""
+        lease = self._leases.get(thread)
+        if lease is None:
+            lease = self._leases[thread] = _Lease(contextlib.AsyncExitStack())
+            await lease.stack.enter_async_context(open_session(thread))
+        if lease.idle is not None:
+            lease.idle.cancel()
+        lease.users += 1
+        try:
+            yield
+        finally:
+            lease.users -= 1
+            if not lease.users:
+                loop = asyncio.get_running_loop()
+                lease.idle = loop.call_later(self.idle_s, self._release, thread)
+
+    async def close(self) -> None:
+        """Release all sessions, and wait until they are closed."""
+        for thread in list(self._leases):
+            self._release(thread)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _release(self, thread: str) -> None:
+        lease = self._leases.pop(thread)
+        if lease.idle is not None:
+            lease.idle.cancel()
+        closing = asyncio.ensure_future(lease.stack.aclose())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)

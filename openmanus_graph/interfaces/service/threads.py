@@ -8,13 +8,28 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import DamagedRowError
-from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads, describe_unused
+from openmanus_graph.backends.persistence.interjections import JournalTable, open_interjections
+from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
+from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
+from openmanus_graph.backends.persistence.threads import (
+    DAMAGED,
+    PlacesTable,
+    Thread,
+    Threads,
+    describe_unused,
+)
+from openmanus_graph.backends.sandbox.scratch import remove_folder
+from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
+from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.config.resolve import database_url, private_folders, storage_settings
+from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.runtime.output import printable
@@ -112,3 +127,70 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
     if unused := describe_unused(known.id, known.unused, options.stored()):
         sys.stderr.write(f"{printable(unused)}\n")
     return options.over(known.options)
+
+
+def forget_thread(thread: str) -> None:
+    """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
+    home, url = openmanus_home(), database_url()
+    database = open_database(url)
+    open_ledger(url).forget_thread(thread)
+    open_interjections(url).forget_thread(thread)
+    JournalTable(database).forget_thread(thread)
+    if (workspace_url := storage_settings().workspace_url) is not None:
+        RemoteObjects(workspace_url, thread, url).forget()
+    PlacesTable(database).forget_thread(thread)
+    ModelCallRecords(database).forget_thread(thread)
+    if (home / SNAPSHOTS).exists():
+        snapshots = SnapshotStore(home)
+        snapshots.forget_threads([thread])
+        if not url.is_local:
+            forget_deleted(snapshots, url)
+    for folder in private_folders(home, thread):
+        remove_folder(folder)
+    Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
+
+
+def own_notes() -> Memory:
+    """Return the notes of the person and of the working folder's project. Blocks."""
+    return open_memory(database_url(), storage_settings())
+
+
+def save_note(
+    memory: Memory, path: str, text: str | None, before: str | None, *, trusted: bool
+) -> None:
+    """Write a new note, change one, or confirm one. Blocks.
+
+    Args:
+        memory: Holds it.
+        path: Of the note.
+        text: The new text; None: it stays.
+        before: The text that the person saw; None: there was no note.
+        trusted: Whether the person confirms all of it, also for what was foreign.
+
+    Raises:
+        TrustedToolError: It was changed meanwhile, or cannot be as it is wanted.
+    """
+    if before is None and text is not None:
+        memory.create(path, text, foreign=False)
+    elif text is not None and text != before:
+        memory.edit(path, lambda now: _unless_changed(path, now, before, text), foreign=None)
+    if trusted:
+        memory.trust(path, before if text is None else text)
+
+
+def note_row(note: Note) -> dict[str, Any]:
+    """Return what is known of a note but its text."""
+    return {
+        "path": note.path,
+        "characters": len(note.text),
+        "changed": note.changed.isoformat(),
+        "foreign": note.foreign,
+    }
+
+
+def _unless_changed(path: str, now: str, before: str | None, text: str) -> str:
+    if now != before:
+        raise TrustedToolError(
+            f"{path} was changed while you edited it; it was left as it is. Edit it again."
+        )
+    return text

@@ -4,14 +4,20 @@ They may lie anywhere, and be links, as the user says. In the workspace programs
 a link to another one, so there it must lie in the workspace.
 """
 
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
+
+from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.graphs.catalog import agent_tools
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath, read_whole
+from openmanus_graph.tool_calls.declaration import with_function
 
 MAX_TEXT_BYTES = 256 << 20
 """Of a file that is read as a whole: tasks, prompts."""
@@ -55,3 +61,47 @@ def read_input(path: str | Path, limit: int, workspace: Workspace | None = None)
     """Return what a file holds that the user named. Blocks. ConfigError as `opened_input`."""
     with opened_input(path, limit, workspace) as file:
         return read_whole(file, str(path), limit)
+
+
+def load_function(address: str) -> Callable[..., Any]:
+    """Load a function of a module.
+
+    Args:
+        address: `module:function`; the module may lie in the current folder, or in the one that
+            stands before it: `/folder/module:function`.
+
+    Raises:
+        ConfigError: It cannot be loaded.
+    """
+    place, _, function = address.rpartition(":")
+    folder, _, module = place.rpartition("/")
+    sys.path.insert(0, folder or str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"The function {address} cannot be loaded: {error}.") from error
+    finally:
+        sys.path.pop(0)
+    if not callable(found):
+        raise ConfigError(f"{address} is no function, but {type(found).__name__}.")
+    return cast("Callable[..., Any]", found)
+
+
+def replaced_tools(agent: str, functions: Mapping[str, str]) -> list[BaseTool]:
+    """Return an agent's tools, some of which call functions.
+
+    Args:
+        agent: Its name in the catalogue.
+        functions: Their addresses, by the names of the tools.
+
+    Raises:
+        ConfigError: A function cannot be loaded, or the agent has no such tool of its own.
+    """
+    tools = {tool.name: tool for tool in agent_tools(agent)}
+    for name, address in functions.items():
+        if not isinstance(tool := tools.get(name), StructuredTool):
+            raise ConfigError(
+                f"The agent {agent} has no tool {name!r} of its own that a function could replace."
+            )
+        tools[name] = with_function(tool, load_function(address))
+    return list(tools.values())

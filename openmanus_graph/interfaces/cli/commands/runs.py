@@ -151,7 +151,7 @@ def resume(
 ) -> None:
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
     from openmanus_graph.interfaces.cli.run import resume_thread
-    from openmanus_graph.interfaces.service.resume import ResumeAnswer
+    from openmanus_graph.interfaces.service.run_setup import ResumeAnswer
     from openmanus_graph.interfaces.service.threads import thread_id
 
     reply = ResumeAnswer(answer, approve, reject, reason, interrupt, every)

@@ -2,25 +2,238 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Literal, TypeAlias
 
-from openmanus_graph.interfaces.service.evals.comparison import REGRESSIONS, Change
-from openmanus_graph.interfaces.service.evals.evaluation import Evaluation
-from openmanus_graph.interfaces.service.evals.plots import bar, legend, lines, stacked_bar
-from openmanus_graph.interfaces.service.evals.wording import (
-    OUTCOMES,
-    differences,
-    dollars,
-    headline,
-    number,
-    passed_of,
-    percent,
-    reason,
-    seconds,
-    shown,
-)
+from openmanus_graph.backends.models.failures import redact_secrets
+from openmanus_graph.interfaces.service.batch_files import BatchResult
+from openmanus_graph.interfaces.service.evals.evaluation import Evaluation, TaskFigures
+from openmanus_graph.interfaces.service.evals.grading import Verdict
 from openmanus_graph.runtime.output import printable
+
+ChangeKind: TypeAlias = Literal[
+    "now fails", "worse", "now passes", "better", "same", "unknown", "new", "gone"
+]
+REGRESSIONS = frozenset({"now fails", "worse", "unknown"})
+"""What makes a comparison end with 1."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one task differs between two evaluations."""
+
+    id: str
+    kind: ChangeKind
+    before: TaskFigures | None
+    after: TaskFigures | None
+    other_checks: bool
+    """Whether the task or its checks were others then."""
+
+    def difference(self, figure: Literal["cost_usd", "steps", "elapsed_s"]) -> float | None:
+        """Return by how much a mean has grown; None if one of the two is unknown."""
+        before = getattr(self.before, figure, None)
+        after = getattr(self.after, figure, None)
+        return None if before is None or after is None else after - before
+
+
+def compare(before: Evaluation, after: Evaluation) -> Sequence[Change]:
+    """Return the changes, regressions first, then in the order of the suite."""
+    earlier = {task.id: task for task in before.tasks}
+    later = {task.id: task for task in after.tasks}
+    changes = [_change(name, earlier.get(name), later.get(name)) for name in later | earlier]
+    return sorted(changes, key=lambda one: one.kind not in REGRESSIONS)
+
+
+def _change(name: str, before: TaskFigures | None, after: TaskFigures | None) -> Change:
+    digests = [
+        {verdict.digest for _, verdict in figures.attempts} if figures else set[str]()
+        for figures in (before, after)
+    ]
+    others = bool(digests[0] and digests[1]) and digests[0] != digests[1]
+    return Change(name, _kind(before, after), before, after, others)
+
+
+def _kind(before: TaskFigures | None, after: TaskFigures | None) -> ChangeKind:
+    if after is None:
+        return "gone"
+    if before is None or before.rate is None:
+        return "new"
+    if after.rate is None:
+        return "unknown"
+    if after.rate == before.rate:
+        return "same"
+    if after.rate < before.rate:
+        return "now fails" if after.rate == 0 else "worse"
+    return "now passes" if before.rate == 0 else "better"
+
+
+UNKNOWN = "–"
+OUTCOMES = {
+    "passed": "passed",
+    "failed": "failed",
+    "not_done": "not done",
+    "error": "broken check",
+}
+"""The outcomes of attempts in the order in which they are shown, with their names."""
+_MOST_CHARS = 2000
+
+
+def percent(share: float | None) -> str:
+    """Show a share."""
+    return UNKNOWN if share is None else f"{100 * share:.3g} %"
+
+
+def dollars(value: float | None) -> str:
+    """Show a cost."""
+    return UNKNOWN if value is None else f"${value:.3g}"
+
+
+def seconds(value: float | None) -> str:
+    """Show a time."""
+    return UNKNOWN if value is None else f"{value:.3g} s"
+
+
+def number(value: float | None) -> str:
+    """Show a mean."""
+    return UNKNOWN if value is None else f"{value:.3g}"
+
+
+def signed(text: str, value: float | None) -> str:
+    """Return a shown difference with its sign; `=` for none."""
+    if value is None:
+        return UNKNOWN
+    return "=" if not value else f"+{text}" if value > 0 else text.replace("$-", "-$")
+
+
+def passed_of(task: TaskFigures | None) -> str:
+    """Show how many attempts passed, of those that count."""
+    return UNKNOWN if task is None or not task.counted else f"{task.passed}/{task.counted}"
+
+
+def headline(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Return the figures of a whole evaluation, with their names."""
+    repeat = evaluation.about.repeat
+    found = [("pass@1" if repeat > 1 else "passed", percent(evaluation.pass_at(1)))]
+    if repeat > 1:
+        found += [
+            (f"pass@{repeat}", percent(evaluation.pass_at(repeat))),
+            (f"pass^{repeat}", percent(evaluation.pass_all(repeat))),
+        ]
+    outcomes = evaluation.outcomes()
+    found += [(name, str(outcomes[kind])) for kind, name in OUTCOMES.items() if outcomes[kind]]
+    if evaluation.left:
+        found.append(("left", str(evaluation.left)))
+    return [*found, ("cost", dollars(evaluation.cost_usd))]
+
+
+def reason(result: BatchResult, verdict: Verdict) -> str:
+    """Say why an attempt did not pass: what its checks said, or what its run ended with."""
+    if verdict.outcome == "not_done":
+        asked = "It asks: " if result.status == "waiting" else ""
+        return shown(f"{verdict.where}. {asked}{result.answer}")
+    said = [f"{one.check}: {one.said}" for one in verdict.findings if one.outcome != "holds"]
+    return shown("\n".join(said))
+
+
+def shown(text: str) -> str:
+    """Return a text of an agent or a check as it may be shown: not too long, without keys."""
+    text = redact_secrets(text)
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} ..."
+
+
+def differences(change: Change) -> Sequence[str]:
+    """Show by how much cost, steps and time have grown."""
+    cost, steps = change.difference("cost_usd"), change.difference("steps")
+    time = change.difference("elapsed_s")
+    return (
+        signed(dollars(cost), cost),
+        signed(number(steps), steps),
+        signed(seconds(time), time),
+    )
+
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 560, 150, 44, 16, 12
+
+
+def bar(value: float | None, most: float, colour: str) -> str:
+    """Draw a bar as long as a value's share of the greatest one."""
+    share = (value or 0) / most if most else 0
+    return f'<div class="bars">{_part(share, colour)}</div>'
+
+
+def stacked_bar(parts: Sequence[tuple[str, str, int]]) -> str:
+    """Draw a bar of parts, which has always the same length.
+
+    Args:
+        parts: Name, colour and count of each.
+    """
+    total = sum(count for _, _, count in parts)
+    drawn = (
+        _part(count / total, colour, f"{name}: {count} of {total}")
+        for name, colour, count in parts
+        if count
+    )
+    return f'<div class="bars">{"".join(drawn)}</div>'
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> str:
+    """List names with their colours."""
+    items = (
+        f'<li><span style="background: var(--{colour})"></span>{escape(name)}</li>'
+        for name, colour in entries
+    )
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def lines(series: Sequence[tuple[str, Sequence[float | None]]], label: str) -> str:
+    """Draw lines over 1, 2, 3 ... of shares between 0 and 1.
+
+    Args:
+        series: Colour and values of each; None has no point.
+        label: Says what is drawn, for whoever cannot see it.
+    """
+    count = max(len(values) for _, values in series)
+    step = (_WIDTH - _LEFT - _RIGHT) / max(1, count - 1)
+    places = [_LEFT + step * at for at in range(count)]
+    parts = [_grid(share) for share in (0.0, 0.5, 1.0)]
+    parts += [
+        f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{at}</text>'
+        for at, x in enumerate(places, 1)
+    ]
+    for colour, values in series:
+        pairs = zip(places, values, strict=True)
+        points = [(x, _y(value)) for x, value in pairs if value is not None]
+        parts.extend(_line(points, colour))
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_TOP + _HEIGHT + 26}" role="img" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def _part(share: float, colour: str, title: str = "") -> str:
+    tip = f' title="{escape(title)}"' if title else ""
+    return f'<span style="width: {100 * share:.4g}%; background: var(--{colour})"{tip}></span>'
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str) -> Iterator[str]:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    style = f"fill: none; stroke: var(--{colour}); stroke-width: 2"
+    yield f'<polyline points="{path}" style="{style}"/>'
+    for x, y in points:
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill: var(--{colour})"/>'
+
+
+def _grid(share: float) -> str:
+    y = _y(share)
+    label = f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>'
+    return f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>{label}'
+
+
+def _y(share: float) -> float:
+    return _TOP + _HEIGHT * (1 - share)
+
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
