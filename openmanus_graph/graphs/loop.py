@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
-from openmanus_graph.model_calls.external_model_calls import with_external_usage
+from openmanus_graph.model_calls.budget import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate

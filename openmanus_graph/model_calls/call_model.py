@@ -35,9 +35,8 @@ from openmanus_graph.model_calls.candidates import (
     resolved_model,
 )
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.flight_recorder import recorded
-from openmanus_graph.model_calls.media import add_media
-from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
+from openmanus_graph.model_calls.flight_recorder import ProviderRequest, recorded
+from openmanus_graph.model_calls.media import add_media, in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
@@ -45,7 +44,6 @@ from openmanus_graph.model_calls.projection import (
     with_cache_marks,
     without_foreign_blocks,
 )
-from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.model_calls.sending import Sender
 from openmanus_graph.model_calls.silent_cuts import look_for_cut, within_shown_window
 from openmanus_graph.model_calls.storable import (

@@ -13,7 +13,7 @@ import operator
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, takewhile
 from typing import Any, Protocol, TypeVar, cast
@@ -29,6 +29,7 @@ from langchain_core.messages import (
 from langgraph.config import get_config
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.database_thread import LeaseLostError
 from openmanus_graph.backends.persistence.flight_record import FOLDERS
 from openmanus_graph.backends.persistence.model_call_records import (
@@ -38,13 +39,30 @@ from openmanus_graph.backends.persistence.model_call_records import (
     open_model_call_records,
 )
 from openmanus_graph.conversation.history import is_interjection
-from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
+
+
+@dataclass(frozen=True)
+class ProviderRequest:
+    """A request as everybody's is; `fitting` makes it fit the model's server."""
+
+    messages: list[BaseMessage]
+    """A system message first, if there is one."""
+    tools: Sequence[dict[str, Any]]
+    """Definitions, as providers are sent them."""
+    model: ResolvedModel
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Given to the model with this request: `tool_choice` and the like."""
+    history: Sequence[AnyMessage] = ()
+    """The conversation as it is stored."""
+    only_answer: bool = False
+    """Whether calls in the reply are not run."""
+
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

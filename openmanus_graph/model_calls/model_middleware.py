@@ -17,13 +17,13 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.call_model import ModelCallHandler
-from openmanus_graph.model_calls.external_model_calls import (
+from openmanus_graph.model_calls.budget import (
     ExternalModelCalls,
     counting_external_calls,
     exclude_from_external_calls,
 )
-from openmanus_graph.model_calls.provider_request import ProviderRequest
+from openmanus_graph.model_calls.call_model import ModelCallHandler
+from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session

@@ -1,9 +1,12 @@
 """Sends one request to one model: in its server's dialect, with retries, within its rate limit."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import json
+import random as _random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -15,19 +18,214 @@ from openmanus_graph.backends.models.build import (
     without_parameters,
 )
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
-from openmanus_graph.backends.models.dialects import Dialect
-from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.models.dialects import Dialect, Lesson, lessons
+from openmanus_graph.backends.models.failures import (
+    Failure,
+    FailureKind,
+    ModelError,
+    classify,
+    refusal_text,
+)
 from openmanus_graph.backends.models.resolved import CallForm, ResolvedModel
 from openmanus_graph.conversation.history import is_cut_text
 from openmanus_graph.conversation.thoughts import SaidStream
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.constrained import read_step, steps_request
-from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.learning import Learning
-from openmanus_graph.model_calls.provider_request import ProviderRequest
+from openmanus_graph.model_calls.fitting import Fitter, sent_request
+from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import RateLimit
-from openmanus_graph.model_calls.retries import RetryLimits, with_retries
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.storage_urls import RedisUrl
+
+MOST_LESSONS = 8
+"""For one request: a server that refuses for a new reason each time is not asked for ever."""
+
+
+class Learning:
+    """What was tried so far so that a server takes one request."""
+
+    def __init__(self, request: ProviderRequest, parameters: Collection[str]) -> None:
+        """Begin with what is known of the server.
+
+        Args:
+            request: As everybody's is.
+            parameters: Names of those that the client sends.
+        """
+        self._model = request.model
+        self._parameters = parameters
+        self.now = self.lasting = request.model.dialect.now
+        self._before: tuple[Dialect, Dialect] | None = None
+        self._refusal = ""
+        self._tried = set[str]()
+        self._forgot = False
+
+    def unlearn(self, **changes: bool) -> None:
+        """Note that the server does not do what was asked, though it did not refuse it."""
+        self.now, self.lasting = self.now.changed(changes), self.lasting.changed(changes)
+
+    def learn(
+        self, error: ModelError, sent: ProviderRequest, notice: Callable[[str], None]
+    ) -> None:
+        """Change the dialect so that the server may take the request.
+
+        Args:
+            error: How the request failed.
+            sent: The request, before it was made to fit.
+            notice: Tells the person what is changed.
+
+        Raises:
+            ModelError: The same, where nothing more can be done.
+        """
+        text = refusal_text(error)
+        if text is None or len(self._tried) >= 2 * MOST_LESSONS:
+            raise error
+        if text == self._refusal and self._before is not None:
+            self.now, self.lasting = self._before  # the last change was not it
+        self._refusal, self._before = text, (self.now, self.lasting)
+        lesson = self._next(text, sent)
+        if lesson is not None:
+            self.now = self.now.changed(lesson.changes)
+            if lesson.lasts:
+                self.lasting = self.lasting.changed(lesson.changes)
+            notice(f"{error.sentence} It is asked again: {lesson.words}.")
+            return
+        known = self._model.dialect.known
+        if self._forgot or self.now == known:
+            raise error
+        self._forgot, self.now, self.lasting = True, known, known
+        notice(f"{error.sentence} It is asked again without what was learnt about it before.")
+
+    def _next(self, text: str, sent: ProviderRequest) -> Lesson | None:
+        """Return the first change that is new, and that the settings allow."""
+        names = map(self.now.name_of, self._parameters)
+        for lesson in lessons(text, sent_request(sent, [name for name in names if name])):
+            if "tools" in lesson.changes and self._model.settings.tool_calling != "auto":
+                continue
+            old = {name: _current(self.now, name, new) for name, new in lesson.changes.items()}
+            if old != lesson.changes and not self._is_tried(lesson.changes):
+                self._tried |= {_key(old), _key(lesson.changes)}
+                return lesson
+        return None
+
+    def _is_tried(self, changes: Mapping[str, Any]) -> bool:
+        return _key(changes) in self._tried
+
+
+def _current(dialect: Dialect, name: str, new: Any) -> Any:
+    """Return a field as it is, of the parameters only those that would change."""
+    value = getattr(dialect, name)
+    return {key: value.get(key, key) for key in new} if name == "parameters" else value
+
+
+def _key(changes: Mapping[str, Any]) -> str:
+    return json.dumps(changes, sort_keys=True)
+
+
+T = TypeVar("T")
+
+MAX_RETRIES = 5
+MAX_RETRIES_BEFORE_ANOTHER = 2
+"""Where another model is asked afterwards, and the person has not set how many."""
+RETRIES: dict[FailureKind, int] = {"withheld": 1, "page": 1}
+"""Of failures by a filter or a proxy that may be passing, and mostly are not."""
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+LONGEST_WAIT_S, LONGEST_WAIT_BEFORE_ANOTHER_S = 300.0, 20.0
+"""A server that asks for a longer pause is not waited for; the latter where another model is asked
+instead."""
+
+
+@dataclass(frozen=True)
+class RetryLimits:
+    """How often, and how long, a failing model is waited for."""
+
+    max_retries: int = MAX_RETRIES
+    """The first attempt is none."""
+    longest_wait_s: float = LONGEST_WAIT_S
+    """That the server may ask for."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, has_alternative: bool = False) -> "RetryLimits":
+        """Return a model's limits: its option `max_retries` counts if it is set.
+
+        Args:
+            options: Of the model's client.
+            has_alternative: Whether another model is asked afterwards.
+
+        Raises:
+            ConfigError: The option is no number of retries.
+        """
+        usual = MAX_RETRIES_BEFORE_ANOTHER if has_alternative else MAX_RETRIES
+        wanted = options.get("max_retries", usual)
+        if not (isinstance(wanted, int) and wanted >= 0):
+            raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
+        return cls(wanted, LONGEST_WAIT_BEFORE_ANOTHER_S if has_alternative else LONGEST_WAIT_S)
+
+
+USUAL_LIMITS = RetryLimits()
+
+
+async def with_retries(
+    call: Callable[[], Awaitable[T]],
+    *,
+    notice: Callable[[str], None],
+    subject: str = "The model",
+    limits: RetryLimits = USUAL_LIMITS,
+    asked_to_wait: Callable[[float], Awaitable[None]] | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    random: Callable[[], float] = _random.random,
+) -> T:
+    """Call until it works, waiting longer each time, as long as the failures are passing ones.
+
+    Args:
+        call: Makes one attempt.
+        notice: Called before each pause, with one sentence.
+        subject: How sentences name the model.
+        limits: How often and how long the model is waited for.
+        asked_to_wait: Called with the seconds that the server asks to wait.
+        sleep: Waits that many seconds.
+        random: A number from 0 to 1; spreads clients that failed together.
+
+    Raises:
+        ModelError: The failure does not pass, or the attempts are used up.
+    """
+    for attempt in range(1, limits.max_retries + 2):
+        try:
+            return await call()
+        except Exception as error:
+            failure = classify(error, subject)
+            if failure is None:
+                raise
+            if asked_to_wait is not None and failure.retry_after_s is not None:
+                await asked_to_wait(failure.retry_after_s)
+            retries = limits.max_retries
+            if failure.kind != "retry":
+                retries = min(retries, RETRIES.get(failure.kind, 0))
+            max_attempts = 1 + retries
+            if attempt >= max_attempts:
+                tried = "" if attempt == 1 else f" ({attempt} attempts were made.)"
+                raise ModelError(failure.kind, failure.sentence + tried) from error
+            pause = _pause_s(failure, attempt, random())
+            if pause > limits.longest_wait_s:
+                sentence = (
+                    f"{failure.sentence} The server asks to wait {pause / 60:.0f} minutes, which "
+                    "is too long to wait here; resume the run later, or use another model."
+                )
+                raise ModelError("retry", sentence) from error
+        notice(
+            f"{failure.event} Attempt {attempt} of {max_attempts}; the next one in {pause:.0f} s."
+        )
+        await sleep(pause)
+    raise ValueError("max_retries must not be negative")
+
+
+def _pause_s(failure: Failure, attempt: int, spread: float) -> float:
+    if failure.retry_after_s is not None:
+        # The server's wish is a lower bound; the spread keeps a crowd from returning at once.
+        return failure.retry_after_s + spread
+    ceiling: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (attempt - 1))
+    return (1 + spread) / 2 * ceiling
+
 
 STEP_TOKENS = 1024
 """Of a small model's constrained step at most, by OpenAI's protocol: it may write on for ever."""

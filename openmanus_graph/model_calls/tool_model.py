@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.budget import exclude_from_external_calls
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.model_calls.external_model_calls import exclude_from_external_calls
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session

@@ -15,8 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from openmanus_graph.backends.models.build import MissingModel
 from openmanus_graph.backends.persistence.bundles import load_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord, put_beginning
-from openmanus_graph.model_calls.replay import Difference, RecordReplay
-from openmanus_graph.model_calls.what_if import Divergence, WhatIf
+from openmanus_graph.model_calls.replay import Difference, Divergence, RecordReplay, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
 from openmanus_graph.runtime.session_registry import open_session

@@ -17,8 +17,8 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, NamesError, ToolError, TrustedToolError
+from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
-from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages

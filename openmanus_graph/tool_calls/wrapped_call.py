@@ -20,10 +20,10 @@ from langgraph.types import Command
 
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.budget import shared_budget
-from openmanus_graph.model_calls.external_model_calls import (
+from openmanus_graph.model_calls.budget import (
     counting_external_calls,
     exclude_from_external_calls,
+    shared_budget,
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of

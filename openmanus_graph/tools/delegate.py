@@ -18,8 +18,12 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.outcome import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
-from openmanus_graph.model_calls.external_model_calls import exclude_from_external_calls
+from openmanus_graph.model_calls.budget import (
+    SharedBudget,
+    exclude_from_external_calls,
+    shared_budget,
+    sharing,
+)
 from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
 from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_executors
 from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome

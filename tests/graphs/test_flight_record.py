@@ -22,10 +22,10 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.model_calls.flight_recorder import (
     FlightRecorder,
+    ProviderRequest,
     recorded_answer,
     request_parts,
 )
-from openmanus_graph.model_calls.provider_request import ProviderRequest
 from openmanus_graph.runtime.session_registry import close_session, open_session
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.graphs.test_compaction import answering, asks_for_notes, note

@@ -15,7 +15,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
-from openmanus_graph.model_calls.what_if import WhatIf
+from openmanus_graph.model_calls.replay import WhatIf
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted

@@ -8,7 +8,7 @@ import pytest
 from openmanus_graph.backends.models.endpoint import retry_after_s
 from openmanus_graph.backends.models.failures import FailureKind, ModelError, ReplyError, classify
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.retries import RetryLimits, with_retries
+from openmanus_graph.model_calls.sending import RetryLimits, with_retries
 
 
 def status_error(status: int, headers: dict[str, str] | None = None, said: str = "no") -> Exception:

@@ -26,8 +26,10 @@ from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.model_calls.media import _block  # pyright: ignore[reportPrivateUsage]  # what is sent
-from openmanus_graph.model_calls.pictures import _data_url  # pyright: ignore[reportPrivateUsage]  # likewise
+from openmanus_graph.model_calls.media import (
+    _block,  # pyright: ignore[reportPrivateUsage]  # what is sent
+    _data_url,  # pyright: ignore[reportPrivateUsage]  # likewise
+)
 from openmanus_graph.planning.checks import file_problem
 from openmanus_graph.planning.evidence import file_heads
 from openmanus_graph.planning.plan_view import _write_plan_file, plan_files  # pyright: ignore[reportPrivateUsage]  # called in a thread

@@ -39,7 +39,7 @@ from openmanus_graph.interfaces.service.run_setup import (
     resuming_run,
 )
 from openmanus_graph.interfaces.service.threads import open_threads
-from openmanus_graph.model_calls.what_if import Divergence
+from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import knowing_reply
 from openmanus_graph.state.tool_traits import Effect, Traits

@@ -21,7 +21,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.graphs.catalog import FLOW, build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
-from openmanus_graph.model_calls.what_if import WhatIf
+from openmanus_graph.model_calls.replay import WhatIf
 from openmanus_graph.runtime.own_files import write_own_file
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.context import Context
