@@ -26,7 +26,7 @@ from openmanus_graph.planning.plan_view import plan_files
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall

@@ -5,12 +5,19 @@ events. The command line and other programs have none.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.traces import RunSpan
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -84,3 +91,85 @@ def run_observer() -> RunObserver | None:
 def plan_step_of(config: RunnableConfig) -> str:
     """Return the id of the plan step that a node runs in; empty outside of plans."""
     return str((config.get("metadata") or {}).get(PLAN_STEP_KEY, ""))
+
+
+class RunLocation(NamedTuple):
+    """Where a node, or a graph within it, runs."""
+
+    run: uuid.UUID
+    """Of the graph it belongs to."""
+    key: str
+    """Of that graph's session."""
+    worker: str
+    """Which of several parallel runs this is; see `WORKER_KEY`."""
+    answered: bool
+    """Whether the run may have been resumed with an answer."""
+    span: RunSpan | None = None
+    """The run's span, where runs are traced."""
+
+
+locations: dict[uuid.UUID, RunLocation] = {}
+"""By LangChain's run id of each running graph and node."""
+tool_calls: dict[uuid.UUID, RunLocation] = {}
+"""The run around each tool call that is under way."""
+
+
+def location_around(parent_run_id: uuid.UUID | None, worker: str) -> RunLocation | None:
+    """Return the run that another one belongs to.
+
+    A graph that a tool runs belongs to the run around the tool if it is a worker's, as helpers
+    are; any other stands for itself.
+    """
+    if parent_run_id is None:
+        return None
+    return locations.get(parent_run_id) or (tool_calls.get(parent_run_id) if worker else None)
+
+
+def find_location(config: RunnableConfig) -> RunLocation | None:
+    """Return where a node runs; None in a graph that is not ours."""
+    callbacks = config.get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    return locations.get(parent) if parent else None
+
+
+def location_of(config: RunnableConfig) -> RunLocation:
+    """Return where a node of ours runs."""
+    location = find_location(config)
+    if location is None:
+        raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
+    return location
+
+
+def _reset_after_fork() -> None:
+    """Forget the parent's runs in a forked child."""
+    locations.clear()
+    tool_calls.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+Preparation = Callable[[Session, Sequence[Session], Emit], Awaitable[Sequence[str]]]
+"""Is given the session of a run (`Session.lineage` says where it begins), those of its workers, and
+what takes events meanwhile; returns notices for the person."""
+_preparations: list[Preparation] = []
+
+
+def prepare_runs_with(prepare: Preparation) -> None:
+    """Have a function called before the first node of each run on a thread; modules do so once."""
+    _preparations.append(prepare)
+
+
+async def prepare_run(session: Session, workers: Sequence[Session], emit: Emit) -> None:
+    """Call what was registered, and emit its notices."""
+    for prepare in _preparations:
+        for text in await prepare(session, workers, emit):
+            notice(emit, text)
+
+
+def another_run_works(thread: str) -> ConfigError:
+    """Return why a run cannot go back while another one works on its thread, and what to do."""
+    return ConfigError(
+        f"A run works on thread {thread}, whose files cannot be turned back meanwhile. Wait for "
+        "its end, or stop it, and go back then."
+    )

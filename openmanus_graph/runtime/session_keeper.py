@@ -15,14 +15,16 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_locations import (
+from openmanus_graph.runtime.run_observer import (
+    PLAN_STEP_KEY,
     RunLocation,
     find_location,
     location_around,
     locations,
+    plan_step_of,
+    run_observer,
     tool_calls,
 )
-from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of, run_observer
 from openmanus_graph.runtime.session_registry import (
     WORKER_KEY,
     observed_run,

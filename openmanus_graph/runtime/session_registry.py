@@ -40,9 +40,15 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     require_shared_ledger,
 )
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.runtime.run_locations import RunLocation, find_location, location_of
-from openmanus_graph.runtime.run_observer import ObservedRun, run_observer
-from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
+from openmanus_graph.runtime.run_observer import (
+    ObservedRun,
+    RunLocation,
+    another_run_works,
+    find_location,
+    location_of,
+    prepare_run,
+    run_observer,
+)
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

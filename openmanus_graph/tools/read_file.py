@@ -25,7 +25,7 @@ from openmanus_graph.backends.files.text_file import (
     whole_characters,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.near_names import naming_neighbours
+from openmanus_graph.runtime.artifacts import naming_neighbours
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file

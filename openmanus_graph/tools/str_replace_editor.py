@@ -22,7 +22,7 @@ from openmanus_graph.backends.files.file_kinds import image_type
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import Encoding, checked_range, numbered, split_lines
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.near_names import naming_neighbours
+from openmanus_graph.runtime.artifacts import naming_neighbours
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import Workspace, find, opened_file
 from openmanus_graph.safety.open_beneath import shown, size_text

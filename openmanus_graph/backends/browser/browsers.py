@@ -22,7 +22,7 @@ from openmanus_graph.backends.browser.launch import (
 )
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks, EventLoopThread
-from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.runtime.system_exit import register_closer
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, StorageState

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, with_overrun
 
 MAX_LINE_CHARS = 2_000
 _CONTEXT_LINES = 4

@@ -28,7 +28,7 @@ from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.own_files import write_own_file
+from openmanus_graph.runtime.atomic_files import write_own_file
 
 FORMAT = 2
 """Of the bundles that this code writes; it reads this one and those before."""

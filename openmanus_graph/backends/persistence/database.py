@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.sqlite import Migration, SqliteDatabase
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.runtime.system_exit import register_closer
 from openmanus_graph.state.storage_urls import DatabaseUrl
 
 

@@ -151,7 +151,7 @@ def _report(
     from openmanus_graph.interfaces.service.evals.evaluation import REPORT
     from openmanus_graph.interfaces.service.evals.page import REGRESSIONS, compare, report_page
     from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
-    from openmanus_graph.runtime.own_files import write_own_file
+    from openmanus_graph.runtime.atomic_files import write_own_file
 
     changes = compare(before, now) if before is not None else None
     page = out / REPORT

@@ -34,8 +34,8 @@ from openmanus_graph.interfaces.service.replay import (
 )
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.own_files import write_own_file
 from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
-from openmanus_graph.runtime.own_files import open_own_file, write_own_file
+from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 
 MARK_SUFFIX = ".batch"
 _RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)

@@ -22,7 +22,7 @@ from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.graphs.catalog import FLOW, build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.model_calls.replay import WhatIf
-from openmanus_graph.runtime.own_files import write_own_file
+from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.context import Context
 from openmanus_graph.testing.replays import Replayed, replay

@@ -19,7 +19,7 @@ from openmanus_graph.interfaces.service.evals.grading import (
 )
 from openmanus_graph.interfaces.service.evals.suite import attempt_id
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
-from openmanus_graph.runtime.own_files import write_own_file
+from openmanus_graph.runtime.atomic_files import write_own_file
 
 ABOUT, REPORT = "eval.json", "report.html"
 
