@@ -31,7 +31,7 @@ from openmanus_graph.conversation.history import (
     task_text_of,
     texts,
 )
-from openmanus_graph.conversation.odd_values import odd_value
+from openmanus_graph.conversation.loose_json import odd_value
 from openmanus_graph.conversation.outcome import (
     ResponseFormat,
     asked_to_end_before,

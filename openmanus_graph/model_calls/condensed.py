@@ -11,7 +11,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, Environment, environment_of
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     NOTES_KEY,
@@ -25,9 +24,12 @@ from openmanus_graph.conversation.history import (
     with_text,
 )
 from openmanus_graph.conversation.stuck import (
+    ENVIRONMENT_KEY,
     KEPT_STEPS_KEY,
     AgentStep,
+    Environment,
     KeptSteps,
+    environment_of,
     recent_steps,
 )
 from openmanus_graph.prompts import render

@@ -20,8 +20,8 @@ from langchain_core.messages import (
 )
 
 from openmanus_graph.conversation.announcements import named_files, names_things
+from openmanus_graph.conversation.fenced_calls import meant_call
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
-from openmanus_graph.conversation.meant_code import meant_call
 from openmanus_graph.conversation.replies import task_of
 from openmanus_graph.model_calls.fitting import joined_content, plain_schema
 from openmanus_graph.prompts import render

@@ -39,7 +39,7 @@ from openmanus_graph.conversation.history import (
     with_invalid_call_positions,
     with_text,
 )
-from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
+from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
 from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 from openmanus_graph.conversation.thoughts import split_thoughts
 from openmanus_graph.safety.provenance import person_words

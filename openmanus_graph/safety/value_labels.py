@@ -12,7 +12,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.environment import LISTING, environment_of
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     VERIFIED_KEY,
@@ -20,6 +19,7 @@ from openmanus_graph.conversation.history import (
     ReadPrefix,
     last_user_message,
 )
+from openmanus_graph.conversation.stuck import LISTING, environment_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import Names, destination_test, names_id
 from openmanus_graph.safety.call_values import destinations, leaves_of, texts

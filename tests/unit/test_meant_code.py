@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.conversation.meant_code import meant_call
+from openmanus_graph.conversation.fenced_calls import meant_call
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from openmanus_graph.backends.models.chunks import SurrogateBuffer, merged_message
 from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
-from openmanus_graph.conversation.odd_values import first_surrogate, made_plain
+from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
 from openmanus_graph.model_calls.storable import storable
 from tests.support.work import calls_in
 

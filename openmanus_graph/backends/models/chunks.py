@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from openmanus_graph.backends.models.failures import ReplyError, malformed_reply
 from openmanus_graph.conversation.history import with_invalid_call_positions
-from openmanus_graph.conversation.odd_values import (
+from openmanus_graph.conversation.loose_json import (
     TOO_DEEP,
     made_plain,
     odd_argument,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
-from openmanus_graph.conversation.odd_values import made_plain, without_surrogates
+from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server.admission import Refused, admit
 from openmanus_graph.interfaces.server.own_api import own_api
