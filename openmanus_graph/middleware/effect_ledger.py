@@ -46,8 +46,7 @@ from openmanus_graph.tool_calls.call_ledger import (
     exception_of,
     exception_record,
 )
-from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.idempotency import with_idempotency_key
+from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
 from openmanus_graph.tool_calls.questions import Questions
 
 Result = ToolMessage | Command[Any]

@@ -22,9 +22,9 @@ from openmanus_graph.state.manus import ActInput, PendingCall
 from openmanus_graph.state.plan import active_plan
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.approval_seals import UNBELIEVED, believed, seal
-from openmanus_graph.tool_calls.chain_permissions import request_permissions
+from openmanus_graph.tool_calls.chains import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
+from openmanus_graph.tool_calls.questions import UNBELIEVED, believed, seal
 from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
 

@@ -57,9 +57,9 @@ from openmanus_graph.state.manus import ActInput, ManusState, no_claims
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.approval_seals import believed
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.declaration import flow_traits
+from openmanus_graph.tool_calls.questions import believed
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
 

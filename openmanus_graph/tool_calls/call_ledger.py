@@ -21,10 +21,9 @@ from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.tool_traits import Observation, Reconcile
-from openmanus_graph.tool_calls.approval_seals import believed, seal
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission, evaluate
-from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.tool_calls.questions import Questions, believed, seal
 
 log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000

@@ -9,20 +9,65 @@ import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Annotated, Any, cast, get_origin, get_type_hints
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langgraph.prebuilt import ToolRuntime
-from pydantic import WithJsonSchema
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from pydantic import BaseModel, WithJsonSchema
+from typing_extensions import override
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import FILE, Effect, Observation, PageUse, Reconcile, Traits
-from openmanus_graph.tool_calls.idempotency import IDEMPOTENCY_KEY
+
+IDEMPOTENCY_KEY = "idempotency_key"
+"""Parameter by which a tool asks for it; models are not shown it."""
+
+
+def with_idempotency_key(request: ToolCallRequest, key: str) -> ToolCallRequest:
+    """Return a request whose tool gets the key, if it asks for one."""
+    tool = request.tool
+    if tool is None or IDEMPOTENCY_KEY not in _parameters(tool):
+        return request
+    keyed = _KeyedTool(name=tool.name, description=tool.description, tool=tool, key=key)
+    return request.override(tool=keyed)
+
+
+def _parameters(tool: BaseTool) -> Container[str]:
+    """Return the names of all that a tool takes, also of what no model is shown."""
+    schema = tool.args_schema
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return schema.model_fields
+    return tool.args
+
+
+class _KeyedTool(BaseTool, defer_build=True):
+    """Invokes a tool with a key; LangGraph takes hidden arguments out of calls before."""
+
+    tool: BaseTool
+    key: str
+
+    @override
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        return self.tool.invoke(self._keyed(input), config, **kwargs)
+
+    @override
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        return await self.tool.ainvoke(self._keyed(input), config, **kwargs)
+
+    def _keyed(self, call: dict[str, Any]) -> dict[str, Any]:
+        return {**call, "args": {**call["args"], IDEMPOTENCY_KEY: self.key}}
+
+    @override
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError  # `invoke` goes to the tool itself
+
 
 ToolFunction = Callable[..., Any]
 

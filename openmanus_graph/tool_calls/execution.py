@@ -16,6 +16,8 @@ from langchain_core.runnables.config import RunnableConfig, merge_configs
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence.ledger import LedgerEntry
+from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError, NamesError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
@@ -23,14 +25,16 @@ from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.output import shorten, with_overrun
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.untrusted_text import mark_untrusted, without_mark
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_record
 from openmanus_graph.tool_calls.context import CallExecution
+from openmanus_graph.tool_calls.permission import evaluate
 
 log = logging.getLogger(__name__)
 
@@ -259,3 +263,30 @@ def split_command(command: Command[Any], execution: CallExecution) -> tuple[Tool
         return own_result[-1], execution.context.serializer.to_text(written)
     except ConfigError as error:
         raise ToolError(f"What {execution.name} writes to the state is refused. {error}") from error
+
+
+async def repeat_call(execution: CallExecution, recorded: LedgerEntry) -> None:
+    """Run a recorded call with its effects, if the replay under way does such calls again.
+
+    The graph goes on with the recorded outcome, so the run asks for the same next. The policy
+    decides as if the call were made for the first time; there is nobody to be asked.
+
+    Raises:
+        ReplayEndedError: It is not allowed, or it does not come out as it was recorded.
+    """
+    replay, outcome = current_replay(), recorded.outcome or {}
+    repeatable = outcome.get("repeatable")
+    if replay is None or repeatable is None or not replay.repeats(execution.name):
+        return
+    shown = f"{execution.name} {canonical_args(recorded.args)}"
+    verdict = await evaluate(execution, recorded.args)
+    if verdict.decision == "deny":
+        replay.refuse_repeat(shown, f"The policy refuses it. {verdict.why}")
+    if verdict.decision == "ask":
+        replay.refuse_repeat(
+            shown, f"The policy would ask a person. {verdict.why} To allow it: --policy auto."
+        )
+    now = await run_tool(execution, recorded.args, repeatable)
+    replay.record_repeat(
+        shown, without_mark(outcome["text"]), without_mark(now.text), failed=now.failed
+    )

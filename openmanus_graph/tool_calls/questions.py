@@ -6,9 +6,12 @@ ledger remembers the indices of each call's questions, and those that nobody wou
 here: an `interrupt()` whose answer is there returns at once.
 """
 
+import asyncio
+import hmac
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
@@ -17,6 +20,7 @@ from langgraph.types import Interrupt, interrupt
 from pydantic import ValidationError
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
+from openmanus_graph.config.options_key import hmac_of, options_key
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.checkpoint_lineage import has_answers
 from openmanus_graph.runtime.run_observer import plan_step_of
@@ -29,7 +33,55 @@ from openmanus_graph.state.interrupts import (
     read_decision_on,
 )
 from openmanus_graph.state.validation import validation_problems
-from openmanus_graph.tool_calls.approval_seals import seal
+
+Kind = Literal["call", "value", "answer"]
+_process_key = secrets.token_bytes(32)
+"""Where no key can be kept: then approvals end with this process."""
+UNBELIEVED = (
+    "Stored approvals of this thread carry no valid signature of yours, so they do not count: you "
+    "are asked again."
+)
+
+
+async def seal(config: RunnableConfig, kind: Kind, values: Sequence[str]) -> list[str]:
+    """Return approvals as they are stored.
+
+    Args:
+        config: Of the node; it names the thread.
+        kind: Of calls, of values, or a person's answer to a question.
+        values: What was approved.
+    """
+    if not values:
+        return []
+    return await asyncio.to_thread(_sealed, _thread_of(config), kind, values)
+
+
+async def believed(config: RunnableConfig, kind: Kind, stored: Sequence[str]) -> list[str]:
+    """Return the approvals among the stored ones that this user's processes sealed.
+
+    Args:
+        config: As for `seal`.
+        kind: As for `seal`.
+        stored: What is stored; anybody may have written it.
+    """
+    values = [str(one).partition(" ")[2] for one in stored]
+    sealed = await seal(config, kind, values)
+    pairs = zip(stored, sealed, values, strict=True)
+    return [
+        value
+        for given, right, value in pairs
+        if hmac.compare_digest(str(given).encode(errors="replace"), right.encode(errors="replace"))
+    ]
+
+
+def _sealed(thread: str, kind: Kind, values: Sequence[str]) -> list[str]:
+    key = options_key(make=True) or _process_key
+    return [f"{hmac_of(key, [thread, kind, value])} {value}" for value in values]
+
+
+def _thread_of(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {}).get("thread_id", ""))
+
 
 T = TypeVar("T")
 _PAUSE = "interrupt "

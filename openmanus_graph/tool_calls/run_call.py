@@ -36,14 +36,13 @@ from openmanus_graph.tool_calls.call_ledger import (
 )
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.execution import run_tool
+from openmanus_graph.tool_calls.execution import repeat_call, run_tool
 from openmanus_graph.tool_calls.permission import (
     Permission,
     RejectedError,
     evaluate,
     request_permission,
 )
-from openmanus_graph.tool_calls.repeated_call import repeat_call
 
 
 async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:

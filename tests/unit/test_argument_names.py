@@ -8,10 +8,10 @@ from langchain_core.tools import StructuredTool
 
 from openmanus_graph.tool_calls.chains import call_chains
 from openmanus_graph.tool_calls.declaration import flow_traits
-from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tool_calls.usual_names import (
+from openmanus_graph.tool_calls.toolset import (
     ARGUMENTS,
     TOOLS,
+    Toolset,
     argument_meant,
     no_such_tool,
     with_declared_names,
