@@ -79,7 +79,7 @@ def measure_flow(*, quick: bool) -> list[list[str]]:
 async def _measure(case: str, home: Path) -> Figures:
     """Run one case; what needs a second run is measured when all is warm."""
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-    from openmanus_graph.state.storage_urls import DatabaseUrl
+    from openmanus_graph.state.addresses import DatabaseUrl
 
     kind, _, count = case.partition("-")
     async with open_checkpointer(DatabaseUrl.in_folder(home)) as saver:

@@ -77,7 +77,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
     """Do the work once, after a run that only answers: it loads what every run needs."""
     from openmanus_graph import Context, build_manus_graph, build_planning_graph
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-    from openmanus_graph.state.storage_urls import DatabaseUrl
+    from openmanus_graph.state.addresses import DatabaseUrl
     from openmanus_graph.testing import ScriptedChatModel
 
     context = Context(

@@ -23,7 +23,7 @@ from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support import hermetic
 from tests.support.chromium import install_headless_shell, is_drawn, with_headless_shell
 from tests.support.limits import BACKSTOP_S

@@ -29,6 +29,7 @@ from openmanus_graph.config.skills import usable_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, without_risks
 from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder, require_inside
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
@@ -40,7 +41,6 @@ from openmanus_graph.state.settings import (
     StorageSettings,
     WebSettings,
 )
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime

@@ -22,7 +22,7 @@ from openmanus_graph.config.home_files import config_home
 from openmanus_graph.config.homes import untrusted_home
 from openmanus_graph.config.trust import is_trusted_content
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
-from openmanus_graph.state.skills import Skill
+from openmanus_graph.state.context import Skill
 
 log = logging.getLogger(__name__)
 

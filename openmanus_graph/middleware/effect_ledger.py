@@ -38,7 +38,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     require_shared_ledger,
 )
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
     ask_elsewhere,

@@ -36,7 +36,7 @@ from openmanus_graph.runtime.limits import (
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import running_session
 from openmanus_graph.safety.openings import SharedOpenings
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 
 _budget: ContextVar["SharedBudget | None"] = ContextVar("openmanus_budget", default=None)

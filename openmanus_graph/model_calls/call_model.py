@@ -63,7 +63,7 @@ from openmanus_graph.runtime.limits import (
 )
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 

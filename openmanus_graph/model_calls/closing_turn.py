@@ -30,7 +30,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 
 CUT_MARK = "\n\n[This text was cut off by {cause}.]"
 

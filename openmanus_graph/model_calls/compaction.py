@@ -41,7 +41,7 @@ from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 
 WORDS_PER_TOKEN = 0.5
 """Low: figures, paths and scripts without spaces take more than prose."""

@@ -28,8 +28,7 @@ from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.manus import ManusState, Usage
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware

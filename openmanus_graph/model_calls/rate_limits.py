@@ -12,8 +12,8 @@ from langchain_core.messages import AIMessage
 
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.state.addresses import RedisUrl
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.storage_urls import RedisUrl
 
 if TYPE_CHECKING:
     from limits import RateLimitItem

@@ -35,7 +35,7 @@ from openmanus_graph.model_calls.fitting import Fitter, sent_request
 from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import RateLimit
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.state.storage_urls import RedisUrl
+from openmanus_graph.state.addresses import RedisUrl
 
 MOST_LESSONS = 8
 """For one request: a server that refuses for a new reason each time is not asked for ever."""

@@ -16,8 +16,8 @@ from openmanus_graph.model_calls.flight_recorder import ProviderRequest, awaited
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.manus import Usage
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.reducers import Usage
 
 LEAST_MISSING = 1500
 """Tokens; fewer are within the errors of an estimate."""

@@ -14,7 +14,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 
 
 class ToolModel:

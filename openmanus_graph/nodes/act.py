@@ -18,9 +18,8 @@ from openmanus_graph.runtime.session import Session, changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, PendingCall
+from openmanus_graph.state.manus import ActInput, PendingCall, add_usage, no_usage
 from openmanus_graph.state.plan import active_plan
-from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context

@@ -20,8 +20,8 @@ from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.planning import PlanningState
-from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools.planning import drafting_toolset
 
 Update = dict[str, Any]

@@ -14,8 +14,8 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.planning import WorkerInput, WorkerState
-from openmanus_graph.state.reducers import no_usage
 
 
 @dataclass

@@ -53,9 +53,8 @@ from openmanus_graph.runtime.session import Session, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, ManusState, no_claims
+from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage
 from openmanus_graph.state.plan import no_plans
-from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.declaration import flow_traits

@@ -16,8 +16,8 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.state.manus import Usage
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 

@@ -26,8 +26,8 @@ from openmanus_graph.runtime.workspace import (
     opened_file,
     opened_folder,
 )
+from openmanus_graph.state.manus import Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tool_calls.toolset import Toolset

@@ -29,10 +29,9 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.untrusted_text import mark_untrusted
-from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.context import open_unrecorded_context
 from openmanus_graph.tool_calls.run_call import run_call

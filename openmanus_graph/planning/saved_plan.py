@@ -15,9 +15,9 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     REPLAY_KEY,
     outer_namespace,
 )
+from openmanus_graph.state.manus import merge_usage
 from openmanus_graph.state.plan import merge_steps
 from openmanus_graph.state.planning import PlanningState, WorkerReport
-from openmanus_graph.state.reducers import merge_usage
 
 AnyGraph = Pregel[Any, Any, Any, Any]
 

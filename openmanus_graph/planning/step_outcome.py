@@ -24,8 +24,8 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
 )
 from openmanus_graph.safety.provenance import strings_in
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.planning import Outcome
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 _FILE_NAME = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
 _QUOTED_NAME = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")

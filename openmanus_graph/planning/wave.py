@@ -30,8 +30,8 @@ from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
-from openmanus_graph.state.reducers import no_usage
 
 
 class Wave:

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.constants import START
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""

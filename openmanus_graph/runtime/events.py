@@ -12,8 +12,7 @@ from langgraph.types import Interrupt
 from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import Artifact, Claims
-from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.manus import Artifact, Claims, Usage
 
 Emit = Callable[[dict[str, Any]], None]
 

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 from langgraph.errors import GraphDrained
 from langgraph.runtime import Runtime, get_runtime
 
-from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import ManusState, Usage, add_usage, no_usage
 from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 

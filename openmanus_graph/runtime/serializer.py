@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError, RefusedDataError
-from openmanus_graph.state.reducers import DeltaSnapshot
+from openmanus_graph.state.manus import DeltaSnapshot
 
 MAX_DEPTH = 200
 """Containers and objects inside one another."""

@@ -20,7 +20,7 @@ from openmanus_graph.runtime.checkpoint_lineage import Lineage
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.reducers import HandleState, HandleStates
+from openmanus_graph.state.manus import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
 
 WORKER_SEPARATOR = "\0"

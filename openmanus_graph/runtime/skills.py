@@ -11,7 +11,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.open_beneath import located
-from openmanus_graph.state.skills import Skill
+from openmanus_graph.state.context import Skill
 
 
 def skills_folder(skills: Sequence[Skill], workspace: Workspace) -> Path:

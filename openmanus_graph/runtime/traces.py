@@ -19,8 +19,8 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from openmanus_graph.config.telemetry import captures_content
 from openmanus_graph.conversation.history import FINISH_KEYS
+from openmanus_graph.state.manus import Usage
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.reducers import Usage
 
 Attributes = dict[str, Any]
 

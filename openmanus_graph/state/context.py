@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, with_config
@@ -138,3 +139,15 @@ class Context:
     addresses and values hold from the first step. Default no; servers set it."""
     config: str | None = None
     """Configuration file to read instead of `./openmanus.toml`."""
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A folder with `SKILL.md`: instructions, scripts and references for certain tasks."""
+
+    name: str
+    description: str
+    """What it does and when to use it, for the model."""
+    folder: Path
+    digest: str
+    """Of the names and contents of all its files."""

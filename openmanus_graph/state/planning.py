@@ -6,9 +6,15 @@ from typing import Annotated, Any, Literal, NotRequired
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import ManusOutput, StopReason
+from openmanus_graph.state.manus import (
+    DeltaChannel,
+    ManusOutput,
+    StopReason,
+    Usage,
+    furthest,
+    merge_usage,
+)
 from openmanus_graph.state.plan import Origin, Step, merge_steps
-from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest, merge_usage
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """How a step's run ended. The last three are limits of the whole run: the step resumes later."""

@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from openmanus_graph.state.context import AnswerCheck, ModelRole, Policy, PolicyRule, SandboxMode
+from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
+from openmanus_graph.state.context import (
+    AnswerCheck,
+    ModelRole,
+    Policy,
+    PolicyRule,
+    SandboxMode,
+    Skill,
+)
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import (
@@ -47,8 +55,6 @@ from openmanus_graph.state.setting_declaration import (
     site_secrets,
     ssh_name,
 )
-from openmanus_graph.state.skills import Skill
-from openmanus_graph.state.storage_urls import DatabaseUrl, RedisUrl, WorkspaceUrl
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"

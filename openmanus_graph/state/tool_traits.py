@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
+from openmanus_graph.state.manus import Usage
 from openmanus_graph.state.plan import Plans
-from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.settings import SandboxSettings
 
 Effect = Literal["pure", "workspace", "external"]

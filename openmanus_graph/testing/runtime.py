@@ -8,9 +8,9 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel, CallRuntime, ManusToolRuntime
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.settings import SandboxSettings, Settings
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 
 def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> Session:

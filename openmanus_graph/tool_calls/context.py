@@ -23,9 +23,8 @@ from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.interrupts import Decision
-from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
-from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import Toolset

@@ -30,8 +30,7 @@ from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.safety.information_flow import excess_addresses, unverified_values
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
-from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.reducers import add_usage, no_usage
+from openmanus_graph.state.manus import PendingCall, add_usage, no_usage
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request

@@ -9,7 +9,7 @@ import pytest
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import JournalTable
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply

@@ -232,7 +232,7 @@ async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> Non
         import sys, pathlib
         from openmanus_graph.backends.persistence.database import open_database
         from openmanus_graph.backends.persistence.threads import Threads
-        from openmanus_graph.state.storage_urls import DatabaseUrl
+        from openmanus_graph.state.addresses import DatabaseUrl
         threads = Threads(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
         for n in range(1000):
             thread = f"20200101-000000-{n:04d}"
@@ -275,7 +275,7 @@ async def test_ten_thousand_events_are_sent_whole_and_in_order(
             import json, sys, pathlib
             from openmanus_graph.backends.persistence.database import open_database
             from openmanus_graph.backends.persistence.interjections import JournalTable
-            from openmanus_graph.state.storage_urls import DatabaseUrl
+            from openmanus_graph.state.addresses import DatabaseUrl
             table = JournalTable(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
             last = table.last(sys.argv[2])
             event = {"type": "notice", "level": "info", "text": "x" * 200}

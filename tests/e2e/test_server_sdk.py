@@ -8,7 +8,7 @@ import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.backends.persistence.memory import DatabaseStore
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served, eventually

@@ -22,7 +22,7 @@ from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
+from openmanus_graph.state.addresses import DatabaseUrl, WorkspaceUrl
 from tests.support.cli import Cli, Result, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

@@ -32,7 +32,7 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.failures import RunError, prepare_home
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import calls, run_graph
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}

@@ -19,7 +19,7 @@ from langgraph.types import Command, interrupt
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.middleware import EffectLedger
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}

@@ -14,7 +14,7 @@ from openmanus_graph import Context, build_manus_graph, build_planning_graph, ma
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import find_point, fork, points_of
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call, use

@@ -23,7 +23,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
 from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at
 from openmanus_graph.runtime.session_registry import open_session
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.cli import until
 from tests.support.graphs import calls, own_text, run_graph, scripted
 from tests.support.planning import use

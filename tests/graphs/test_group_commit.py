@@ -23,7 +23,7 @@ from openmanus_graph.backends.persistence.database_thread import Write
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry, open_ledger
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import add, calls, run_graph
 from tests.support.group_writing import WRITERS, put_together
 from tests.support.limits import BACKSTOP_S

@@ -31,7 +31,7 @@ from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.middleware import EffectLedger
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
 from tests.graphs.test_effect_ledger import ForgetfulSaver
 from tests.support.graphs import calls, run_graph, scripted

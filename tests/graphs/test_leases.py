@@ -35,7 +35,7 @@ from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.testing.runtime import tool_session
 from tests.support.cli import until

@@ -17,7 +17,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.safety.openings import MOST_OF_SITE
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import Ran, own_text, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use

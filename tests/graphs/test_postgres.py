@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.database import (
 from openmanus_graph.backends.persistence.database_thread import StorageError, UnavailableError
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import calls, run_graph
 from tests.support.postgres import Postgres
 

@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.model_calls.silent_cuts import seems_cut
-from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.manus import Usage
 from tests.support import server_facts as told
 from tests.support.graphs import Ran, run_graph
 from tests.support.openai_script import Call, Reply

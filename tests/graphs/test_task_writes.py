@@ -15,7 +15,7 @@ from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.group_writing import Acting
 from tests.support.limits import BACKSTOP_S
 from tests.support.task_writes import CONFIG, NEVER_S, PATH, ran, stored_channels

@@ -9,7 +9,7 @@ from typing import Any
 from openmanus_graph.backends.persistence.database import Database, close_databases, open_database
 from openmanus_graph.backends.persistence.interjections import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 MANY_THREADS = 1000
 MANY_EVENTS = 10_000

@@ -27,7 +27,7 @@ from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.replay import replay_bundle
-from openmanus_graph.state.reducers import DeltaSnapshot
+from openmanus_graph.state.manus import DeltaSnapshot
 
 KEY = "sk-this-is-a-key-of-someone"
 MODEL = {"role": "model", "name": "scripted"}

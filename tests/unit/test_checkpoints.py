@@ -13,7 +13,7 @@ from openmanus_graph.backends.persistence.database import close_databases, open_
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS, LeanSqliteSaver
 from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.postgres import Postgres
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

@@ -5,7 +5,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langgraph.types import Overwrite
 
-from openmanus_graph.state.reducers import Conversation, DeltaChannel, merge_messages
+from openmanus_graph.state.manus import Conversation, DeltaChannel, merge_messages
 
 
 def texts(channel: DeltaChannel[Any]) -> list[tuple[str | None, str]]:

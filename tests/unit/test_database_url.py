@@ -11,7 +11,7 @@ from openmanus_graph.interfaces.service.options import (
     use_configuration,
     use_database,
 )
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import scripted
 
 SECRET = "postgresql://u:hunter2@db.test:5432/agents?sslmode=require"

@@ -12,11 +12,11 @@ from openmanus_graph.safety.policy import (
     unknown_tools,
     wrong_arguments,
 )
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Policy, RuleDecision
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import SandboxSettings, Settings
-from openmanus_graph.state.storage_urls import DatabaseUrl
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.toolset import Toolset

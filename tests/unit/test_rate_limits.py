@@ -16,8 +16,8 @@ from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
 from openmanus_graph.model_calls.sending import Sender
 from openmanus_graph.runtime.limits import RunStopping
+from openmanus_graph.state.addresses import RedisUrl
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.storage_urls import RedisUrl
 from tests.support.aegra import redis
 from tests.support.graphs import run_graph, scripted
 from tests.unit.test_models_failures import status_error

@@ -16,11 +16,10 @@ from openmanus_graph.runtime.limits import (
     time_left_s,
     unless_stopped,
 )
-from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.state.manus import ManusState, no_usage
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import SandboxSettings, Settings
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 CALL = 0.1
 """Dollars; the same call takes 100 tokens."""

@@ -29,7 +29,7 @@ from pydantic import BaseModel, SecretStr
 from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.runtime import serializer as module
 from openmanus_graph.runtime.serializer import MAX_DEPTH, StrictSerializer
-from openmanus_graph.state.reducers import DeltaSnapshot
+from openmanus_graph.state.manus import DeltaSnapshot
 from tests.support.hostile import of_kind, packed, payloads
 
 NAMES = [*payloads(pathlib.Path("/nowhere"))]

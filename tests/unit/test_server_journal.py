@@ -15,7 +15,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import JournalTable
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal
-from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
+from openmanus_graph.state.addresses import DATABASE, DatabaseUrl
 from tests.support.work import calls_in
 
 THREAD = "t"

@@ -39,8 +39,8 @@ from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.addresses import DatabaseUrl, WorkspaceUrl
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
@@ -319,7 +319,7 @@ from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.leases import take_lease
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.unit.test_shared_files import Machine
 
 place, address, moment, count = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])

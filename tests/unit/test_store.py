@@ -7,7 +7,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.memory import DatabaseStore
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import calls, run_graph
 
 PLACE = ("memories", "person")

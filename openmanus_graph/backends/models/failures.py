@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from openmanus_graph.backends.models.dialects import NO_TOOLS, is_refusal
 from openmanus_graph.backends.models.endpoint import StatusError, TransportError, retry_after_s
 from openmanus_graph.state.addresses import without_secrets
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.validation import validation_problems
 
 FailureKind = Literal[

@@ -29,7 +29,7 @@ from langgraph.checkpoint.base import id as uuid6_module
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.database_thread import OnEnd
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 
 def continue_after(checkpoint_id: str) -> None:

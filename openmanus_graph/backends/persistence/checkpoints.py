@@ -12,8 +12,8 @@ from langchain_core.runnables import RunnableConfig
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.database import load_postgres
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.state.manus import Usage, add_usage, no_usage
 
 
 def checkpointer_class(url: DatabaseUrl) -> type[Checkpointer]:

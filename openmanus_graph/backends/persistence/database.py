@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.sqlite import Migration, SqliteDatabase
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.system_exit import register_closer
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 
 class Database(Protocol):

@@ -28,8 +28,8 @@ from openmanus_graph.backends.persistence.model_call_records import (
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import id_of
-from openmanus_graph.state.reducers import DeltaSnapshot
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.state.manus import DeltaSnapshot
 
 _OWN_CHANNELS = "__"
 """Begins the names of channels by which LangGraph tells itself of errors, questions and answers."""

@@ -25,7 +25,7 @@ from openmanus_graph.runtime.interjections import Interjection, InterjectionRead
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 log = logging.getLogger(__name__)
 FRESH_S = 0.1

@@ -26,7 +26,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import LeaseLostError, StorageError
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 RENEWALS = 3
 """Within a lease's time."""

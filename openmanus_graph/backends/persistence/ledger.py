@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.database_thread import crc32, read_json
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 _PLACE = (
     "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"

@@ -25,8 +25,8 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.sqlite import BUSY_TIMEOUT_S, SqliteDatabase
 from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.settings import StorageSettings
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 T = TypeVar("T")
 Batch = Callable[[Iterable[Op]], list[Result]]

@@ -16,8 +16,8 @@ from openmanus_graph.backends.persistence.database_thread import (
     read_json,
     write_json,
 )
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 Part = dict[str, Any]
 """One message of a request, or what was sent beside the messages, as JSON."""

@@ -33,7 +33,7 @@ from openmanus_graph.backends.persistence.database_thread import (
 )
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
 from openmanus_graph.errors import RefusedDataError
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 SCHEMA = "openmanus"
 TABLES_WAIT_S = 10.0

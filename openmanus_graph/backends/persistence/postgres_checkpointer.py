@@ -31,7 +31,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import OnEnd
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase, Transaction
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 T = TypeVar("T")
 S = TypeVar("S", bound="LeanPostgresSaver")

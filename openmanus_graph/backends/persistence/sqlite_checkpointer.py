@@ -26,7 +26,7 @@ from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
 from openmanus_graph.backends.persistence.sqlite import Connection
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.state.storage_urls import DATABASE, DatabaseUrl
+from openmanus_graph.state.addresses import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
 """The file in the home folder."""

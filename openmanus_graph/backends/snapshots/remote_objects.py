@@ -31,7 +31,7 @@ from openmanus_graph.backends.snapshots.objects import (
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.storage_urls import DatabaseUrl, WorkspaceUrl
+from openmanus_graph.state.addresses import DatabaseUrl, WorkspaceUrl
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 20, 3
 """How long one request to S3 may take, and how often it is made."""

@@ -45,8 +45,8 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.open_beneath import MOST_PARTS, shown
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.settings import StorageSettings
-from openmanus_graph.state.storage_urls import DatabaseUrl
 
 NAMED_PATHS = 5
 """How many paths a notice names."""

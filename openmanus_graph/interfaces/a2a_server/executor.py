@@ -33,7 +33,7 @@ from openmanus_graph.interfaces.service.runs import (
 from openmanus_graph.interfaces.service.runs import Message as RunMessage
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace, opened_file
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100

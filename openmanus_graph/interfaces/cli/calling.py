@@ -13,8 +13,7 @@ from openmanus_graph.interfaces.cli.person import StdinLines
 from openmanus_graph.interfaces.cli.views import TerminalView
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.manus import PendingCall, no_usage
 from openmanus_graph.tool_calls.context import ToolCallContext
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.run_call import run_call

@@ -18,7 +18,7 @@ from openmanus_graph.config.skills import (
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import read_beneath
-from openmanus_graph.state.skills import Skill
+from openmanus_graph.state.context import Skill
 
 
 def list_skills(*, as_json: bool) -> int:

@@ -14,8 +14,8 @@ from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.skills import Skill
-from openmanus_graph.state.storage_urls import RedisUrl
+from openmanus_graph.state.addresses import RedisUrl
+from openmanus_graph.state.context import Skill
 
 
 def trust_folder() -> int:

@@ -25,7 +25,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session
-from openmanus_graph.state.storage_urls import DatabaseUrl
+from openmanus_graph.state.addresses import DatabaseUrl
 
 VERSION_DIGITS = 32
 

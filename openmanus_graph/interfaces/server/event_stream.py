@@ -19,7 +19,7 @@ from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.interfaces.server.own_api import own_server
 from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of, store
 from openmanus_graph.interfaces.server.threads import open_questions, require_thread
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.manus import no_usage
 
 PING_S = 15.0
 router = APIRouter(prefix="/app/api/threads/{thread}")

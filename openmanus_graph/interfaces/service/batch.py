@@ -32,7 +32,7 @@ from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoPerson, RemoteView
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 from openmanus_graph.interfaces.service.threads import find_thread
-from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.state.manus import Usage, no_usage
 
 EXITS = (("failed", 1), ("waiting", 4), ("stopped", 3))
 """What a batch ends with whose tasks did not all finish, worst first; as for single runs."""

@@ -24,7 +24,7 @@ from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.settings import MAX_COST_USD
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"

@@ -10,8 +10,7 @@ from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, rea
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.graphs.catalog import is_ours
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
-from openmanus_graph.state.manus import no_claims
-from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, add_usage, no_claims, no_usage
 from openmanus_graph.state.settings import Settings
 
 

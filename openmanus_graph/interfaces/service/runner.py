@@ -52,8 +52,8 @@ from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.plan import Origin
-from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
