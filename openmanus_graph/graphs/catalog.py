@@ -170,7 +170,7 @@ def describe_agent(name: str) -> str:
 
 def default_executors() -> dict[str, Any]:
     """Build the agents that do the steps of plans; third parties' that cannot are left out."""
-    from openmanus_graph.planning.executors import executor_problem  # loads LangGraph
+    from openmanus_graph.planning.executor_run import executor_problem  # loads LangGraph
 
     names = (
         name for name in agent_names() if name not in _OWN_AGENTS or _OWN_AGENTS[name].executor

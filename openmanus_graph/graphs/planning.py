@@ -22,7 +22,12 @@ from openmanus_graph.nodes.replan_step import replan_step, route_after_replan_st
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
 from openmanus_graph.nodes.run_step import Flow, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
-from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
+from openmanus_graph.planning.executor_run import (
+    Executor,
+    Executors,
+    ExecutorSet,
+    collect_executors,
+)
 from openmanus_graph.planning.flow import next_node
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context

@@ -10,7 +10,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
 from openmanus_graph.model_calls.flight_recorder import awaited_fact, run_path
-from openmanus_graph.planning.executors import ExecutorSet
+from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, plan_of
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
 from openmanus_graph.planning.plan_view import plan_request, publish_plan

@@ -11,7 +11,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import has_task, last_user_message
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
-from openmanus_graph.planning.executors import ExecutorSet
+from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, state_of_paused_run, unfinished_plan
 from openmanus_graph.planning.plan import make_steps
 from openmanus_graph.runtime.artifacts import take_baseline

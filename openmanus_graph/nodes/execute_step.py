@@ -14,9 +14,14 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.nodes.run_step import wave_of
-from openmanus_graph.planning.evidence import run_evidence
-from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
-from openmanus_graph.planning.executors import Executor, ExecutorSet
+from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS
+from openmanus_graph.planning.executor_run import (
+    Executor,
+    ExecutorRun,
+    ExecutorSet,
+    metadata_inside,
+    named_files,
+)
 from openmanus_graph.planning.flow import (
     MAX_ATTEMPTS,
     current_step,
@@ -25,8 +30,7 @@ from openmanus_graph.planning.flow import (
     resumed_messages,
 )
 from openmanus_graph.planning.plan_view import emit_step_event
-from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
-from openmanus_graph.planning.step_texts import RESULT_CHARS, RESULTS_CHARS
+from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome, run_evidence
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session

@@ -13,6 +13,7 @@ from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning.drafting import results_text
 from openmanus_graph.planning.flow import (
     ended_by,
     final_status,
@@ -22,7 +23,6 @@ from openmanus_graph.planning.flow import (
     step_runs_of,
     task_of,
 )
-from openmanus_graph.planning.step_texts import results_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice

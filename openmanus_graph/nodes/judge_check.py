@@ -9,7 +9,7 @@ from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.nodes.check_step import review
 from openmanus_graph.nodes.run_step import wave_of
-from openmanus_graph.planning.check_judge import judge_disputed_check
+from openmanus_graph.planning.checks import judge_disputed_check
 from openmanus_graph.planning.flow import current_step
 from openmanus_graph.planning.wave import report_of, worker_of
 from openmanus_graph.runtime.events import notice

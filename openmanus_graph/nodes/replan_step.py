@@ -9,16 +9,15 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.nodes.run_step import wave_of
-from openmanus_graph.planning.drafting import Drafting, next_draft
-from openmanus_graph.planning.evidence import attempt_text
-from openmanus_graph.planning.executors import ExecutorSet
+from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
+from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import (
     current_step,
     new_step_run,
     step_runs_of,
     steps_to_replace,
 )
-from openmanus_graph.planning.step_texts import steps_text
+from openmanus_graph.planning.step_outcome import attempt_text
 from openmanus_graph.planning.wave import report_of, worker_of
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.limits import LimitReached

@@ -8,8 +8,14 @@ from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.runtime import Runtime
 
-from openmanus_graph.planning.saved_plan import AnyGraph, plan_around
-from openmanus_graph.planning.wave import Wave, max_workers, report_of, worker_of
+from openmanus_graph.planning.wave import (
+    AnyGraph,
+    Wave,
+    max_workers,
+    plan_around,
+    report_of,
+    worker_of,
+)
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session

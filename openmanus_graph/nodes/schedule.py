@@ -10,6 +10,7 @@ from langgraph.types import Send
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
+from openmanus_graph.planning.drafting import step_prompt
 from openmanus_graph.planning.flow import (
     begun_step_updates,
     blocked_step_updates,
@@ -24,7 +25,6 @@ from openmanus_graph.planning.flow import (
 )
 from openmanus_graph.planning.plan import most_at_once
 from openmanus_graph.planning.plan_view import publish_plan
-from openmanus_graph.planning.step_texts import step_prompt
 from openmanus_graph.planning.wave import Wave, max_workers
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session

@@ -1,24 +1,33 @@
 """Checks whether a step of a plan is done: by a file, a command, or a question to the model."""
 
+import asyncio
 import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_content import content_problem
+from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.model_calls.flight_recorder import recorded_fact
-from openmanus_graph.planning.check_shell import command_problem
-from openmanus_graph.planning.evidence import attempt_name, evidence_text
+from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.model_calls.flight_recorder import awaited_fact, recorded_fact
 from openmanus_graph.planning.flow import is_judged
+from openmanus_graph.planning.step_outcome import attempt_name, evidence_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session import Session, run_blocking
+from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.runtime.workspace import (
     Workspace,
     find,
@@ -26,11 +35,149 @@ from openmanus_graph.runtime.workspace import (
     opened_file,
     opened_folder,
 )
-from openmanus_graph.state.manus import Usage, no_usage
+from openmanus_graph.safety.shell_commands import read_shell_text
+from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.state.manus import PendingCall, Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.context import open_unrecorded_context
+from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
+from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
+
+OUTPUT_CHARS = 1500
+_REMOVING = frozenset({"rm", "rmdir", "unlink", "shred", "truncate", "mv"})
+_SCRATCH = ("-", "/tmp/", "$TMPDIR/")
+"""What the words behind such a program may begin with."""
+_REFUSED_WRITES = ("Read-only file system", "Permission denied")
+_ADVICE = "A check looks and changes nothing; temporary files go to $TMPDIR."
+
+
+@manus_tool(effect="workspace", timeout_s=None, stops_itself=True, shell="command")
+async def bash(  # noqa: D417  # no model sees `runtime`
+    command: str, runtime: ToolRuntime[Any, Any], in_empty_folder: bool = False
+) -> Observation:
+    """Run a command that changes nothing.
+
+    By this name, so that the policy's rules for the tool bash hold for checks too.
+
+    Args:
+        command: The command.
+        in_empty_folder: Whether it runs in an empty folder instead of the workspace.
+    """
+    session = call_runtime(runtime).session
+    if removal := removal_in(command):
+        raise ToolError(f"It was not run, because it would run `{removal}`. {_ADVICE}")
+    await asyncio.to_thread(sandbox_of, session)
+    warn_of_sandbox(session, runtime.stream_writer)
+    result = await run_check_command(
+        command,
+        session.workspace,
+        session.settings.sandbox,
+        limit_s=time_limit_of(runtime, traits_of(bash)).remaining_s(),
+        max_chars=session.max_observation_chars,
+        in_empty_folder=in_empty_folder,
+    )
+    failed = bool(result.code or result.reason)
+    return Observation(result_text(result), failed=failed, bounded=True)
+
+
+async def run_check_command(
+    command: str,
+    workspace: Workspace,
+    sandbox: SandboxSettings,
+    *,
+    limit_s: float,
+    max_chars: int,
+    in_empty_folder: bool = False,
+    brought: Mapping[str, Path | bytes] | None = None,
+) -> ReadOnlyResult:
+    """Run a check's command off the event loop; the arguments are those of `run_read_only`."""
+    stop = threading.Event()
+    look = partial(
+        run_read_only,
+        command,
+        workspace,
+        sandbox,
+        limit_s=limit_s,
+        stop=stop,
+        max_chars=max_chars,
+        in_empty_folder=in_empty_folder,
+        brought=brought,
+    )
+    pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-check")
+    try:
+        return await run_blocking(pool, look, stop)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def result_text(result: ReadOnlyResult) -> str:
+    """Return what a check's command printed, and how it ended."""
+    lines = [result.text.rstrip("\n")] if result.text.strip() else []
+    if result.reason:
+        lines.append(f"[{result.reason}]")
+    elif result.code:
+        lines.append(f"[exit code {result.code}]")
+    failed = result.code or result.reason
+    if failed and any(words in result.text for words in _REFUSED_WRITES):
+        lines.append(f"[{_ADVICE}]")
+    return "\n".join(lines) or "(no output)"
+
+
+def removal_in(command: str) -> str | None:
+    """Return a command in a shell text that removes files of the workspace, if one does."""
+    for one in read_shell_text(command).found:
+        program, *words = one.split()
+        if program in _REMOVING and not all(map(_is_scratch, words)):
+            return one
+    return None
+
+
+def _is_scratch(word: str) -> bool:
+    return word.startswith(_SCRATCH) and ".." not in word
+
+
+async def command_problem(
+    command: str,
+    step_run: StepRun,
+    state: PlanningState,
+    session: Session,
+    emit: Emit,
+    *,
+    in_empty_folder: bool = False,
+) -> str | None:
+    """Run a check's command; return what it said if it fails.
+
+    Args:
+        command: For bash.
+        step_run: The step that is checked.
+        state: Of the plan.
+        session: Of the run.
+        emit: Takes the events.
+        in_empty_folder: Whether it runs in an empty folder, where no check should hold.
+    """
+    which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
+    call = PendingCall(
+        id=f"check-{step_run['id']}-{step_run['attempt']}{which}",
+        name=bash.name,
+        args={"command": command} | ({"in_empty_folder": True} if in_empty_folder else {}),
+        occurrence=step_run["attempt"],
+        problem=None,
+    )
+
+    async def run() -> str | None:
+        progress = Progress(0, state["usage"], state["elapsed_s"])
+        tools = Toolset({bash.name: bash}, None)
+        context = await open_unrecorded_context(session, tools, emit, progress)
+        result = await run_call(call, context)
+        if result.status != "error":
+            return None
+        return f"`{command}` failed: {result.text[-OUTPUT_CHARS:]}"
+
+    return await awaited_fact(session, call["id"], run)
+
 
 FILE, COMMAND = "file:", "command:"
 _COMMAND = re.compile(rf"{COMMAND}|shell:|\$ ", re.IGNORECASE)
@@ -201,3 +348,88 @@ def read_verdict(reply: AIMessage) -> str | None:
     if re.fullmatch(r"(yes|done|true)[.!]?", text, re.IGNORECASE):
         return None
     return text or "The check gave no verdict."
+
+
+_REASON_CHARS = 500
+
+
+@manus_tool(effect="pure")
+def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> Observation:
+    """Say whether the check of a step is wrong, and correct it.
+
+    Args:
+        check_is_wrong: Whether it refuses work that is right.
+        reason: What shows that, in one sentence.
+        corrected_check: `file: PATH` or `command: SHELL COMMAND`, as strict as the step asks.
+    """
+    return Observation(reason)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a judge says of a check."""
+
+    done_when: str | None
+    """The corrected check; None where it stays as it is."""
+    reason: str
+    """Of the judge, or why its correction does not count."""
+    usage: Usage
+
+
+async def judge_disputed_check(
+    step_run: StepRun, state: PlanningState, session: Session, emit: Emit
+) -> Judgement:
+    """Have a judge look at a step's check that failed.
+
+    Args:
+        step_run: The step.
+        state: Of the plan.
+        session: Of the run.
+        emit: Takes the events.
+
+    Raises:
+        LimitReached: The run's limits forbid the model call.
+        ModelError: That call failed after all retries.
+    """
+    request = render(
+        "plan_judge_request",
+        text=step_run["text"],
+        done_when=step_run["done_when"],
+        failure=mark_untrusted(step_run.get("disputed", "")),
+        evidence=await evidence_text(step_run, session),
+    )
+    reply, usage = await ask_judge("plan_judge", request, judgement, state, session, emit)
+    corrected, reason = read_judgement(reply, step_run["done_when"])
+    kind, wanted = read_check(corrected or "")
+    if kind == "command" and corrected is not None:
+        problem = await command_problem(
+            wanted, step_run, state, session, emit, in_empty_folder=True
+        )
+        if problem is None:
+            why = "holds in an empty folder too, so it would show nothing"
+            return Judgement(None, f"Its correction, `{corrected}`, {why}.", usage)
+    return Judgement(corrected, reason, usage)
+
+
+def read_judgement(reply: AIMessage, done_when: str) -> tuple[str | None, str]:
+    """Return the corrected check, None if there is none that counts, and the reason. Pure.
+
+    A command may only become another command, and a file another file or a command: a question
+    is not run, and that a file is there shows less than a command does.
+    """
+    for call in reply.tool_calls:
+        if call["name"] != judgement.name:
+            continue
+        args = call["args"]
+        reason = cut_middle(str(args.get("reason") or "It gave no reason."), _REASON_CHARS)
+        if args.get("check_is_wrong") is not True:
+            return None, reason
+        corrected = str(args.get("corrected_check") or "").strip()
+        kind, wanted = read_check(corrected)
+        was, was_wanted = read_check(done_when)
+        if kind == "question" or not wanted or (was, kind) == ("command", "file"):
+            return None, f"{reason} But its correction is no such check: `{corrected}`."
+        if (kind, wanted) == (was, was_wanted):
+            return None, f"{reason} But it changed nothing."
+        return f"{kind}: {wanted}", reason
+    return None, "It gave no judgement."

@@ -24,8 +24,14 @@ from openmanus_graph.model_calls.budget import (
     shared_budget,
     sharing,
 )
-from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
-from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_executors
+from openmanus_graph.planning.executor_run import (
+    Executor,
+    ExecutorRun,
+    ExecutorSet,
+    collect_executors,
+    metadata_inside,
+    named_files,
+)
 from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline

@@ -18,7 +18,7 @@ from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.planning.saved_plan import plan_at
+from openmanus_graph.planning.wave import plan_at
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S

@@ -7,10 +7,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import interjection_message
-from openmanus_graph.planning.check_judge import read_judgement
-from openmanus_graph.planning.check_shell import removal_in
-from openmanus_graph.planning.checks import read_check
-from openmanus_graph.planning.evidence import RESULTS_CHARS, run_evidence
+from openmanus_graph.planning.checks import read_check, read_judgement, removal_in
+from openmanus_graph.planning.step_outcome import RESULTS_CHARS, run_evidence
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
+from openmanus_graph.planning.drafting import RESULT_CHARS, STEPS_AROUND, step_prompt
 from openmanus_graph.planning.flow import new_step_run
 from openmanus_graph.planning.plan import make_steps
-from openmanus_graph.planning.step_texts import RESULT_CHARS, STEPS_AROUND, step_prompt
 from openmanus_graph.state.planning import PlanningState
 
 

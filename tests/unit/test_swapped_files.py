@@ -31,9 +31,8 @@ from openmanus_graph.model_calls.media import (
     _data_url,  # pyright: ignore[reportPrivateUsage]  # likewise
 )
 from openmanus_graph.planning.checks import file_problem
-from openmanus_graph.planning.evidence import file_heads
 from openmanus_graph.planning.plan_view import _write_plan_file, plan_files  # pyright: ignore[reportPrivateUsage]  # called in a thread
-from openmanus_graph.planning.step_outcome import WrittenFiles
+from openmanus_graph.planning.step_outcome import WrittenFiles, file_heads
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.atomic_files import change_mode
 from openmanus_graph.runtime.session import Session

@@ -29,7 +29,7 @@ from openmanus_graph.interfaces.service.transcript import (
     transcript,
 )
 from openmanus_graph.planning.plan_view import plan_as_json
-from openmanus_graph.planning.saved_plan import plan_at
+from openmanus_graph.planning.wave import plan_at
 from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.output import printable
 

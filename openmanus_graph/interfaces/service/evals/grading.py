@@ -28,8 +28,12 @@ from openmanus_graph.interfaces.service.run_setup import read_thread_state, to_c
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
-from openmanus_graph.planning.check_shell import OUTPUT_CHARS, result_text, run_check_command
-from openmanus_graph.planning.checks import file_problem
+from openmanus_graph.planning.checks import (
+    OUTPUT_CHARS,
+    file_problem,
+    result_text,
+    run_check_command,
+)
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings

@@ -14,8 +14,7 @@ from pydantic import Field, field_validator
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.batch_files import BatchTask, TaskLine, read_lines
-from openmanus_graph.planning.check_shell import removal_in
-from openmanus_graph.planning.checks import read_check
+from openmanus_graph.planning.checks import read_check, removal_in
 
 CheckKind: TypeAlias = Literal["file", "command", "answer", "python"]
 _KINDS = "`file: NAME`, `command: SHELL`, `answer: PATTERN` and `python: MODULE:FUNCTION`"
