@@ -11,17 +11,31 @@ from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
-from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
-from openmanus_graph.nodes.check_step import check_step, route_after_check
-from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
-from openmanus_graph.nodes.execute_step import execute_step, missing_executor
+from openmanus_graph.nodes.check_step import (
+    check_step,
+    judge_check,
+    replan_step,
+    review_step,
+    route_after_check,
+    route_after_replan_step,
+    route_after_review_step,
+)
+from openmanus_graph.nodes.create_plan import (
+    approve_plan,
+    create_plan,
+    route_after_approve_plan,
+    route_after_create_plan,
+)
 from openmanus_graph.nodes.finalize import finalize
-from openmanus_graph.nodes.judge_check import judge_check
-from openmanus_graph.nodes.next_step import next_step
-from openmanus_graph.nodes.replan_step import replan_step, route_after_replan_step
-from openmanus_graph.nodes.review_step import review_step, route_after_review_step
-from openmanus_graph.nodes.run_step import Flow, run_step
-from openmanus_graph.nodes.schedule import route_after_schedule, schedule
+from openmanus_graph.nodes.schedule import (
+    Flow,
+    execute_step,
+    missing_executor,
+    next_step,
+    route_after_schedule,
+    run_step,
+    schedule,
+)
 from openmanus_graph.planning.executor_run import (
     Executor,
     Executors,

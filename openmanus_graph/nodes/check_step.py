@@ -1,31 +1,43 @@
 """`check_step`: checks the step that a worker ran, and decides what follows if it failed."""
 
-from typing import Any
+from typing import Any, Literal
 
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
+from langgraph.types import Overwrite
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
-from openmanus_graph.nodes.run_step import wave_of
-from openmanus_graph.planning.checks import check_step_run, is_disputed
+from openmanus_graph.nodes.schedule import wave_of
+from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
+from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
+from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import (
     current_step,
+    ended_by,
     is_limit,
     is_under_way,
+    merge_reports,
+    new_step_run,
     reviewed_step_update,
     reviewing_node,
     shared_files,
     step_runs_of,
+    steps_to_replace,
 )
 from openmanus_graph.planning.plan_view import emit_step_event
+from openmanus_graph.planning.step_outcome import attempt_text
 from openmanus_graph.planning.wave import Wave, report_of, worker_of
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import RunEnd, StepRun, WorkerState
+from openmanus_graph.state.planning import PlanningState, Replacement, RunEnd, StepRun, WorkerState
+from openmanus_graph.tools.planning import drafting_toolset
 
 
 async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -82,3 +94,128 @@ async def route_after_check(state: WorkerState) -> str:
     step_run = current_step(state)
     ended = state.get("run_end") or not is_under_way(step_run)
     return "next_step" if ended else reviewing_node(step_run)
+
+
+async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Correct the check, so that it runs next, or let the step fail by it."""
+    session = await enter_session(runtime)
+    wave, step_run = wave_of(session, state), current_step(state)
+    wave.learn(worker_of(state), report_of(state))
+    try:
+        with sharing(wave.budget):
+            ruling = await judge_disputed_check(step_run, wave.state, session, wave.emit)
+    except LimitReached as ended:
+        return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
+    except ModelError as error:
+        return {"run_end": failure(error.sentence)}
+    if ruling.done_when is None:
+        problem = f"{step_run.get('disputed')} A judge looked at the check: {ruling.reason}"
+        update = review(step_run, problem, wave, session)
+    else:
+        corrected = f"`{step_run['done_when']}` was wrong and is now `{ruling.done_when}`"
+        notice(wave.emit, f"The check of step {step_run['id']}, {corrected}: {ruling.reason}")
+        update = {"done_when": ruling.done_when}
+    update |= {
+        "disputed": "",
+        "judged_attempt": step_run["attempt"],
+        "cost_usd": step_run["cost_usd"] + ruling.usage["cost_usd"],
+    }
+    return {
+        "steps": {step_run["id"]: update},
+        "usage": ruling.usage,
+        "elapsed_s": wave.elapsed_s,
+    }
+
+
+async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Update the plan. A limit, or a model that failed, ends the run."""
+    session = await enter_session(runtime)
+    session.files_may_differ = True  # its steps ran in sessions of their own
+    snapshot = await snapshot_files(session, state, runtime.stream_writer)
+    reports = state.get("reports", {}).values()
+    order, steps, replans = merge_reports(state, reports)
+    run_end = next(filter(None, (report["run_end"] for report in reports)), None)
+    changed: dict[str, Any] = {
+        name: step_run for name, step_run in steps.items() if step_run != state["steps"].get(name)
+    }
+    changed |= dict.fromkeys(state["steps"].keys() - steps.keys())
+    for name, step_run in steps.items():
+        if is_limit(step_run["outcome"]):  # it goes on when the run does
+            changed[name] = {**step_run, "outcome": ""}
+            run_end = run_end or RunEnd(
+                status="stopped", stop_reason=step_run["outcome"], answer=""
+            )
+    if run_end is not None and is_limit(run_end["stop_reason"]):
+        limit = ended_by(run_end["stop_reason"], state, session.settings)
+        runtime.stream_writer(limit.event())
+    return {
+        **snapshot,
+        **(run_end or {}),
+        "order": order,
+        "steps": changed,
+        "replans": replans,
+        "reports": Overwrite({}),
+    }
+
+
+async def route_after_review_step(state: PlanningState) -> Literal["schedule", "finalize"]:
+    """Begin what can begin now, unless the run has ended."""
+    return "finalize" if state.get("stop_reason") else "schedule"
+
+
+async def replan_step(
+    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
+) -> dict[str, Any]:
+    """Take a turn at what replaces the step that failed for good, and those that depend on it.
+
+    The other workers see the plan change only when there is a replacement; without one the step
+    stays blocked.
+    """
+    session = await enter_session(runtime)
+    wave, worker, step_run = wave_of(session, state), worker_of(state), current_step(state)
+    wave.learn(worker, report_of(state))
+    await wave.begin_replanning(worker)
+    now, failed = wave.state, step_run["id"]
+    messages = state.get("drafts") or [_request(now, step_run)]
+    toolset = await drafting_toolset(session)
+    drafting = Drafting(now, messages, executors, toolset, failed=[failed])
+    try:
+        with sharing(wave.budget):
+            draft = await next_draft(drafting, session, wave.emit)
+    except LimitReached as ended:
+        run_end = RunEnd(status="stopped", stop_reason=ended.reason, answer="")
+        return {"run_end": run_end, "drafts": []}
+    except ModelError as error:
+        return {"run_end": failure(error.sentence), "drafts": []}
+    spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": wave.elapsed_s}
+    if not draft.over:
+        return {**spent, "drafts": draft.messages}
+    if draft.steps is None:
+        return {**spent, "drafts": [], "steps": {failed: {"status": "blocked", "outcome": ""}}}
+    replaced, _ = steps_to_replace(step_runs_of(now), [failed])
+    new = [new_step_run(one) for one in draft.steps]
+    for one in new:
+        if one["id"] in replaced:  # under an old name: what is known of the old one is no longer so
+            one["attempt"] = now["steps"][one["id"]]["attempt"]
+    replacement = Replacement(number=now["replans"] + 1, replaced=replaced, new=new)
+    return {**spent, "drafts": [], "steps": {failed: None}, "replacements": [replacement]}
+
+
+async def route_after_replan_step(state: WorkerState) -> Literal["replan_step", "next_step"]:
+    """Take another turn until there is a new part, or none."""
+    return "replan_step" if state["drafts"] else "next_step"
+
+
+def _request(state: PlanningState, failed: StepRun) -> AnyMessage:
+    """Return what the model is asked where a part of the plan failed."""
+    step_runs = step_runs_of(state)
+    replaced, completed = steps_to_replace(step_runs, [failed["id"]])
+    text = render(
+        "plan_replan",
+        plan=steps_text(step_runs),
+        failed=failed["id"],
+        why=attempt_text(failed),
+        replaced=", ".join(replaced),
+        completed=", ".join(completed) or "none",
+    )
+    return HumanMessage(text)

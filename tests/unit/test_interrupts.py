@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.nodes.approve_plan import read_review
+from openmanus_graph.nodes.create_plan import read_review
 from openmanus_graph.state.interrupts import (
     Decision,
     no_decision,

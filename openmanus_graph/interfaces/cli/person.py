@@ -114,7 +114,7 @@ async def _decide(lines: StdinLines, asked: Mapping[str, Any]) -> Any | None:
 
 async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
     """Ask about a plan until there is an answer; an editor that changed nothing is none."""
-    from openmanus_graph.nodes.approve_plan import read_review  # which most runs do without
+    from openmanus_graph.nodes.create_plan import read_review  # which most runs do without
 
     while (typed := await lines.ask(PLAN_PROMPT)) is not None:
         if typed.strip().lower() == EDIT:
