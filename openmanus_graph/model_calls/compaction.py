@@ -39,7 +39,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
 

@@ -35,7 +35,7 @@ from openmanus_graph.conversation.stuck import (
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import MARK
 from openmanus_graph.safety.provenance import person_words
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.plan import Origin
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12

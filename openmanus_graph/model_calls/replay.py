@@ -26,7 +26,7 @@ from openmanus_graph.model_calls.flight_recorder import (
 )
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError
-from openmanus_graph.safety.untrusted_text import without_mark
+from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import Policy
 
 

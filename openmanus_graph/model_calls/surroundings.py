@@ -13,7 +13,7 @@ from openmanus_graph.model_calls.candidates import asks_small_model, pictures_re
 from openmanus_graph.model_calls.flight_recorder import fact_of_run, recorded_fact
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.urls import named_domains, urls_in
 from openmanus_graph.state.settings import SandboxSettings, Settings
 

@@ -43,7 +43,7 @@ from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
 from openmanus_graph.runtime.session import Session, lost_state
 from openmanus_graph.runtime.skills import copy_skills
 from openmanus_graph.safety.provenance import person_words
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState

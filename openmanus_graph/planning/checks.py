@@ -36,7 +36,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
 )
 from openmanus_graph.safety.shell_commands import read_shell_text
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.settings import SandboxSettings

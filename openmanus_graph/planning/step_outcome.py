@@ -32,7 +32,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
 )
 from openmanus_graph.safety.provenance import strings_in
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.planning import Outcome, StepRun
 

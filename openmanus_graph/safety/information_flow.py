@@ -30,15 +30,17 @@ from openmanus_graph.safety.argument_names import (
     READ_FROM,
     Names,
     destination_test,
+    destinations,
+    leaves,
     names_destination,
+    texts,
 )
-from openmanus_graph.safety.call_values import destinations, leaves, texts
 from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
 from openmanus_graph.safety.network_programs import hosts_named, opens_device, uses_network
 from openmanus_graph.safety.openings import SharedOpenings, addresses_of
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
-from openmanus_graph.safety.untrusted_text import without_mark
+from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, labels_of
 from openmanus_graph.safety.values import (
     DATE,

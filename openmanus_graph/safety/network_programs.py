@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.shell_code import word_set
 from openmanus_graph.safety.shell_commands import ShellText
-from openmanus_graph.safety.shell_words import word_set
 from openmanus_graph.safety.urls import is_file_name
 from openmanus_graph.state.addresses import is_loopback, literal_ip, normal_host
 

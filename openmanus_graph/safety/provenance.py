@@ -27,7 +27,7 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.stuck import LISTING, environment_of, listed_heads
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.call_values import texts
+from openmanus_graph.safety.argument_names import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
     canonical_url,

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from openmanus_graph.safety.shell_code import starts_programs
+from openmanus_graph.safety.shell_code import Word, joined, starts_programs
 from openmanus_graph.safety.shell_programs import (
     HARMLESS_WRAPPERS,
     MOST_READINGS,
@@ -25,7 +25,6 @@ from openmanus_graph.safety.shell_programs import (
     runs_of,
 )
 from openmanus_graph.safety.shell_tree import MAX_BYTES, ShellTree, without_long_bodies
-from openmanus_graph.safety.shell_words import Word, joined
 
 _CR = "\ue00d"
 """Stands for carriage returns, which the parser takes for spaces, and bash for letters."""

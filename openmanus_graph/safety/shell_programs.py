@@ -11,12 +11,14 @@ from pathlib import PurePosixPath
 from openmanus_graph.safety.shell_code import (
     RUNNING_VARIABLES,
     SOURCED_VARIABLES,
+    Word,
     inline_code,
+    joined,
     language_of,
     running_options,
     starts_programs,
+    word_set,
 )
-from openmanus_graph.safety.shell_words import Word, joined, word_set
 
 MOST_READINGS = 32
 """Limit of the readings of one command: nested wrappers, unknown options."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from openmanus_graph.safety.shell_code import Word, read_word, word_set
 from openmanus_graph.safety.shell_programs import Runs, add_variable, hides_substitution
-from openmanus_graph.safety.shell_words import Word, read_word, word_set
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -21,8 +21,14 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.stuck import LISTING, environment_of
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.argument_names import Names, destination_test, names_id
-from openmanus_graph.safety.call_values import destinations, leaves_of, texts
+from openmanus_graph.safety.argument_names import (
+    Names,
+    destination_test,
+    destinations,
+    leaves_of,
+    names_id,
+    texts,
+)
 from openmanus_graph.safety.destinations import holds_address, parts_of
 from openmanus_graph.safety.openings import Openings, addresses_of
 from openmanus_graph.safety.provenance import (
@@ -32,8 +38,7 @@ from openmanus_graph.safety.provenance import (
     person_words,
 )
 from openmanus_graph.safety.said_names import SaidNames
-from openmanus_graph.safety.unquoted_text import unquoted_text
-from openmanus_graph.safety.untrusted_text import without_mark
+from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import domains_in, named_domains
 from openmanus_graph.safety.values import (
     DATE,

@@ -28,7 +28,7 @@ from openmanus_graph.runtime.output import shorten, with_overrun
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.safety.untrusted_text import mark_untrusted, without_mark
+from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state.manus import ManusState, add_usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_record

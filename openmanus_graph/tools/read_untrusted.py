@@ -14,7 +14,7 @@ from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Converse, call_runtime
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.state.validation import schema_defect, schema_problems
 from openmanus_graph.tool_calls.declaration import manus_tool

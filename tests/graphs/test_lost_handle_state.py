@@ -13,7 +13,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.runtime.session_registry import open_session
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import HandleState, merge_handle_states
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted

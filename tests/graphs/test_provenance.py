@@ -17,7 +17,7 @@ from openmanus_graph.safety.provenance import (
     passed_on,
     unverified_addresses,
 )
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.urls import domains_in
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.declaration import traits_of

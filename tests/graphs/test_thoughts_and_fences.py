@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from tests.graphs.test_delegate import ADDED, Brain, delegating
 from tests.support.graphs import Ran, add, calls, run_graph
 from tests.support.openai_script import Reply

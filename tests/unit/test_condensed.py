@@ -23,7 +23,7 @@ from openmanus_graph.model_calls.condensed import (
 )
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from tests.support.graphs import calls
 
 

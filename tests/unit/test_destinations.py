@@ -25,7 +25,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.information_flow import approval_of, unverified_values
 from openmanus_graph.safety.said_names import SaidNames
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.addresses import parse_address
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import Traits

@@ -24,7 +24,7 @@ from openmanus_graph.safety.information_flow import (
     unverified_values,
     usual_destinations,
 )
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import Traits

@@ -17,7 +17,7 @@ from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.conversation.history import pending_calls, with_invalid_call_positions
 from openmanus_graph.model_calls.projection import project, request_suffix_message
 from openmanus_graph.model_calls.storable import storable
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 
 
 def projected(messages: Sequence[AnyMessage], **more: Any) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY
 from openmanus_graph.model_calls.storable import storable, with_text_calls, with_thoughts_apart
-from openmanus_graph.safety.untrusted_text import mark_untrusted
+from openmanus_graph.safety.unquoted_text import mark_untrusted
 from tests.unit.test_fenced_calls import TOOLS
 
 CODE = "print(sum(map(int, open('n.txt'))))"
