@@ -24,7 +24,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
 from openmanus_graph.tools import optional_tools
-from openmanus_graph.tools.create_chat_completion import structured_completion
+from openmanus_graph.tools.terminate import structured_completion
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware

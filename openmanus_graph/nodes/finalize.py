@@ -33,7 +33,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools.create_chat_completion import structured_completion, structured_value
+from openmanus_graph.tools.terminate import structured_completion, structured_value
 
 
 async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:

@@ -41,10 +41,10 @@ def optional_tools() -> "list[BaseTool]":
 
     `create_chat_completion` is offered by itself where the caller gave a response format.
     """
-    from openmanus_graph.tools.create_chat_completion import create_chat_completion
     from openmanus_graph.tools.delegate import delegate
     from openmanus_graph.tools.memory import memory
     from openmanus_graph.tools.read_untrusted import read_untrusted
+    from openmanus_graph.tools.terminate import create_chat_completion
 
     return [read_untrusted, delegate, memory, create_chat_completion]
 
@@ -130,8 +130,7 @@ def data_analysis_tools() -> "list[BaseTool]":
 def web_tools() -> "list[BaseTool]":
     """Return the tools that reach the web."""
     from openmanus_graph.tools.browser_use import browser_use
-    from openmanus_graph.tools.crawl4ai import crawl4ai
-    from openmanus_graph.tools.fetch_page import fetch_page
+    from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
     from openmanus_graph.tools.web_search import web_search
 
     return [browser_use, web_search, crawl4ai, fetch_page]

@@ -1,7 +1,12 @@
 """`terminate`: ends the run."""
 
-from typing import Literal
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from langchain_core.tools import BaseTool, StructuredTool
+
+from openmanus_graph.conversation.outcome import ResponseFormat, validated
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
@@ -11,3 +16,59 @@ def terminate(status: Literal["success", "failure"], answer: str = "") -> Observ
     """End the run with an answer."""
     del answer  # read from the call; where it lacks, the text of the same reply is the answer
     return Observation(f"The run ends with status {status}.", ends_run=status)
+
+
+WRAPPED = "response"
+
+
+@manus_tool(effect="pure", resource="ending")
+def create_chat_completion(response: str) -> Observation:
+    """End the run with this answer."""
+    return Observation(response, ends_run="answer")
+
+
+def structured_completion(response_format: ResponseFormat) -> BaseTool:
+    """Make the tool for a caller that wants its answer in a format.
+
+    The format's own fields are the arguments; a format that is no object is wrapped in `response`.
+    """
+    schema = _arguments_schema(response_format)
+
+    def deliver(**arguments: Any) -> tuple[str, Observation]:
+        value = structured_value(arguments, response_format)
+        text = json.dumps(value, ensure_ascii=False)
+        return text, Observation(text, structured=value, ends_run="answer")
+
+    return StructuredTool(
+        name=create_chat_completion.name,
+        description="Deliver the final answer in the caller's format and end the run.",
+        args_schema=schema,
+        func=deliver,
+        response_format="content_and_artifact",
+        metadata=create_chat_completion.metadata,
+    )
+
+
+def structured_value(arguments: Mapping[str, Any], response_format: ResponseFormat) -> Any:
+    """Return the validated value of a call of that tool. ToolError says what is wrong with it."""
+    value = arguments.get(WRAPPED) if _is_wrapped(response_format) else dict(arguments)
+    return validated(value, response_format)
+
+
+def _is_wrapped(response_format: ResponseFormat) -> bool:
+    return isinstance(response_format, dict) and response_format.get("type", "object") != "object"
+
+
+def _arguments_schema(response_format: ResponseFormat) -> dict[str, Any]:
+    if not isinstance(response_format, dict):
+        return response_format.model_json_schema()
+    if not _is_wrapped(response_format):
+        return {"properties": {}, **response_format, "type": "object"}
+    definitions: Mapping[str, Any] = response_format.get("$defs", {})
+    inner = {key: value for key, value in response_format.items() if key != "$defs"}
+    return {
+        "type": "object",
+        "properties": {WRAPPED: inner},
+        "required": [WRAPPED],
+        **({"$defs": definitions} if definitions else {}),
+    }

@@ -24,8 +24,7 @@ from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.browser_use import browser_use
-from openmanus_graph.tools.crawl4ai import crawl4ai
-from openmanus_graph.tools.fetch_page import fetch_page
+from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
 from openmanus_graph.tools.python_execute import python_execute
 from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.terminate import terminate

@@ -21,8 +21,7 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools.crawl4ai import crawl4ai
-from openmanus_graph.tools.fetch_page import fetch_page
+from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
 from openmanus_graph.tools.read_file import read_file
 from tests.support.graphs import calls, run_graph
 from tests.support.pages import PageServer
