@@ -11,7 +11,7 @@ import psutil
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.kernel import Kernel
-from openmanus_graph.testing.runtime import tool_session
+from openmanus_graph.testing.replays import tool_session
 
 WORKS = {
     "a script on a CSV file of 10,000 rows": """

@@ -14,8 +14,13 @@ from openmanus_graph.testing.recorded import (
     recording_of,
     save_recording,
 )
-from openmanus_graph.testing.replays import Replayed, load_bundle, replay
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import (
+    Replayed,
+    load_bundle,
+    replay,
+    tool_runtime,
+    tool_session,
+)
 from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
 
 __all__ = [

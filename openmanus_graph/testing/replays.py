@@ -8,9 +8,12 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import RunnableConfig
+from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.models.build import MissingModel
 from openmanus_graph.backends.persistence.bundles import load_bundle
@@ -18,8 +21,13 @@ from openmanus_graph.backends.persistence.flight_record import FlightRecord, put
 from openmanus_graph.model_calls.replay import Difference, Divergence, RecordReplay, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.runtime.tool_runtime import AskModel, CallRuntime, ManusToolRuntime
+from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.settings import SandboxSettings, Settings
 
 __all__ = ["Replayed", "load_bundle", "replay"]
 _KEY_VARIABLE = "OPENAI_API_KEY"
@@ -138,3 +146,43 @@ async def _run_all(
     if run.unused:
         return f"The runs ended before model call {run.unused[0]} of the record."
     return ""
+
+
+def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> Session:
+    """Open a session on a folder; close it when done. Its home is a folder beside that one."""
+    root = workspace.resolve()
+    home = root.with_name(f"{root.name}.openmanus")
+    settings = Settings(
+        main=ModelSettings(FakeListChatModel(responses=[])),
+        vision=None,
+        workspace=root,
+        home=home,
+        database=DatabaseUrl.in_folder(home),
+        private=home / "threads" / "test",
+        protected=(home,),
+        sandbox=sandbox or SandboxSettings(),
+    )
+    session = Session("test", settings)
+    session.workspace.prepare()
+    return session
+
+
+def tool_runtime(
+    session: Session, call_id: str = "call_1", *, ask_model: AskModel | None = None
+) -> ToolRuntime[Any, Any]:
+    """Make the runtime a tool is called with: `await tool.coroutine(..., runtime=this)`.
+
+    Args:
+        session: Made by `tool_session`.
+        call_id: The model's id of the call.
+        ask_model: Answers what the tool asks the run's model: system prompt, question -> text.
+    """
+    return ManusToolRuntime(
+        state={},
+        context=None,
+        config={},
+        stream_writer=lambda _: None,
+        tool_call_id=call_id,
+        store=None,
+        call=CallRuntime(session, ask_model=ask_model),
+    )

@@ -37,7 +37,7 @@ from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
-from openmanus_graph.testing.runtime import tool_session
+from openmanus_graph.testing.replays import tool_session
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S

@@ -14,7 +14,7 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.browser_use import browser_use
 from tests.support.limits import BACKSTOP_S
 

@@ -15,7 +15,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.cli.doctor import install_commands
 from openmanus_graph.state.context import SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.computer_use import computer_use
 
 

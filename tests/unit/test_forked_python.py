@@ -23,7 +23,7 @@ from openmanus_graph.backends.sandbox.scratch import site_packages
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.testing.runtime import tool_session
+from openmanus_graph.testing.replays import tool_session
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 

@@ -14,7 +14,7 @@ from openmanus_graph.runtime.output import (
     shorten,
 )
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.read_file import read_file
 
 

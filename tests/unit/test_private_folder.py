@@ -26,7 +26,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file, put_file
 from openmanus_graph.state.context import Context, SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.python_execute import python_execute
 from openmanus_graph.tools.read_file import read_file

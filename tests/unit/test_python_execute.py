@@ -16,7 +16,7 @@ from openmanus_graph.backends.sandbox.kernel import Kernel
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.python_execute import python_execute
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S

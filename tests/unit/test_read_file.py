@@ -20,7 +20,7 @@ from openmanus_graph.backends.files import child, documents
 from openmanus_graph.backends.files.text_file import Lines, parse_lines, parse_pages
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor

@@ -29,7 +29,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.setting_declaration import ssh_name
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.python_execute import python_execute
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
@@ -289,7 +289,7 @@ def test_nothing_runs_on_when_we_are_killed(ssh_server: SshServer, tmp_path: Pat
 import asyncio, pathlib, sys
 from openmanus_graph.state.setting_declaration import ssh_name
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox={ssh_server.settings!r})
 started = "(setsid sleep {seconds} &); sleep {seconds} &"

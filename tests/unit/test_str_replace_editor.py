@@ -28,7 +28,7 @@ from openmanus_graph.runtime.atomic_files import rewrite_file
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_folder
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
 
@@ -825,7 +825,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from openmanus_graph.errors import ToolError
-from openmanus_graph.testing.runtime import tool_session
+from openmanus_graph.testing.replays import tool_session
 from openmanus_graph.backends.files.file_edits import edit_file
 from openmanus_graph.backends.files.file_edits import replace_once
 session = tool_session(Path(sys.argv[1]))

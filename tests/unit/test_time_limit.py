@@ -15,7 +15,7 @@ from openmanus_graph.runtime.limits import CUT_OFF_GRACE_S, STOPPING_S, limit_ca
 from openmanus_graph.runtime.tool_runtime import time_limit_of
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.bash import bash
