@@ -3,7 +3,7 @@
 Agents of your own are registered, or installed by entry points, and added here and there.
 """
 
-from openmanus_graph.interfaces.server.shared_graph import shared_graph
+from openmanus_graph.interfaces.server.aegra import shared_graph
 
 manus = shared_graph("manus")
 browser = shared_graph("browser")

@@ -1,17 +1,55 @@
 """Reads and validates configuration files, with clear errors for invalid content."""
 
+import errno
 import json
+import os
 import re
+import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
 from openmanus_graph.config.declared import Reading, declared, read
-from openmanus_graph.config.read_files import read_text
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety.open_beneath import UnsafeFileError, read_beneath
 from openmanus_graph.state.model_settings import LlmKeys
+
+MAX_BYTES = 1 << 20
+"""Of a configuration file."""
+
+
+def read_text(path: Path, within: Path | None) -> str | None:
+    """Return a file's text; None if there is none. Blocks.
+
+    Args:
+        path: The file.
+        within: The folder that it must lie in, also if it is a link; None: it is the user's own.
+
+    Raises:
+        ConfigError: It is no file, too large, no text, or leads out of its folder.
+    """
+    root = Path("/") if within is None else within.resolve()
+    inside = path.absolute() if within is None else path.relative_to(within)
+    try:
+        return read_beneath(root, inside, MAX_BYTES).decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnsafeFileError as error:
+        advice = ""
+        if error.errno == errno.EXDEV:
+            advice = " Replace the link by the file"
+            advice += ", or use --config." if path.suffix == ".toml" else "."
+        raise ConfigError(f"{path} is not read: {error}{advice}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8."
+        ) from error
+
 
 OLD_CONFIG = "config/config.toml"
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
@@ -114,3 +152,79 @@ def _read_mcp_file(path: Path, text: str) -> Reading:
     reading.unknown += [key for key in table if key not in ("servers", "mcpServers")]
     reading.values["mcp.servers"] = servers
     return reading
+
+
+def config_home() -> Path:
+    """Return the person's own configuration folder."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "openmanus"
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return a JSON file's object; an empty one where it is missing or damaged. Blocks."""
+    try:
+        return _read(path)
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
+    """Replace a JSON file by what the block makes of its object, one process at a time. Blocks.
+
+    Raises:
+        ConfigError: The file is damaged, so that its other entries would be lost, or it cannot be
+            read or written.
+    """
+    from filelock import FileLock  # only here: every run reads these files, few change them
+
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
+            found = _read(path)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
+        except ValueError as error:
+            raise ConfigError(
+                f"{path} is damaged ({error}) and was left as it is. Mend it, or move it away, and "
+                "try again."
+            ) from error
+        yield found
+        write_file(path, json.dumps(found, indent=2) + "\n", mode=mode)
+
+
+def write_file(path: Path, text: str, *, mode: int) -> None:
+    """Replace a file at once; nobody else can read it before its mode is set. Blocks.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            draft.chmod(mode)
+            draft.replace(path.resolve())  # a link to a file of dotfiles stays one
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a file's object. ValueError: it holds none, by UnicodeDecodeError, too."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        known: object = json.loads(text) if text.strip() else {}
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(known, dict):
+        raise ValueError("it holds no JSON object")  # as json's own errors
+    return cast("dict[str, Any]", known)

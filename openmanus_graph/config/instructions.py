@@ -1,15 +1,28 @@
 """`AGENTS.md`: what the person, the project and its subfolders want of every agent."""
 
 import hashlib
+import importlib.util
+import logging
 import os
-from collections.abc import Iterator
+import stat
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
-from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.trust import is_trusted_content, trust_content
+from openmanus_graph.config.files import config_home
+from openmanus_graph.config.homes import (
+    entry_points_of,
+    is_trusted_content,
+    trust_content,
+    untrusted_home,
+)
 from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
+from openmanus_graph.state.context import Skill
 
 AGENTS_FILE = "AGENTS.md"
 MAX_INSTRUCTIONS_CHARS = 20_000
@@ -35,7 +48,7 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
     parts: list[str] = []
     warnings: list[str] = []
     left = MAX_INSTRUCTIONS_CHARS
-    for path, root in _places(folder):
+    for path, root in _instruction_places(folder):
         try:
             text = _read(path, root).strip()
         except UnsafeFileError as error:
@@ -61,9 +74,13 @@ def untrusted_instructions(folder: Path | None = None) -> list[Path]:
         folder: As in `read_instructions`. None: all files below the working folder.
     """
     project = Path.cwd().resolve()
-    paths = _files_below(project) if folder is None else (path for path, _ in _places(folder))
+    paths = (
+        _files_below(project)
+        if folder is None
+        else (path for path, _ in _instruction_places(folder))
+    )
     own = config_home().absolute() / AGENTS_FILE
-    return [path for path in paths if path != own and not _is_trusted(project, path)]
+    return [path for path in paths if path != own and not _is_trusted_file(project, path)]
 
 
 def trust_instructions(path: Path) -> None:
@@ -72,7 +89,7 @@ def trust_instructions(path: Path) -> None:
     trust_content(project, path.relative_to(project).as_posix(), _digest(_read(path, project)))
 
 
-def _is_trusted(project: Path, path: Path) -> bool:
+def _is_trusted_file(project: Path, path: Path) -> bool:
     """Return True if there is nothing to trust, too."""
     try:
         text = _read(path, project)
@@ -94,7 +111,7 @@ def _files_below(project: Path) -> Iterator[Path]:
             yield Path(root) / AGENTS_FILE
 
 
-def _places(folder: Path) -> Iterator[tuple[Path, Path]]:
+def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
     """Yield where files may be, from the general to the special one, and what each must lie in."""
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
@@ -117,3 +134,296 @@ def _read(path: Path, root: Path) -> str:
         raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+log = logging.getLogger(__name__)
+
+PROJECT_PLACES = ("skills", ".openmanus/skills")
+ENTRY_POINTS = "openmanus_graph.skills"
+"""Each entry point is a package in whose folder skills lie."""
+SHIPPED = Path(__file__).parent.parent / "skills"
+"""Ours, for `openmanus skills add`: none of them is used before."""
+FILE_NAMES = ("SKILL.md", "skill.md")
+MAX_FILE_BYTES = 256 * 1024
+"""Of `SKILL.md`: a model reads it whole."""
+MAX_SKILL_BYTES = 20 * 1024 * 1024
+MAX_SKILL_FILES = 2000
+_FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_UNSHOWN = ("Cc", "Cs")
+"""Categories of characters that a terminal obeys, or that no request can hold."""
+_MAX_CHARS = {"name": 64, "description": 1024, "compatibility": 500}
+
+
+class SkillError(Exception):
+    """A folder that is no valid skill; `problems` says why."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class FoundSkill:
+    """A folder in a place for skills."""
+
+    folder: Path
+    place: str
+    """What people know its place by."""
+    skill: Skill | None = None
+    """None if it is no valid one."""
+    problems: tuple[str, ...] = ()
+    """Why it is not used; empty if it is."""
+
+
+def find_skills() -> list[FoundSkill]:
+    """Return all skills in all places, by precedence, with what is wrong with them. Blocks."""
+    found: list[FoundSkill] = []
+    names: dict[str, str] = {}
+    if (home := untrusted_home()) is not None:
+        why = f"it lies in {home}, which is not registered as yours (openmanus trust)"
+        found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
+    for place, root, of_project in _places():
+        if home is not None and place == PROJECT_PLACES[1]:
+            continue
+        for folder in _folders_in(root):
+            found.append(_look_at(folder, place, of_project=of_project, names=names))
+    return found
+
+
+def usable_skills() -> tuple[tuple[Skill, ...], list[str]]:
+    """Return the skills that a run may use, and warnings about the others. Blocks."""
+    found = find_skills()
+    warnings = [
+        f"The skill {one.folder} is not used: {'; '.join(one.problems)}."
+        for one in found
+        if one.problems
+    ]
+    return tuple(one.skill for one in found if one.skill and not one.problems), warnings
+
+
+def untrusted_skills() -> list[Skill]:
+    """Return the valid skills of the working folder that the person has not trusted. Blocks."""
+    return [
+        one.skill
+        for one in find_skills()
+        if one.skill and one.place in PROJECT_PLACES and not _is_trusted_skill(one.skill)
+    ]
+
+
+def trust_name(skill: Skill) -> str:
+    """Return by what name the trust in a skill is stored: two places may hold one of a name."""
+    return f"skill {skill.folder}"
+
+
+def read_skill(folder: Path, within: Path | None = None) -> Skill:
+    """Read and validate a skill. Blocks. SkillError says all that is wrong with it.
+
+    Args:
+        folder: The skill's.
+        within: The folder that it must lie in, also if it is a link; None: it is the user's own.
+    """
+    if not folder.exists():
+        raise SkillError(f"there is no folder {folder}")
+    if not folder.is_dir():
+        raise SkillError(f"{folder} is no folder")
+    if within is not None and not folder.resolve().is_relative_to(within.resolve()):
+        raise SkillError("it is a link that leads out of this folder")
+    try:
+        file = skill_file(folder)
+        if file is None:
+            raise SkillError("it has no SKILL.md")
+        digest, text = digest_of(folder), _read_text(file)
+    except UnsafeFileError as error:
+        raise SkillError(str(error).rstrip(".")) from error
+    except OSError as error:
+        raise SkillError(f"it cannot be read: {error.strerror}") from error
+    fields = front_matter(text)
+    if problems := [*_problems(fields, folder.resolve().name)]:
+        raise SkillError(*problems)
+    description = " ".join(str(fields["description"]).split())
+    return Skill(str(fields["name"]).strip(), description, folder.resolve(), digest)
+
+
+def skill_file(folder: Path) -> Path | None:
+    """Return a skill's `SKILL.md`; in small letters, too. None if it has none."""
+    names = {path.name for path in folder.iterdir()}  # a file system may know no small letters
+    return next((folder / name for name in FILE_NAMES if name in names), None)
+
+
+def front_matter(text: str) -> Mapping[str, Any]:
+    """Return the fields between the first two lines of `---`. SkillError if there are none."""
+    if not text.startswith("---"):
+        raise SkillError("SKILL.md does not begin with front matter, a line of ---")
+    import yaml  # where there are no skills, it is not needed
+
+    head, closed, _ = text.removeprefix("---").partition("\n---")
+    if not closed:
+        raise SkillError("its front matter has no end, a second line of ---")
+    try:
+        loader = yaml.BaseLoader(head)  # makes texts only
+        node = loader.get_single_node()  # it holds names that are there twice as well
+        if not isinstance(node, yaml.MappingNode):
+            raise SkillError("its front matter is no mapping of names to values")
+        fields: Any = loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SkillError(f"its front matter is no YAML{where}") from error
+    except RecursionError:  # its traceback is as deep as the text: nothing to keep
+        raise SkillError("its front matter is nested too deeply") from None
+    names = [key.value for key, _ in node.value]
+    if twice := sorted({str(name) for name in names if names.count(name) > 1}):
+        raise SkillError(f"its front matter has twice: {', '.join(twice)}")
+    return cast("dict[str, Any]", fields)
+
+
+def digest_of(folder: Path) -> str:
+    """Return the digest of a skill's files. Blocks.
+
+    Raises:
+        SkillError: A file leads out of the folder, is none that can be copied, or it is too large.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder)):
+        inside = path.relative_to(folder)
+        with open_beneath(folder.resolve(), inside, limit=MAX_SKILL_BYTES, follow=False) as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+            runs = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
+        name = os.fsencode(path.relative_to(folder).as_posix())
+        digest.update(name + f"\0{content}\0{runs}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield a skill's files. SkillError at the first that is not allowed, or one too many."""
+    real, total = folder.resolve(), 0
+    for number, path in enumerate(folder.rglob("*")):
+        if not path.resolve().is_relative_to(real):
+            raise SkillError(f"{path.relative_to(folder)} leads out of its folder")
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            raise SkillError(f"{path.relative_to(folder)} is a link; put the file itself there")
+        is_file = stat.S_ISREG(found.st_mode)
+        if not is_file and not stat.S_ISDIR(found.st_mode):
+            raise SkillError(f"{path.relative_to(folder)} is neither a file nor a folder")
+        total += found.st_size if is_file else 0
+        if total > MAX_SKILL_BYTES or number >= MAX_SKILL_FILES:
+            raise SkillError(
+                f"it is larger than {MAX_SKILL_BYTES >> 20} MB, or has more than "
+                f"{MAX_SKILL_FILES} files"
+            )
+        if is_file:
+            yield path
+
+
+def _places() -> Iterator[tuple[str, Path, bool]]:
+    """Yield each place's name, its folder, and whether it is of the working folder."""
+    for name in PROJECT_PLACES:
+        yield name, Path.cwd() / name, True
+    yield str(config_home() / "skills"), config_home() / "skills", False
+    for package, folder in _package_folders():
+        yield f"package {package}", folder, False
+
+
+@cache
+def _package_folders() -> tuple[tuple[str, Path], ...]:
+    found: list[tuple[str, Path]] = []
+    for point in entry_points_of(ENTRY_POINTS):
+        try:
+            spec = importlib.util.find_spec(point.value)
+        except (ImportError, ValueError) as error:
+            log.warning("The skills of the package %s cannot be found: %s", point.value, error)
+            continue
+        found += [
+            (point.value, Path(folder))
+            for folder in (spec and spec.submodule_search_locations) or ()
+        ]
+    return tuple(found)
+
+
+def _folders_in(root: Path) -> list[Path]:
+    """Return the folders in a place; those without a `SKILL.md` are something else's."""
+    try:
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+    except OSError:  # there is none
+        return []
+    return [folder for folder in folders if _may_be_skill(folder)]
+
+
+def _may_be_skill(folder: Path) -> bool:
+    try:
+        return skill_file(folder) is not None
+    except OSError:
+        return True  # `read_skill` says what is wrong
+
+
+def _look_at(folder: Path, place: str, *, of_project: bool, names: dict[str, str]) -> FoundSkill:
+    try:
+        skill = read_skill(folder, Path.cwd() if of_project else None)
+    except SkillError as error:
+        return FoundSkill(folder, place, None, error.problems)
+    problems: list[str] = []
+    if of_project and not _is_trusted_skill(skill):
+        problems.append("it comes with this folder, which you have not trusted (openmanus trust)")
+    elif skill.name in names:
+        problems.append(f"{names[skill.name]} has one of this name, which counts")
+    else:
+        names[skill.name] = place
+    return FoundSkill(folder, place, skill, tuple(problems))
+
+
+def _is_trusted_skill(skill: Skill) -> bool:
+    return is_trusted_content(Path.cwd(), trust_name(skill), skill.digest)
+
+
+def _read_text(file: Path) -> str:
+    with open_beneath(file.parent.resolve(), file.name, follow=False) as opened:
+        data = opened.read(MAX_FILE_BYTES + 1)
+        size = os.fstat(opened.fileno()).st_size
+    if size > MAX_FILE_BYTES:
+        raise SkillError(
+            f"{file.name} has {size // 1024} KB, more than {MAX_FILE_BYTES // 1024}: move what is "
+            "not always needed to files that it names"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SkillError(f"{file.name} is no UTF-8 text") from error
+
+
+def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
+    if unknown := sorted(fields.keys() - set(_FIELDS)):
+        yield f"its front matter has unknown fields: {', '.join(unknown)}"
+    for field in ("name", "description"):
+        if not isinstance(fields.get(field), str) or not str(fields[field]).strip():
+            yield f"its {field} is missing or empty"
+    for field, most in _MAX_CHARS.items():
+        yield from _text_problems(field, fields.get(field, ""), most)
+    if isinstance(name := fields.get("name"), str) and name.strip():
+        yield from _name_problems(_normal(name), _normal(folder))
+
+
+def _text_problems(field: str, value: object, most: int) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield f"its {field} is no text"
+    elif len(_normal(value)) > most:
+        yield f"its {field} has {len(_normal(value))} characters, more than {most}"
+    elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):
+        yield f"its {field} has characters that cannot be shown"
+
+
+def _name_problems(name: str, folder: str) -> Iterator[str]:
+    if name != name.lower():
+        yield "its name is not in small letters"
+    if name.startswith("-") or name.endswith("-"):
+        yield "its name begins or ends with a hyphen"
+    if "--" in name:
+        yield "its name has two hyphens in a row"
+    if not all(char.isalnum() or char == "-" for char in name):
+        yield "its name has other characters than letters, digits and hyphens"
+    if name != folder:
+        yield f"its name {name} is not that of its folder, {folder}"
+
+
+def _normal(text: str) -> str:
+    return unicodedata.normalize("NFKC", text.strip())

@@ -12,21 +12,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
-from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
-from openmanus_graph.config.files import OLD_CONFIG, Layer, read_layer
-from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.homes import HOME, home_warnings, openmanus_home
-from openmanus_graph.config.instructions import read_instructions, untrusted_instructions
+from openmanus_graph.config.declared import Declared, Reading, declared, read, sections, setting_of
+from openmanus_graph.config.files import OLD_CONFIG, Layer, config_home, read_layer
+from openmanus_graph.config.homes import (
+    HOME,
+    home_warnings,
+    is_trusted,
+    openmanus_home,
+    risky_settings,
+    without_risks,
+)
+from openmanus_graph.config.instructions import (
+    read_instructions,
+    untrusted_instructions,
+    usable_skills,
+)
 from openmanus_graph.config.mcp import mcp_servers
-from openmanus_graph.config.merge import merge_layers
 from openmanus_graph.config.model import OtherModels, first, main_model
-from openmanus_graph.config.response_format import read_response_format
-from openmanus_graph.config.skills import usable_skills
-from openmanus_graph.config.trust import is_trusted, risky_settings, without_risks
 from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder, require_inside
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -41,9 +49,112 @@ from openmanus_graph.state.settings import (
     StorageSettings,
     WebSettings,
 )
+from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
+
+    from openmanus_graph.conversation.outcome import ResponseFormat
+
+
+_NOT_MERGED = ("mcp_servers",)
+"""Settings that do not just come from the first layer that sets them: see `config.mcp`."""
+
+
+def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the fields of `Settings` that the layers set, a section as a dict of its fields."""
+    merged: dict[str, Any] = {}
+    for layer in reversed(layers):
+        merged = _overlaid(merged, _nested(layer))
+    return {name: _thawed(merged[name]) for name in _merged_fields() if name in merged}
+
+
+@cache
+def _merged_fields() -> Sequence[str]:
+    """Return the fields of `Settings` that are merged here: all sections, and single settings."""
+    chosen = list(sections())
+    for each in dataclasses.fields(Settings):
+        setting = setting_of(each.type)
+        if setting is not None and setting.join is None and each.name not in _NOT_MERGED:
+            chosen.append(each.name)
+    return chosen
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested dicts as one: where both hold a value that is no dict, the second one's."""
+    both = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], dict) and isinstance(above[name], dict):
+            both[name] = _overlaid(below[name], above[name])
+    return both
+
+
+def _nested(layer: Layer) -> dict[str, Any]:
+    """Return the values of one layer, nested as the fields of `Settings`."""
+    nested: dict[str, Any] = {}
+    for one in declared().values():
+        if one.name not in layer.values or one.setting.join:
+            continue
+        table = nested.setdefault(one.table, {}) if one.table else nested
+        value = layer.values[one.name]
+        if one.part:
+            table.setdefault(one.field, {})[one.part] = value
+        elif one.setting.merged or not isinstance(value, dict):
+            table[one.field] = value
+        else:  # replaces those of the layers after it as a whole
+            table[one.field] = MappingProxyType(cast("dict[str, Any]", value))
+    return nested
+
+
+def _thawed(value: Any) -> Any:
+    """Return a value with dicts in place of what `_nested` made of them."""
+    if isinstance(value, dict | MappingProxyType):
+        return {key: _thawed(each) for key, each in cast("dict[str, Any]", value).items()}
+    return value
+
+
+_ACCEPTED = (
+    'Give a JSON schema such as {"type": "object", "properties": {...}}, the form that OpenAI\'s '
+    'API takes, {"type": "json_schema", "json_schema": {"schema": {...}}}, or the class of a '
+    "pydantic model."
+)
+_WRAPPING = {"type", "name", "description", "strict", "schema"}
+"""What stands around a schema in that form, or in the one of OpenAI's newer API."""
+
+
+def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, as the caller gave it
+    """Return the format's bare JSON schema or model. ConfigError says why it is neither."""
+    if given is None:
+        return None
+    if isinstance(given, type) and issubclass(given, BaseModel):
+        try:
+            given.model_json_schema()
+        except PydanticUserError as error:
+            raise _wrong(f"{given.__name__} has no JSON schema ({error.message})") from error
+        return given
+    if not isinstance(given, Mapping):
+        raise _wrong(f"is no dict and no model, but {given!r:.60}")
+    schema = _unwrapped(cast("Mapping[str, Any]", given))
+    if defect := schema_defect(schema):
+        raise _wrong(defect)
+    return schema
+
+
+def _wrong(what: str) -> ConfigError:
+    return ConfigError(f"response_format {what}. {_ACCEPTED}")
+
+
+def _unwrapped(given: Mapping[str, Any]) -> dict[str, Any]:
+    holder: Any = given
+    if "json_schema" in given:
+        holder = given["json_schema"]
+    elif given.get("type") != "json_schema" and ("schema" not in given or set(given) - _WRAPPING):
+        return dict(given)
+    schema: Any = cast("Any", holder).get("schema") if isinstance(holder, Mapping) else None
+    if isinstance(schema, Mapping):
+        return dict(cast("Mapping[str, Any]", schema))
+    raise _wrong(f"has no schema in its {'json_schema' if holder is not given else 'wrapping'}")
+
 
 Section = TypeVar(
     "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings

@@ -4,18 +4,21 @@ They are read from where they may stand, whether or not a run uses them: environ
 configuration files, stored keys, logins at MCP servers, and the server's token.
 """
 
+import contextlib
+import hashlib
+import hmac
 import json
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import changed_object, config_home, read_object, read_text
 from openmanus_graph.config.homes import home_place, is_own
-from openmanus_graph.config.read_files import read_text
 from openmanus_graph.config.resolve import KEY_FILES
 from openmanus_graph.config.stored_model import stored_keys
 from openmanus_graph.errors import ConfigError
@@ -136,3 +139,59 @@ def _text(file: Path) -> str:
         return read_text(file, None) or ""
     except ConfigError:
         return ""
+
+
+KEY_VARIABLE = "OPENMANUS_OPTIONS_KEY"
+MIN_KEY_CHARS = 32
+"""A shorter one could be guessed by whoever reads signed options."""
+_KEY_BYTES = 32
+_known: dict[Path, bytes] = {}
+
+
+def options_key(*, make: bool) -> bytes | None:
+    """Return the environment's key, else the one in the configuration folder. Blocks.
+
+    Args:
+        make: Make one if there is none.
+
+    Returns:
+        None if there is none, or none can be written.
+
+    Raises:
+        ConfigError: The environment's is too short.
+    """
+    if given := os.environ.get(KEY_VARIABLE):
+        if len(given) < MIN_KEY_CHARS:
+            raise ConfigError(
+                f"{KEY_VARIABLE} has {len(given)} characters, and could be guessed. Set one of at "
+                f"least {MIN_KEY_CHARS} random characters, for example from: openssl rand -hex 32"
+            )
+        return given.encode("utf-8", "surrogateescape")
+    path = key_file()
+    if path not in _known:
+        found = _key(read_object(path))
+        if found is None and make:
+            with contextlib.suppress(ConfigError), changed_object(path, mode=0o600) as entries:
+                if _key(entries) is None:  # no other process was faster
+                    entries["key"] = secrets.token_hex(_KEY_BYTES)
+            found = _key(read_object(path))
+        if found is None:
+            return None
+        _known[path] = found
+    return _known[path]
+
+
+def hmac_of(key: bytes, content: Any) -> str:
+    """Return the HMAC of what can be written as JSON."""
+    text = json.dumps(content, sort_keys=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def key_file() -> Path:
+    """Return where the key is kept when the environment names none."""
+    return config_home() / "options-key.json"
+
+
+def _key(entries: dict[str, object]) -> bytes | None:
+    found = entries.get("key")
+    return found.encode() if isinstance(found, str) and len(found) >= MIN_KEY_CHARS else None

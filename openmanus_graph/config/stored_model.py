@@ -10,7 +10,8 @@ import json
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,12 +20,18 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.home_files import (
+from openmanus_graph.config.declared import LEFT_OUT, moved_keys
+from openmanus_graph.config.files import (
+    OLD_CONFIG,
+    Layer,
     changed_object,
     config_home,
+    read_layer,
     read_object,
+    read_text,
     write_file,
 )
+from openmanus_graph.config.homes import is_trusted, risky_settings
 from openmanus_graph.errors import ConfigError
 
 KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
@@ -165,3 +172,66 @@ def _from_keyring(place: str) -> str | None:
     with contextlib.suppress(keyring.errors.KeyringError):
         return cast("str | None", keyring.get_password(SERVICE, place))
     return None
+
+
+OLD_FILES = (OLD_CONFIG, "config/mcp.json")
+"""OpenManus's configuration files, relative to its folder."""
+
+
+@dataclass(frozen=True)
+class OldFile:
+    """How the keys of one file are used. Keys are `section.key`; it contains no values."""
+
+    path: str
+    used: tuple[str, ...]
+    """Keys with the same meaning here."""
+    renamed: Mapping[str, str]
+    """Keys that are used, with their names here."""
+    left_out: Mapping[str, str]
+    """Keys that are ignored, and what to do instead."""
+    untrusted: tuple[str, ...]
+    """Keys that are used only after `openmanus trust`."""
+
+
+def old_files(folder: Path) -> Iterator[OldFile]:
+    """Read OpenManus's files of a folder, those that exist. ConfigError as `read_layer`."""
+    for name in OLD_FILES:
+        path = folder / name
+        if (layer := read_layer(path, folder)) is not None:
+            yield _report(name, layer, _keys(path, folder), folder)
+
+
+def _report(name: str, layer: Layer, keys: list[str], folder: Path) -> OldFile:
+    left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
+    for key in layer.unknown:
+        if key.strip("[]") not in LEFT_OUT:
+            left_out[key] = _advice(key)
+    moved = moved_keys()
+    unchanged = (key for key in keys if key not in moved and key not in left_out)
+    untrusted = () if is_trusted(folder, layer) else tuple(risky_settings(layer))
+    return OldFile(
+        path=name,
+        used=tuple(unchanged),
+        renamed={key: moved[key] for key in keys if key in moved},
+        left_out=left_out,
+        untrusted=untrusted,
+    )
+
+
+def _advice(key: str) -> str:
+    if key.startswith("llm.") and key.count(".") == 1:
+        return "not known here. If it is a model of its own, choose it by --model, or vision_model"
+    return "not known here; remove it"
+
+
+def _keys(path: Path, folder: Path) -> list[str]:
+    """List a file's keys as `section.key`; ignored sections count as one key."""
+    text = (read_text(path, folder) or "").removeprefix("\ufeff")
+    raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    found: list[str] = []
+    for section, value in raw.items():
+        if isinstance(value, dict) and section not in LEFT_OUT:
+            found += [f"{section}.{key}" for key in cast("dict[str, Any]", value)]
+        else:
+            found.append(section)
+    return found

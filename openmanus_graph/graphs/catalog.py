@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.config.entry_points import entry_points_of
+from openmanus_graph.config.homes import entry_points_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
 from openmanus_graph.tools import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from openmanus_graph.config.skills import SkillError, digest_of
+from openmanus_graph.config.instructions import SkillError, digest_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace

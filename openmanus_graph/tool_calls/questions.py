@@ -20,7 +20,7 @@ from langgraph.types import Interrupt, interrupt
 from pydantic import ValidationError
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
-from openmanus_graph.config.options_key import hmac_of, options_key
+from openmanus_graph.config.secret_values import hmac_of, options_key
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.checkpoint_lineage import has_answers
 from openmanus_graph.runtime.run_observer import plan_step_of

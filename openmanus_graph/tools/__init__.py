@@ -6,7 +6,7 @@ Nodes and graphs may import it; how a call is run stands in `tool_calls`.
 from functools import cache
 from typing import TYPE_CHECKING
 
-from openmanus_graph.config.entry_points import entry_points_of
+from openmanus_graph.config.homes import entry_points_of
 from openmanus_graph.errors import ConfigError
 
 if TYPE_CHECKING:

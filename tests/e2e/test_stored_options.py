@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from openmanus_graph.config.options_key import KEY_VARIABLE
+from openmanus_graph.config.secret_values import KEY_VARIABLE
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from tests.e2e.test_hostile_files import forged
 from tests.support.cli import Cli, Result

@@ -16,7 +16,7 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
-from openmanus_graph.config.options_key import KEY_VARIABLE
+from openmanus_graph.config.secret_values import KEY_VARIABLE
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tool_calls.questions import UNBELIEVED, Kind, believed, seal
 from tests.support.graphs import Ran, calls, run_graph, scripted

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph, manus_tool
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from openmanus_graph.interfaces.cli.trust import trust_folder
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tools import default_tools

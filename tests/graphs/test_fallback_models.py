@@ -15,7 +15,7 @@ from openmanus_graph.backends.models.failures import FailureKind, ModelError
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import read_layer
-from openmanus_graph.config.trust import risky_settings, without_risks
+from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.model_calls.candidates import (
     OUT_OF_SERVICE_S,
     Outages,

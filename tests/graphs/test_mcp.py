@@ -18,7 +18,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, MCPServer, build_manus_graph, build_mcp_graph, open_session
 from openmanus_graph.backends.mcp import managed_server as managed_server
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, offered_tools, traits_for
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from openmanus_graph.state.context import PolicyRule
 from tests.support.cli import until
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted

@@ -11,8 +11,8 @@ from langchain_core.runnables import RunnableConfig
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.graphs import catalog
+from openmanus_graph.interfaces.server.aegra import SharedGraph, shared_graph
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver
-from openmanus_graph.interfaces.server.shared_graph import SharedGraph, shared_graph
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls

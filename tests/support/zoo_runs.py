@@ -17,7 +17,7 @@ from PIL import Image
 
 from openmanus_graph import build_manus_graph, build_planning_graph, tell
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from tests.support.graphs import Ran, run_graph
 from tests.support.zoo_server import Animal, ZooServer
 from tests.support.zoo_tasks import TASKS, TOOLS, VALUES, said_of

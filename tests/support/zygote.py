@@ -27,7 +27,7 @@ from types import TracebackType
 
 import typer.main
 
-from openmanus_graph.config.entry_points import entry_points_of
+from openmanus_graph.config.homes import entry_points_of
 from openmanus_graph.interfaces.cli.commands import app
 from tests.support.limits import BACKSTOP_S
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from openmanus_graph.interfaces.server.ag_ui.events import NOT_RUN, EventTranslator
+from openmanus_graph.interfaces.server.ag_ui import NOT_RUN, EventTranslator
 from openmanus_graph.interfaces.service.final_event import failed_event
 
 CALL = {"call_id": "c1", "tool": "bash", "args": {"command": "ls"}}

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.secrets import Secrets
+from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import all_layers, section
-from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import to_context

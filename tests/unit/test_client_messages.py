@@ -7,7 +7,7 @@ from langchain_core.messages import HumanMessage, convert_to_messages
 
 from openmanus_graph.conversation.history import COMPACT_KEY, NOTES_KEY, ORIGIN_KEY
 from openmanus_graph.interfaces.cli.chat_session import own_words
-from openmanus_graph.interfaces.server.client_messages import (
+from openmanus_graph.interfaces.server.admission import (
     UnreadableMessagesError,
     checked_command,
     checked_input,

@@ -12,8 +12,8 @@ import pytest
 from openmanus_graph import ConfigError, Context
 from openmanus_graph.config import resolve, resolve_settings
 from openmanus_graph.config.declared import declared, setting_of
+from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
-from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, command_fields
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys

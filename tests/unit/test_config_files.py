@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError
-from openmanus_graph.config.files import read_layer
-from openmanus_graph.config.instructions import read_instructions
-from openmanus_graph.config.openmanus_files import old_files
-from openmanus_graph.config.read_files import MAX_BYTES
+from openmanus_graph.config.files import MAX_BYTES, read_layer
+from openmanus_graph.config.instructions import find_skills, read_instructions
 from openmanus_graph.config.resolve import read_layers
 from openmanus_graph.config.secret_values import known_secrets
-from openmanus_graph.config.skills import find_skills
+from openmanus_graph.config.stored_model import old_files
 from openmanus_graph.interfaces.cli.skills import show_skill
 from openmanus_graph.interfaces.cli.trust import untrusted_layers
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from openmanus_graph.graphs.catalog import agent_names, is_ours
-from openmanus_graph.interfaces.server.shared_graph import SharedGraph
+from openmanus_graph.interfaces.server.aegra import SharedGraph
 from tests.support.aegra import page_command
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,7 +15,7 @@ from langchain_core.messages import (
 from openmanus_graph.backends.models.dialects import Dialect, SentRequest, known_dialect, lessons
 from openmanus_graph.backends.models.learnt import LearntDialect
 from openmanus_graph.backends.models.resolved import instance_model
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from openmanus_graph.model_calls.fitting import Fitter, plain_schema
 from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.testing import ScriptedChatModel

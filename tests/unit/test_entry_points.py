@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.config.entry_points import entry_points_of
+from openmanus_graph.config.homes import entry_points_of
 
 GROUP = "openmanus_graph.tests"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from openmanus_graph.config.instructions import MAX_INSTRUCTIONS_CHARS, read_instructions
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.server.openai_api.errors import ApiError
 from openmanus_graph.interfaces.server.openai_api.prompts import (
+    ApiError,
     Turn,
     conversation_key,
     read_content,

@@ -17,7 +17,7 @@ from pptx.dml.color import RGBColor
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches, Pt
 
-from openmanus_graph.config.skills import SHIPPED
+from openmanus_graph.config.instructions import SHIPPED
 
 RGB: Any = RGBColor  # python-pptx has no types
 CATEGORIES: Any = CategoryChartData

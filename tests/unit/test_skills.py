@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError, Context
-from openmanus_graph.config import resolve_settings, skills
-from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.skills import (
+from openmanus_graph.config import instructions, resolve_settings
+from openmanus_graph.config.files import config_home
+from openmanus_graph.config.instructions import (
     SkillError,
     find_skills,
     front_matter,
@@ -164,7 +164,7 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     assert "SKILL.md has 4882 KB, more than 256" in problems_of(folder)
     big = make_skill(tmp_path / "big")
     with (big / "data.bin").open("wb") as data:
-        data.truncate(skills.MAX_SKILL_BYTES + 1)
+        data.truncate(instructions.MAX_SKILL_BYTES + 1)
     assert "larger than 20 MB" in problems_of(big)
 
 
@@ -181,7 +181,7 @@ def test_a_folder_of_many_files_is_not_searched_to_its_end(
         looked_at.append(path)
         return lstat(path)
 
-    monkeypatch.setattr(skills, "MAX_SKILL_FILES", 5)
+    monkeypatch.setattr(instructions, "MAX_SKILL_FILES", 5)
     monkeypatch.setattr(Path, "lstat", seen)
     assert "more than 5 files" in problems_of(folder)
     assert len(looked_at) == 6
@@ -267,7 +267,7 @@ def test_a_trusted_folder_does_not_hide_ones_own_skill_by_an_untrusted_one() -> 
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Install a distribution that names a package in which skills are to be found."""
     monkeypatch.syspath_prepend(tmp_path)
-    forget = skills._package_folders.cache_clear  # pyright: ignore[reportPrivateUsage]
+    forget = instructions._package_folders.cache_clear  # pyright: ignore[reportPrivateUsage]
     forget()
 
     def install(package: str) -> None:

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.config import resolve_settings, stored_model
+from openmanus_graph.config.homes import is_trusted_content, trust_content
 from openmanus_graph.config.stored_model import (
     store_key,
     store_model,
@@ -23,7 +24,6 @@ from openmanus_graph.config.stored_model import (
     with_top_keys,
     with_window,
 )
-from openmanus_graph.config.trust import is_trusted_content, trust_content
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
 from openmanus_graph.state.context import Context

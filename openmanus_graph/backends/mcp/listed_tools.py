@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, PaginatedRequestParams, PaginatedResult
 from pydantic import PrivateAttr
 
-from openmanus_graph.config.home_files import changed_object, config_home, read_object
+from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.mcp_server import MCPServer

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.backends.models.dialects import Dialect, words_of
-from openmanus_graph.config.home_files import changed_object, config_home, read_object
+from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
 
 log = logging.getLogger(__name__)

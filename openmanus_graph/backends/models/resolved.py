@@ -28,7 +28,7 @@ from openmanus_graph.backends.models.endpoint import (
 from openmanus_graph.backends.models.learnt import LearntDialect, server_name
 from openmanus_graph.backends.models.prices import find_price, is_local, name_query
 from openmanus_graph.backends.models.spec import parse_spec, provider_of, wire_provider
-from openmanus_graph.config.home_files import config_home
+from openmanus_graph.config.files import config_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import PORTS
 from openmanus_graph.state.model_settings import ModelSettings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.backends.persistence.database import Database
 from openmanus_graph.backends.persistence.database_thread import DamagedRowError, read_json
-from openmanus_graph.config.options_key import KEY_VARIABLE, hmac_of, key_file, options_key
+from openmanus_graph.config.secret_values import KEY_VARIABLE, hmac_of, key_file, options_key
 from openmanus_graph.state.settings import MAX_COST_USD, Settings
 
 if TYPE_CHECKING:

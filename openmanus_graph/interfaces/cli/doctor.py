@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from openmanus_graph.config.files import OLD_CONFIG, is_foreign
-from openmanus_graph.config.openmanus_files import OLD_FILES, old_files
+from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
-    from openmanus_graph.interfaces.server.takeover_link import remember_page
+    from openmanus_graph.interfaces.server.visits import remember_page
 
     while not _answers(address):
         time.sleep(READY_POLL_S)

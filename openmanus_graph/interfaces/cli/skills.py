@@ -5,8 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from openmanus_graph.config.home_files import config_home
-from openmanus_graph.config.skills import (
+from openmanus_graph.config.files import config_home
+from openmanus_graph.config.instructions import (
     MAX_FILE_BYTES,
     SHIPPED,
     FoundSkill,

@@ -7,11 +7,22 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer, read_layer
-from openmanus_graph.config.homes import describe_home, trust_home, untrusted_home
-from openmanus_graph.config.instructions import trust_instructions, untrusted_instructions
+from openmanus_graph.config.homes import (
+    describe_home,
+    is_trusted,
+    risky_settings,
+    trust,
+    trust_content,
+    trust_home,
+    untrusted_home,
+)
+from openmanus_graph.config.instructions import (
+    trust_instructions,
+    trust_name,
+    untrusted_instructions,
+    untrusted_skills,
+)
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
-from openmanus_graph.config.skills import trust_name, untrusted_skills
-from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import RedisUrl

@@ -2,16 +2,92 @@
 
 import asyncio
 import contextlib
+import datetime
 import logging
+import uuid
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from fastapi import FastAPI
 from langgraph_api.graph import get_assistant_id
 
-from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
+from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
 from openmanus_graph.interfaces.server.runs import stop_all_runs
+from openmanus_graph.interfaces.server.store import Store, state_of
+from openmanus_graph.interfaces.server.threads import is_startable
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.http import end_in_time
+
+READ_AT_START = 20
+Restored = list[tuple[Thread, dict[str, Any]]]
+"""Threads, each with its entry in the server's list."""
+
+
+def ignore_pickles() -> None:
+    """Keep the server from loading pickles of the working folder; call it before it starts."""
+    store = _global_store()
+    if store is not None:
+        store.flag = "n"  # what `PersistentDict` calls a new file: it loads none
+
+
+def _global_store() -> Any:  # a dictionary with attributes, of a package without types
+    try:
+        from langgraph_runtime_inmem.database import GLOBAL_STORE
+    except ImportError:
+        return None
+    return GLOBAL_STORE
+
+
+async def restore_threads(store: Store) -> Restored:
+    """Add every thread that the server can run to its list.
+
+    Returns:
+        Threads whose questions are not added yet: reading all of them would take long.
+    """
+    server_store = _global_store()
+    if server_store is None:  # LangGraph's server has a database of its own
+        return []
+    known: list[dict[str, Any]] = server_store["threads"]
+    waiting: Restored = []
+    known_ids = {str(thread["thread_id"]) for thread in known}
+    for thread in await asyncio.to_thread(store.threads.all):
+        damaged = thread.status == DAMAGED  # neither agent nor times of its row can be trusted
+        if is_startable(thread.id) and thread.id not in known_ids and not damaged:
+            known.append(_entry(thread))
+            if thread.status == "waiting":
+                waiting.append((thread, known[-1]))
+    await add_questions(waiting[:READ_AT_START])
+    return waiting[READ_AT_START:]
+
+
+async def add_questions(waiting: Restored) -> None:
+    """Add the open questions of these threads to their entries."""
+    for thread, entry in waiting:
+        state = await state_of(thread.id, thread.agent)
+        entry["interrupts"] = {
+            task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
+            for task in (state.tasks if state else ())
+            if task.interrupts
+        }
+
+
+def _entry(thread: Thread) -> dict[str, Any]:
+    """Return a thread's entry in the server's list."""
+    return {
+        "thread_id": uuid.UUID(thread.id),
+        "created_at": _utc_time(thread.created),
+        "updated_at": _utc_time(thread.updated),
+        "state_updated_at": _utc_time(thread.updated),
+        "metadata": {"graph_id": thread.agent},
+        "status": "interrupted" if thread.status in ("waiting", "running") else "idle",
+        "config": {},
+        "values": None,
+        "interrupts": {},
+    }
+
+
+def _utc_time(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from openmanus_graph.graphs.catalog import agent_names, graph_address, is_ours
 
 APP = "openmanus_graph.interfaces.server.app:app"
-AUTH = "openmanus_graph.interfaces.server.auth:auth"
+AUTH = "openmanus_graph.interfaces.server.guard:auth"
 CHECKPOINTER = "openmanus_graph.interfaces.server.checkpoints.open_server_saver"
 STORE = "openmanus_graph.interfaces.server.checkpoints.open_server_store"
 OTHERS = "openmanus_graph.graphs.registered"

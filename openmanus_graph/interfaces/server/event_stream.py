@@ -16,8 +16,13 @@ from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.interjections import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_interjection
-from openmanus_graph.interfaces.server.own_api import own_server
-from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of, store
+from openmanus_graph.interfaces.server.store import (
+    Store,
+    own_server,
+    read_final_event,
+    state_of,
+    store,
+)
 from openmanus_graph.interfaces.server.threads import open_questions, require_thread
 from openmanus_graph.state.manus import no_usage
 

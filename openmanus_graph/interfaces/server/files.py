@@ -5,6 +5,7 @@ import datetime
 import itertools
 import mimetypes
 import os
+import re
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -15,15 +16,57 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from openmanus_graph.backends.charts.report import digest_of
+from openmanus_graph.backends.charts.report import digest_of, is_own_page
+from openmanus_graph.backends.files.page_encoding import decode_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.admission import Refused
-from openmanus_graph.interfaces.server.html_files import MAX_SHOWN, STILL_POLICY, shown_html
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import require_thread
 from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
+
+MAX_SHOWN = 32 << 20
+"""Bytes of an HTML file that is shown; a larger one is only downloaded."""
+_SHARED = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
+)
+STILL_POLICY = f"sandbox; {_SHARED}"
+"""For everything: no scripts, no network, no forms, no origin; nothing happens by itself."""
+SCRIPTS_POLICY = (
+    f"sandbox allow-scripts; {_SHARED}; script-src 'unsafe-inline' 'unsafe-eval'; media-src data:"
+)
+_CONNECTING = re.compile(
+    r"<(?=(?:/?)(?:link|meta|base|i?frame|fencedframe|portal|object|embed|applet)\b)(/?)\w+",
+    re.IGNORECASE,
+)
+"""Tags of elements that connect (`preconnect`, `dns-prefetch`, `refresh`) or hold another page."""
+
+
+def shown_html(workspace: Workspace, content: bytes, allowed: str | None) -> tuple[bytes, str]:
+    """Return what is sent of an HTML file, and its policy. Blocks.
+
+    Args:
+        workspace: Of the thread.
+        content: The whole file.
+        allowed: The digest of the file whose scripts a person allowed.
+    """
+    digest = digest_of(content)
+    if digest == allowed or is_own_page(workspace, digest):
+        return content, SCRIPTS_POLICY
+    return still_html(content), STILL_POLICY
+
+
+def still_html(content: bytes) -> bytes:
+    """Return a page, as UTF-8, without elements that connect or hold other pages.
+
+    A parser takes `bgsound`, which does nothing, as it takes `link`: it has no content, and may
+    stand in the head. Tags are written out in any HTML, never by entities.
+    """
+    text = decode_page(content).removeprefix("\ufeff")
+    return _CONNECTING.sub(r"<\1bgsound", text).encode("utf-8", "replace")
+
 
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30

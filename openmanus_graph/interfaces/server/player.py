@@ -14,7 +14,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from openmanus_graph.interfaces.server.pages import STATIC
+from openmanus_graph.interfaces.server.web_app import STATIC
 
 _FIRST = "js/player.js"
 _STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "player")

@@ -19,10 +19,9 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.event_stream import replay_events
-from openmanus_graph.interfaces.server.options import options_of
-from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of
-from openmanus_graph.interfaces.server.takeover_link import announce_takeover
+from openmanus_graph.interfaces.server.store import Store, options_of, read_final_event, state_of
 from openmanus_graph.interfaces.server.threads import open_questions
+from openmanus_graph.interfaces.server.visits import announce_takeover
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import failed_event, model_label
 from openmanus_graph.interfaces.service.lock import holding_thread

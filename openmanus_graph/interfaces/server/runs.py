@@ -18,8 +18,7 @@ from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server.admission import Refused, admit
-from openmanus_graph.interfaces.server.own_api import own_api
-from openmanus_graph.interfaces.server.store import Store, graph_of, state_of, store
+from openmanus_graph.interfaces.server.store import Store, graph_of, own_api, state_of, store
 from openmanus_graph.interfaces.server.threads import is_startable, require_thread
 from openmanus_graph.interfaces.service.run_setup import name_files
 from openmanus_graph.interfaces.service.runs import Message

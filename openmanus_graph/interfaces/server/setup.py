@@ -2,22 +2,30 @@
 
 import asyncio
 import uuid
-from typing import Any
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, get_args
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from openmanus_graph.backends.models.endpoint import api_key
-from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.models.spec import RECORDED, parse_spec
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.demo import recorded
-from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.own_api import own_api
+from openmanus_graph.errors import ConfigError, TrustedToolError
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
+from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
-from openmanus_graph.interfaces.server.store import store
+from openmanus_graph.interfaces.server.store import own_api, store
+from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
+from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.workspace import put_file
-from openmanus_graph.state.context import Context
+from openmanus_graph.state.context import Context, Policy, SandboxMode
+from openmanus_graph.state.settings import Settings
 
 LATENCY_S = 0.8
 """How long the recorded model takes for a reply, so that one can watch."""
@@ -86,3 +94,117 @@ def _check_that_it_counts(form: ModelForm) -> None:
             f"{spec} works and its key is kept, but another one comes before it: "
             f"{' or '.join(spec.provider.key_variables)}, or api_key in a file. Remove it there."
         )
+
+
+SHOWN = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy", "review_plan")
+RECENT_THREADS = 200
+"""How many threads' models are offered."""
+
+
+@router.get("/options")
+async def show_options() -> dict[str, Any]:
+    """Return what can be chosen, and the defaults."""
+    return await asyncio.to_thread(_options, store().threads)
+
+
+def _options(threads: Threads) -> dict[str, Any]:
+    settings, problem, needs_model = _settings()
+    model = model_label(settings) if settings and not needs_model else None
+    defaults: dict[str, Any] = dict.fromkeys((*SHOWN, "sandbox", "network"))
+    if settings:
+        defaults = {name: getattr(settings, name) for name in SHOWN}
+        defaults |= {"sandbox": settings.sandbox.mode, "network": settings.sandbox.network}
+    return {
+        "agents": [{"name": name, "description": describe_agent(name)} for name in agent_names()],
+        "default_agent": DEFAULT_AGENT,
+        "model": model,
+        "problem": problem,
+        "needs_model": needs_model,
+        "models": _models(model, threads),
+        "defaults": defaults,
+        "policies": list(get_args(Policy)),
+        "sandboxes": list(get_args(SandboxMode)),
+        "max_upload_bytes": MAX_UPLOAD_BYTES,
+        "version": version("openmanus-graph"),
+        "warnings": list(settings.warnings) if settings else [],
+    }
+
+
+def _settings() -> tuple[Settings | None, str | None, bool]:
+    """Return the settings of a new run, what is wrong, and whether all that lacks is a model."""
+    try:
+        without_model = resolve_settings(Context(), "new", without_model=True)
+    except ConfigError as error:
+        return None, str(error), False
+    try:
+        settings = resolve_settings(Context(), "new")
+        if isinstance(settings.main.model, str):
+            api_key(parse_spec(settings.main.model), settings.main)
+    except ConfigError as error:
+        return without_model, str(error), True
+    return settings, None, False
+
+
+def _models(default: str | None, threads: Threads) -> list[str]:
+    """Return the models to choose from: the default, then those of the newest threads."""
+    used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
+    found = dict.fromkeys(name for name in (default, *used) if isinstance(name, str) and name)
+    return [name for name in found if not name.startswith(f"{RECORDED.name}:")]
+
+
+memory_router = APIRouter(prefix="/app/api/memory")
+
+
+class NoteForm(BaseModel):
+    """What a person wrote; `before` is the text that the person saw, null of a new note."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    text: str
+    before: str | None = None
+    trusted: bool = False
+
+
+@memory_router.get("")
+async def list_notes() -> dict[str, Any]:
+    """List the notes of the person and of the server's project, newest change first."""
+    notes = await asyncio.to_thread(lambda: own_notes().notes())
+    return {"notes": [note_row(note) for note in notes]}
+
+
+@memory_router.get("/note")
+async def show_note(path: str) -> dict[str, Any]:
+    """Return a note with its text."""
+    try:
+        note = await asyncio.to_thread(lambda: own_notes().find(path))
+    except TrustedToolError as error:
+        raise Refused(422, str(error)) from error
+    if note is None:
+        raise Refused(404, f"There is no note {path}.")
+    return {**note_row(note), "text": note.text}
+
+
+@memory_router.put("/note", status_code=204)
+async def write_note(form: NoteForm) -> Response:
+    """Write a new note, change one, or confirm one."""
+
+    def write() -> None:
+        save_note(own_notes(), form.path, form.text, form.before, trusted=form.trusted)
+
+    return await _done(write)
+
+
+@memory_router.delete("/note", status_code=204)
+async def delete_note(path: str) -> Response:
+    """Delete a note."""
+    return await _done(lambda: own_notes().delete(path))
+
+
+async def _done(change: Callable[[], None]) -> Response:
+    """Make a change. Refused: it cannot be made, and why."""
+    try:
+        await asyncio.to_thread(change)
+    except TrustedToolError as error:
+        raise Refused(409, str(error)) from error
+    return Response(status_code=204)

@@ -16,9 +16,7 @@ from openmanus_graph.backends.snapshots.objects import MissingObjectError, Snaps
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.options import context_of
-from openmanus_graph.interfaces.server.own_api import own_api
-from openmanus_graph.interfaces.server.store import graph_of, state_of, store
+from openmanus_graph.interfaces.server.store import context_of, graph_of, own_api, state_of, store
 from openmanus_graph.interfaces.server.visits import end_takeovers
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.admission import Refused
@@ -15,6 +17,7 @@ from openmanus_graph.runtime.session_registry import borrow_session
 if TYPE_CHECKING:
     from openmanus_graph.backends.browser.browser_session import BrowserSession
     from openmanus_graph.backends.browser.takeover import Takeover
+
 
 LEFT_S = 20.0
 """How long a takeover lasts that nobody watches: a tab that was closed, or a lost connection."""
@@ -136,3 +139,20 @@ def _browser_of(session: Session) -> "BrowserSession":
     from openmanus_graph.backends.browser.browser_session import BrowserSession
 
     return session.handle(HANDLE, lambda: BrowserSession(session))
+
+
+_page: list[str] = []
+
+
+def remember_page(address: str) -> None:
+    """Keep the page's address with its token, as `openmanus serve` prints it."""
+    _page[:] = [address]
+
+
+def announce_takeover(thread: str, worker: str) -> None:
+    """Print where a person finds a browser of a thread; nothing under another server."""
+    for known in _page:
+        page, _, token = known.partition("#")
+        link = f"{page}/t/{thread}?browser={quote(worker, safe='')}#{token}"
+        sys.stdout.write(f"The agent asks you to take its browser over: {link}\n")
+        sys.stdout.flush()

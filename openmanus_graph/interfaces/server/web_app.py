@@ -2,30 +2,22 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable
 from importlib import import_module
+from pathlib import Path
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from starlette.types import Lifespan
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server import (
-    choices,
-    event_stream,
-    files,
-    memory,
-    pages,
-    runs,
-    screen_views,
-    setup,
-    takeover,
-    threads,
-)
-from openmanus_graph.interfaces.server.admission import Refused
-from openmanus_graph.interfaces.server.ag_ui import routes as ag_ui_routes
-from openmanus_graph.interfaces.server.assistant_names import AssistantNames
-from openmanus_graph.interfaces.server.client_messages import CheckedStateUpdates
+from openmanus_graph.interfaces.server import ag_ui as ag_ui_routes
+from openmanus_graph.interfaces.server import event_stream, files, runs, setup, takeover, threads
+from openmanus_graph.interfaces.server.admission import CheckedStateUpdates, Refused
 from openmanus_graph.interfaces.server.guard import ServerGuard
 from openmanus_graph.interfaces.server.openai_api import chat, responses
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
@@ -35,6 +27,79 @@ from openmanus_graph.interfaces.service.lock import relax_garbage_collection
 from openmanus_graph.interfaces.service.trace_export import send_traces
 from openmanus_graph.runtime.run_observer import observe_runs
 from openmanus_graph.runtime.session_registry import close_all_at_once
+
+_ASSISTANT = re.compile(r"/assistants/(?P<name>[^/]+)(?P<rest>(?:/.*)?)")
+
+
+class AssistantNames:
+    """Puts the UUID of a graph's assistant in the place of the graph's name.
+
+    Args:
+        app: Handles the requests.
+        assistant_id: Returns the UUID for a graph's name; any other text as it is.
+    """
+
+    def __init__(self, app: ASGIApp, assistant_id: Callable[[str], str]) -> None:
+        self._app, self._assistant_id = app, assistant_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with the UUID in its path."""
+        match = _ASSISTANT.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is not None and scope["method"] == "GET":
+            path = f"/assistants/{self._assistant_id(match['name'])}{match['rest']}"
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await self._app(scope, receive, send)
+
+
+STATIC = Path(__file__).parent / "static"
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "frame-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-cache",
+}
+router = APIRouter()
+
+
+@router.get("/app", include_in_schema=False)
+@router.get("/app/", include_in_schema=False)
+@router.get("/app/t/{thread:path}", include_in_schema=False)
+async def page() -> FileResponse:
+    """Send the page; its script reads from the address which thread to show."""
+    return FileResponse(STATIC / "index.html", headers=HEADERS)
+
+
+class Assets(StaticFiles):
+    """The page's scripts and styles."""
+
+    @override
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(HEADERS)
+        return response
+
 
 SEND_TRACES_S = 5.0
 """How long the traces of the last seconds may take to be sent when the server stops."""
@@ -57,13 +122,12 @@ def build_app(
     app.add_middleware(CheckedStateUpdates)
     app.add_middleware(ServerGuard)
     for part in (
-        choices, setup, threads, runs, event_stream, screen_views, takeover, pages, chat, responses,
-        ag_ui_routes, memory,
+        setup.router, setup.memory_router, threads.router, runs.router, event_stream.router,
+        takeover.router, takeover.screen_router, router, chat.router, responses.router,
+        ag_ui_routes.router, files.api, files.router,
     ):  # fmt: skip
-        app.include_router(part.router)
-    app.include_router(files.api)
-    app.include_router(files.router)
-    app.mount("/app/static", pages.Assets(directory=pages.STATIC, check_dir=False))
+        app.include_router(part)
+    app.mount("/app/static", Assets(directory=STATIC, check_dir=False))
     app.add_exception_handler(Refused, _say_refusal)
     app.add_exception_handler(ConfigError, _say_config_error)
     return app

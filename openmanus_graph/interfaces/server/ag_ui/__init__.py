@@ -3,3 +3,384 @@
 `ag-ui-langgraph` runs a graph by itself, past this server's queue, locks and event log; so only the
 protocol's types are taken from its makers.
 """
+
+import base64
+import binascii
+import json
+import mimetypes
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from ag_ui.core import (
+    PROTOCOL_VERSION,
+    BaseEvent,
+    Context,
+    CustomEvent,
+    DataSource,
+    Interrupt,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    TextPart,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+from ag_ui.core.types import ContentPart
+from ag_ui.encoder import EventEncoder
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
+from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.openai_api.agent_runs import (
+    AgentRun,
+    cancel_in_background,
+    files_of,
+    follow_events,
+    start,
+)
+from openmanus_graph.interfaces.server.openai_api.chat import PING, STREAM_HEADERS
+from openmanus_graph.interfaces.server.openai_api.prompts import ApiError, Prompt, Turn
+from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
+from openmanus_graph.interfaces.server.store import own_api, store
+from openmanus_graph.interfaces.service.runs import Final, RemoteView, Upload
+
+NOT_RUN = "This call was not run: the run ended before."
+_REASONS = {"question": "input_required", "approval": "tool_call"}
+"""AG-UI's words for what is asked; the outcome of a call that a crash cut off is a confirmation."""
+_DECISIONS = {"approval": ["approve", "edit", "reject", "respond"]}
+_OTHER_DECISIONS = ["approve", "reject", "respond"]
+_TOLD_ELSEWHERE = ("run_start", "tool_start", "interrupt", "answered")
+"""Events that others of AG-UI's say already."""
+
+
+class EventTranslator:
+    """Translates the events of one run, in order.
+
+    Args:
+        thread: The client's name of the conversation.
+        run: The client's name of the run.
+    """
+
+    def __init__(self, thread: str, run: str) -> None:
+        self._thread, self._run = thread, run
+        self._view = RemoteView(lambda event: None)
+        self._texts: dict[str, str] = {}
+        """Ids of the messages that are being written, by the plan step that writes them."""
+        self._unanswered: list[str] = []
+        """Ids of the calls without a result."""
+        self._steps: list[str] = []
+        """Names of the plan steps and helpers at work."""
+        self._said = ""
+        """The agent's newest text."""
+
+    def translate(self, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+        """Yield what AG-UI's clients are told about an event; `final` only by `end`."""
+        self._view.show(event)
+        source = str(event.get("plan_step", ""))
+        match event["type"]:
+            case "think_start":  # what came of an earlier attempt is void
+                yield from self._end_text(source)
+            case "token":
+                yield from self._add_text(source, event["text"], event)
+            case "think_end":
+                yield from self._reply(source, event)
+            case "tool_end":
+                yield from self._result(event["call_id"], event["output"], _message_id(event))
+            case "step_start" | "step_end":
+                yield from self._step("/".join(filter(None, (source, event["id"]))), event)
+            case kind if kind not in _TOLD_ELSEWHERE:
+                yield CustomEvent(name=kind, value=dict(event))
+            case _:
+                pass
+
+    def end(self, final: Final, files: list[dict[str, Any]]) -> Iterator[BaseEvent]:
+        """Yield how the run ended.
+
+        Args:
+            final: The `final` event.
+            files: The run's files, with their addresses.
+        """
+        self._view.show(final)
+        for source in list(self._texts):
+            yield from self._end_text(source)
+        for name in reversed(self._steps):
+            yield StepFinishedEvent(step_name=name)
+        status, answer = final["status"], str(final["answer"])
+        if status == "failed":
+            yield RunErrorEvent(message=answer, code=final["stop_reason"])
+            return
+        outcome: Any = RunFinishedCancelledOutcome()
+        if status == "waiting":
+            asked = [_interrupt(question) for question in self._view.questions]
+            outcome = RunFinishedInterruptOutcome(interrupts=asked)
+        elif status != "cancelled":
+            outcome = RunFinishedSuccessOutcome()
+            # A call without a result would be one that the client is to run.
+            for number, call in enumerate(list(self._unanswered)):
+                yield from self._result(call, NOT_RUN, f"{self._run}-{number}")
+            if answer.strip() and answer.strip() != self._said:
+                yield from self._whole_text(f"{self._run}-answer", answer)
+        shown = ("status", "stop_reason", "answer", "structured", "usage")
+        result = {**{name: final[name] for name in shown}, "artifacts": files}
+        yield RunFinishedEvent(
+            thread_id=self._thread, run_id=self._run, result=result, outcome=outcome
+        )
+
+    def _add_text(self, source: str, text: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+        if source not in self._texts:
+            self._texts[source] = _message_id(event)
+            yield TextMessageStartEvent(message_id=self._texts[source], role="assistant")
+        yield TextMessageContentEvent(message_id=self._texts[source], delta=text)
+
+    def _end_text(self, source: str) -> Iterator[BaseEvent]:
+        if message := self._texts.pop(source, None):
+            yield TextMessageEndEvent(message_id=message)
+
+    def _whole_text(self, message: str, text: str) -> Iterator[BaseEvent]:
+        yield TextMessageStartEvent(message_id=message, role="assistant")
+        yield TextMessageContentEvent(message_id=message, delta=text)
+        yield TextMessageEndEvent(message_id=message)
+
+    def _reply(self, source: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+        """Yield the end of a reply: its text, as far as it was not streamed, and its calls."""
+        message, text = self._texts.get(source), str(event["text"]).strip()
+        if message is not None:
+            yield from self._end_text(source)
+        else:
+            message = _message_id(event)
+            if text:
+                yield from self._whole_text(message, text)
+        if text and not source:
+            self._said = text
+        for call in event["tool_calls"]:
+            name = {"tool_call_id": call["call_id"]}
+            self._unanswered.append(call["call_id"])
+            yield ToolCallStartEvent(**name, tool_call_name=call["tool"], parent_message_id=message)
+            args = json.dumps(call["args"], ensure_ascii=False)
+            yield ToolCallArgsEvent(**name, delta=args)
+            yield ToolCallEndEvent(**name)
+
+    def _result(self, call: str, text: str, message: str) -> Iterator[BaseEvent]:
+        if call in self._unanswered:
+            self._unanswered.remove(call)
+        yield ToolCallResultEvent(message_id=message, tool_call_id=call, content=text, role="tool")
+
+    def _step(self, name: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+        begins, known = event["type"] == "step_start", name in self._steps
+        if begins and not known:
+            self._steps.append(name)
+            yield StepStartedEvent(step_name=name)
+        elif known and not begins:
+            self._steps.remove(name)
+            yield StepFinishedEvent(step_name=name)
+        yield CustomEvent(name=event["type"], value=dict(event))
+
+
+def _message_id(event: Mapping[str, Any]) -> str:
+    """Return the id of a message that begins with an event: events are numbered."""
+    return f"msg-{event['seq']}"
+
+
+def _interrupt(question: Mapping[str, Any]) -> Interrupt:
+    kind, calls = question["kind"], question["calls"]
+    return Interrupt(
+        id=question["id"],
+        reason=_REASONS.get(kind, "confirmation"),
+        message=question["question"],
+        tool_call_id=calls[0]["call_id"] or None if calls else None,
+        response_schema=_answer_schema(kind),
+        metadata={
+            name: question[name] for name in ("calls", "plan_step", "browser") if name in question
+        },
+    )
+
+
+def _answer_schema(kind: str) -> dict[str, Any]:
+    """Return the JSON schema of the answers to a kind of question."""
+    if kind == "question":
+        return {"type": "string"}
+    words = _DECISIONS.get(kind, _OTHER_DECISIONS)
+    fields = {
+        "type": {"type": "string", "enum": words},
+        "args": {"type": "object", "description": "Of an edit: the call's new arguments."},
+        "message": {"type": "string", "description": "Why it is rejected, or the call's result."},
+        "remember": {"type": "boolean", "description": "Approve calls of this kind from now on."},
+    }
+    return {"type": "object", "properties": fields, "required": ["type"]}
+
+
+def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Prompt:
+    """Understand a conversation, oldest message first.
+
+    Tools' results, reasoning and activities are left out: the thread has what the agent did.
+
+    Args:
+        messages: Of a request.
+        context: What the application says beside them; the newest turn tells it.
+
+    Raises:
+        Refused: The newest message is not the user's, or is empty, or holds what is not taken.
+    """
+    instructions, turns = list[str](), list[Turn]()
+    for message in messages:
+        match message.role:
+            case "system" | "developer":
+                instructions.append(message.content)
+            case "user":
+                turns.append(_user_turn(message.content))
+            case "assistant" if message.content:
+                turns.append(Turn("assistant", message.content))
+            case _:
+                pass
+    newest = turns[-1] if turns else None
+    if newest is None or newest.role != "user" or not (newest.text.strip() or newest.files):
+        raise Refused(422, "The last message must be the user's, and say something.")
+    told = "\n".join(f"- {one.description}: {one.value}" for one in context)
+    if told:
+        turns[-1] = replace(newest, text=f"{newest.text}\n\nThe application says:\n{told}")
+    return Prompt("\n\n".join(instructions), tuple(turns))
+
+
+def _user_turn(content: str | Sequence[ContentPart]) -> Turn:
+    if isinstance(content, str):
+        return Turn("user", content, words=content)
+    texts = [part.text for part in content if isinstance(part, TextPart)]
+    files = [
+        _upload(part, number)
+        for number, part in enumerate(content, start=1)
+        if not isinstance(part, TextPart)
+    ]
+    return Turn("user", "\n\n".join(texts), tuple(files), "".join(texts[:1]))
+
+
+def _upload(part: ContentPart, number: int) -> Upload:
+    """Return the file that a part holds. Refused: it names one that is elsewhere."""
+    source = None if isinstance(part, TextPart) else part.source
+    if not isinstance(source, DataSource):
+        raise Refused(
+            422,
+            f"The {part.type} is not in the message. This server fetches no address by itself: "
+            "send the bytes, or name the address in the text, and the agent can open it.",
+        )
+    try:
+        data = base64.b64decode(source.value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Refused(422, f"The {part.type}'s data is no base64: {error}.") from error
+    suffix = mimetypes.guess_extension(source.mime_type) or ""
+    return Upload(f"{part.type}-{number}{suffix}", data, source.mime_type)
+
+
+router = APIRouter(prefix="/ag-ui")
+
+
+@router.post("")
+async def run_default_agent(wanted: RunAgentInput, request: Request) -> StreamingResponse:
+    """Run the agent that runs where none is named."""
+    return await run_agent(DEFAULT_AGENT, wanted, request)
+
+
+@router.post("/{agent}")
+async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> StreamingResponse:
+    """Run an agent on the newest message, or with the answers, and stream its events.
+
+    Raises:
+        Refused: There is no such agent, or the request holds what it does not take.
+    """
+    if agent not in agent_names():
+        raise Refused(404, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
+    if wanted.tools:
+        raise Refused(
+            422,
+            "An agent calls its own tools, never the client's: leave `tools` empty. Tools for the "
+            "agent come from MCP servers.",
+        )
+    thread = thread_of(wanted.thread_id)
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
+    if wanted.resume:
+        after = await store().journal.last(thread)
+        answers = RunRequest(answers=answers_of(wanted.resume))
+        run = AgentRun(await start_or_resume(thread, answers), thread, after)
+    else:
+        prompt = read_messages(wanted.messages, wanted.context or ())
+        try:
+            run = await start(agent, thread, prompt)
+        except ApiError as error:
+            raise Refused(error.status, str(error)) from error
+    return StreamingResponse(
+        _events(run, wanted, str(request.base_url)),
+        media_type=EventEncoder().get_content_type(),
+        headers=STREAM_HEADERS,
+    )
+
+
+def thread_of(name: str) -> str:
+    """Return the thread of a conversation: of the same name, where that is a thread's."""
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ag-ui:{name}"))
+
+
+def answers_of(resume: Iterable[ResumeEntry]) -> dict[str, Any]:
+    """Return the answers of a request, by question; what was abandoned is rejected.
+
+    Raises:
+        Refused: One that is said to be resolved has no answer.
+    """
+    answers = dict[str, Any]()
+    for entry in resume:
+        payload = entry.payload if entry.status == "resolved" else {"type": "reject"}
+        if payload is None:
+            raise Refused(422, f"The answer to {entry.interrupt_id} has no payload.")
+        if isinstance(payload, dict) and "approved" in payload:  # many clients' form
+            payload = {"type": "approve" if payload["approved"] is True else "reject", **payload}
+        answers[entry.interrupt_id] = payload
+    return answers
+
+
+async def _events(run: AgentRun, wanted: RunAgentInput, base_url: str) -> AsyncGenerator[str]:
+    """Stream a run's events as AG-UI's; who hangs up before the end cancels the run."""
+    encode, ended = EventEncoder().encode, False
+    translator = EventTranslator(wanted.thread_id, wanted.run_id)
+    try:
+        yield encode(
+            RunStartedEvent(
+                thread_id=wanted.thread_id,
+                run_id=wanted.run_id,
+                protocol_version=PROTOCOL_VERSION,
+            )
+        )
+        async with aclosing(follow_events(run)) as events:
+            async for event in events:
+                ended = event.get("type") == "final"
+                if not event:
+                    yield PING
+                elif ended:
+                    files = files_of(event, run.thread, base_url)
+                    for translated in translator.end(event, files):
+                        yield encode(translated)
+                else:
+                    for translated in translator.translate(event):
+                        yield encode(translated)
+    except ApiError as error:
+        yield encode(RunErrorEvent(message=str(error), code=error.code))
+    finally:
+        if not ended:
+            cancel_in_background(run)

@@ -18,11 +18,9 @@ from fastapi import Request
 from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import agent_names
-from openmanus_graph.interfaces.server.openai_api.errors import ApiError
-from openmanus_graph.interfaces.server.openai_api.prompts import Prompt
-from openmanus_graph.interfaces.server.own_api import own_api
+from openmanus_graph.interfaces.server.openai_api.prompts import ApiError, Prompt
 from openmanus_graph.interfaces.server.runs import RunRequest, cancel_runs, start_or_resume
-from openmanus_graph.interfaces.server.store import store
+from openmanus_graph.interfaces.server.store import own_api, store
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.server.token import write_ticket
 from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event

@@ -27,8 +27,10 @@ from openmanus_graph.interfaces.server.openai_api.agent_runs import (
     result_of,
     start,
 )
-from openmanus_graph.interfaces.server.openai_api.errors import PREFIX, ApiError, OpenAIRoute
 from openmanus_graph.interfaces.server.openai_api.prompts import (
+    PREFIX,
+    ApiError,
+    OpenAIRoute,
     Prompt,
     conversation_key,
     read_prompt,

@@ -33,8 +33,13 @@ from openmanus_graph.interfaces.server.openai_api.chat import (
     refuse_tools,
     schema_of,
 )
-from openmanus_graph.interfaces.server.openai_api.errors import PREFIX, ApiError, OpenAIRoute
-from openmanus_graph.interfaces.server.openai_api.prompts import Prompt, read_prompt
+from openmanus_graph.interfaces.server.openai_api.prompts import (
+    PREFIX,
+    ApiError,
+    OpenAIRoute,
+    Prompt,
+    read_prompt,
+)
 from openmanus_graph.interfaces.server.runs import cancel_runs
 from openmanus_graph.interfaces.server.threads import require_thread
 from openmanus_graph.interfaces.service.runs import Final
