@@ -18,16 +18,11 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
+from openmanus_graph.conversation.environment import ATTACHED, LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
 from openmanus_graph.conversation.made_files import SENTENCE_END
 from openmanus_graph.conversation.outcome import ends_run
-from openmanus_graph.conversation.stuck import (
-    ATTACHED,
-    LISTING,
-    environment_of,
-    listed_heads,
-)
 from openmanus_graph.prompts import own_texts
 from openmanus_graph.state.context import AnswerCheck
 from openmanus_graph.state.settings import Settings

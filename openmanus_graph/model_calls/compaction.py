@@ -15,13 +15,13 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.environment import environment_of
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     cut_by,
     last_user_message,
     task_text_of,
 )
-from openmanus_graph.conversation.stuck import environment_of
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.model_calls.condensed import (

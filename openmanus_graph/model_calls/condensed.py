@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, Environment, environment_of
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     NOTES_KEY,
@@ -23,15 +24,7 @@ from openmanus_graph.conversation.history import (
     task_text_of,
     with_text,
 )
-from openmanus_graph.conversation.stuck import (
-    ENVIRONMENT_KEY,
-    KEPT_STEPS_KEY,
-    AgentStep,
-    Environment,
-    KeptSteps,
-    environment_of,
-    recent_steps,
-)
+from openmanus_graph.conversation.stuck import KEPT_STEPS_KEY, AgentStep, KeptSteps, recent_steps
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import MARK
 from openmanus_graph.safety.provenance import person_words

@@ -13,6 +13,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     STEP_KEY,
@@ -21,7 +22,6 @@ from openmanus_graph.conversation.history import (
     recently_called,
 )
 from openmanus_graph.conversation.replies import asks_again, task_of
-from openmanus_graph.conversation.stuck import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
 from openmanus_graph.model_calls.candidates import asks_small_model

@@ -14,8 +14,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.environment import with_environment
 from openmanus_graph.conversation.history import calls_in_order
-from openmanus_graph.conversation.stuck import with_environment
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.condensed import cut_middle

@@ -19,13 +19,13 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     ORIGIN_KEY,
     TASK_KEY,
     MessageCache,
 )
-from openmanus_graph.conversation.stuck import LISTING, environment_of, listed_heads
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text

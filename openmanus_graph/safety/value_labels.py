@@ -12,6 +12,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.environment import LISTING, environment_of
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     VERIFIED_KEY,
@@ -19,7 +20,6 @@ from openmanus_graph.conversation.history import (
     ReadPrefix,
     last_user_message,
 )
-from openmanus_graph.conversation.stuck import LISTING, environment_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.argument_names import (
     Names,

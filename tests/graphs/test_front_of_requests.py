@@ -16,8 +16,8 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import points_of
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.conversation.environment import listed_heads
 from openmanus_graph.conversation.replies import task_of
-from openmanus_graph.conversation.stuck import listed_heads
 from openmanus_graph.interfaces.server.event_stream import events_from_messages
 from openmanus_graph.interfaces.service.transcript import transcript
 from openmanus_graph.nodes import think

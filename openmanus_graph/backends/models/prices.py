@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-from openmanus_graph.conversation.stuck import shown_environment
+from openmanus_graph.conversation.environment import shown_environment
 from openmanus_graph.state.addresses import is_loopback
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from langgraph.constants import START
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.conversation.stuck import ENVIRONMENT_KEY
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
 from openmanus_graph.runtime.checkpoint_lineage import (
     SNAPSHOT_KEY,
     id_of,

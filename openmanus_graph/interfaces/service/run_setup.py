@@ -186,7 +186,7 @@ def prepare_input(
 
 def name_files(text: str, names: Sequence[str]) -> str:
     """Return a task with the names of the files that came with it."""
-    from openmanus_graph.conversation.stuck import ATTACHED
+    from openmanus_graph.conversation.environment import ATTACHED
 
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
