@@ -35,8 +35,8 @@ def quoted_texts() -> Generator[None]:
         yaml.add_representer(str, _unquoted)
 
 
-_READS: dict[str, Any] = {"effect": "pure"}
-_READS_OTHERS: dict[str, Any] = {"effect": "pure", "untrusted": True}
+_READS: dict[str, Any] = {"effect": "read_only"}
+_READS_OTHERS: dict[str, Any] = {"effect": "read_only", "untrusted": True}
 _CHANGES: dict[str, Any] = {"effect": "external", "sends_to": []}
 _DESTROYS: dict[str, Any] = {"effect": "external", "sends_to": [], "destructive": True}
 

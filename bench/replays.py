@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from bench.subjects import TEXT
 from openmanus_graph import Context, build_manus_graph, close, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.flight_record import read_flight_record
+from openmanus_graph.backends.persistence.recording import read_recording
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
@@ -46,7 +46,7 @@ async def _row(steps: int) -> list[str]:
             await close()
             url = database_url()
             known = Thread(THREAD, "manus", "go", {}, "finished", "", "")
-            record, read_s = await _timed(read_flight_record(url, known))
+            record, read_s = await _timed(read_recording(url, known))
             context = Context(model=_model(0), max_steps=steps, workspace=str(Path(folder, "work")))
             graph = build_manus_graph(tools=[note], checkpointer=InMemorySaver())
             found, replay_s = await _timed(replay(record, graph, context))

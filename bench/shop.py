@@ -219,5 +219,5 @@ def shop_tools(shop: Shop, at: Moment) -> list[BaseTool]:
     external = {"effect": "external", "reconcile": known}
     return [
         *(StructuredTool.from_function(coroutine=one, metadata=external) for one in acting),
-        StructuredTool.from_function(coroutine=look_up_order, metadata={"effect": "pure"}),
+        StructuredTool.from_function(coroutine=look_up_order, metadata={"effect": "read_only"}),
     ]

@@ -139,7 +139,7 @@ class _Run:
         assert child.exitcode == -signal.SIGKILL, "it failed"
         return None
 
-    def _child(self, told: Any, kill: str) -> None:
+    def _child(self, reported: Any, kill: str) -> None:
         os.chdir(self.home)
         os.environ |= {"OPENMANUS_HOME": self.home, "OPENMANUS_DATABASE_URL": self.storage}
 
@@ -147,7 +147,7 @@ class _Run:
             if moment == kill:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        told.send(asyncio.run(self._go_on(at)))
+        reported.send(asyncio.run(self._go_on(at)))
 
     async def _go_on(self, at: Moment) -> dict[str, Any]:
         async with SUBJECTS[self.subject](self, at) as (graph, options):

@@ -130,7 +130,7 @@ async def _openmanus(work: Work, build: Any, checkpointer: Any) -> None:
 def _tools(work: Work) -> list[Any]:
     from openmanus_graph import manus_tool
 
-    return [manus_tool(effect="workspace")(work.note), manus_tool(effect="pure")(work.wait)]
+    return [manus_tool(effect="workspace")(work.note), manus_tool(effect="read_only")(work.wait)]
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from typing import Any
 from bench.tables import Table
 from tests.support.applications.installing import python_with
 from tests.support.zoo import ANIMALS, OTHER
-from tests.support.zoo_runs import PICTURES, Person, noise, person
+from tests.support.zoo_runs import PICTURES, UserInput, noise, person
 from tests.support.zoo_server import Animal, ZooServer
 from tests.support.zoo_tasks import TASKS
 
@@ -60,7 +60,7 @@ Situation = Callable[[ZooServer, ExitStack], list[Turn]]
 Product = Callable[[Sequence[Turn]], Outcome]
 
 
-def _foreign(server: ZooServer, stack: ExitStack) -> list[Turn]:
+def _another_thread(server: ZooServer, stack: ExitStack) -> list[Turn]:
     other = stack.enter_context(ZooServer(OTHER))
     return [Turn(other, "fresh"), Turn(server, "more")]
 
@@ -73,7 +73,7 @@ def _fallback(server: ZooServer, stack: ExitStack) -> list[Turn]:
 SITUATIONS: dict[str, Situation] = {
     "fresh run": lambda server, _: [Turn(server, "fresh")],
     "follow-up": lambda server, _: [Turn(server, "fresh"), Turn(server, "more")],
-    "another's thread": _foreign,
+    "another's thread": _another_thread,
     "fallback": _fallback,
     "pictures": lambda server, _: [Turn(server, "picture", pictured=True)],
 }
@@ -104,7 +104,7 @@ def ours() -> Generator[Product]:
     yield product
 
 
-async def _ask(who: Person, turn: Turn) -> Any:
+async def _ask(who: UserInput, turn: Turn) -> Any:
     images = PICTURES if turn.pictured else ()
     return await who.ask(turn.server, turn.task, fallback=turn.fallback, images=images)
 
@@ -118,17 +118,17 @@ def _peer(*command: str) -> Generator[Product]:
     )  # fmt: skip
     assert child.stdin is not None
     assert child.stdout is not None
-    told, said = child.stdin, child.stdout
+    reported, said = child.stdin, child.stdout
 
     def product(turns: Sequence[Turn]) -> Outcome:
-        told.write(json.dumps([_as_json(turn) for turn in turns]) + "\n")
-        told.flush()
+        reported.write(json.dumps([_as_json(turn) for turn in turns]) + "\n")
+        reported.flush()
         return Outcome(**json.loads(said.readline()))
 
     try:
         yield product
     finally:
-        told.close()
+        reported.close()
         child.wait()
         said.close()
 

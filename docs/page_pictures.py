@@ -76,7 +76,7 @@ def _work(
     **options: Any,
 ) -> str:
     """Have a task done, take the pictures that are named, and return its thread."""
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(*_script(*texts))
     tab = at.tab(**options)
     thread = tab.start(task, agent="clerk")
@@ -101,7 +101,7 @@ def _takeover(at: Desk) -> None:
     with login_site() as site:
         go = Call("browser_use", {"action": "go_to_url", "url": f"{site.url}/"})
         ask = Call("ask_human", {"inquire": "Please log in.", "kind": "browser"})
-        at.model.begin_anew()
+        at.model.begin_again()
         at.model.add(Reply(calls=(go,)), Reply(calls=(ask,)))
         tab = at.tab()
         tab.start("How many cups do I have?", agent="browser")

@@ -21,7 +21,7 @@ What a model can call, as the code declares it; `uv run python docs/make.py` mak
 [extending.md](extending.md) says how to write a tool of your own, [security.md](security.md) what
 the declarations mean for safety.
 
-* **effect**: `pure` changes nothing and may run twice after a crash; `workspace` changes files or
+* **effect**: `read_only` changes nothing, may run twice; `workspace` changes files or
   processes of the sandbox; `external` reaches the world outside, where nothing can be undone.
 * **in order**: calls of one reply that name the same resource run one after another, others at
   once.
@@ -63,7 +63,7 @@ carry no orders; a short text may. For the rules about
 [values](information-flow.md#verified-values) all are foreign. `memory` keeps notes over threads:
 [memory.md](memory.md).
 
-`delegate` has [another agent](agents.md#helpers) do a part of the work.
+`delegate` has [another agent](agents.md#subagents) do a part of the work.
 
 {optional}
 """

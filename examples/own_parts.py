@@ -20,7 +20,7 @@ from openmanus_graph.tools.terminate import terminate
 ORDERS = {"1001": 40, "1002": 900}
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def find_order(number: str) -> str:
     """Look an order up.
 

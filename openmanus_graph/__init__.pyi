@@ -1,6 +1,6 @@
 # The list of public names: type checkers read it, and so does `__init__.py` at run time.
 
-from .backends.persistence.interjections import tell as tell
+from .backends.persistence.steering import tell as tell
 from .errors import ConfigError as ConfigError
 from .errors import ToolError as ToolError
 from .graphs.browser import build_browser_graph as build_browser_graph

@@ -83,7 +83,7 @@ class Layer:
         return LlmKeys(**given) if given else None
 
 
-def is_foreign(folder: Path) -> bool:
+def is_untrusted(folder: Path) -> bool:
     """Say whether a folder's `config/config.toml` is another program's. ConfigError: unreadable."""
     text = read_text(folder / OLD_CONFIG, folder)
     return text is not None and not _LLM_TABLE.search(text)

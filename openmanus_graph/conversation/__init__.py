@@ -1,4 +1,4 @@
-"""Pure functions that read messages: history, index, stuck detector, outcome, interjections.
+"""Pure functions that read messages: history, index, stuck detector, outcome, steering messages.
 
 No I/O and no settings; everything from `safety` upwards may import it.
 """

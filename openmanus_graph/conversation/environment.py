@@ -36,8 +36,8 @@ def environment_of(messages: Sequence[BaseMessage]) -> Environment:
     """Return all that the user messages of a conversation tell; of two texts of a name the last."""
     merged = Environment(facts={}, heads=[])
     for message in messages:
-        if (told := message.additional_kwargs.get(ENVIRONMENT_KEY)) is not None:
-            own = cast("Environment", told)  # made by `with_environment`
+        if (reported := message.additional_kwargs.get(ENVIRONMENT_KEY)) is not None:
+            own = cast("Environment", reported)  # made by `with_environment`
             merged["facts"] |= own["facts"]
             merged["heads"] = own["heads"] if LISTING in own["facts"] else merged["heads"]
     return merged
@@ -68,10 +68,10 @@ def with_environment(
     if not new and ENVIRONMENT_KEY in user.additional_kwargs:
         return None
     own = environment_of([user])
-    told = Environment(
+    reported = Environment(
         facts={**own["facts"], **new}, heads=list(heads) if LISTING in new else own["heads"]
     )
-    extra = {**user.additional_kwargs, ENVIRONMENT_KEY: told}
+    extra = {**user.additional_kwargs, ENVIRONMENT_KEY: reported}
     changed = user.model_copy(update={"additional_kwargs": extra})
     return [changed if one is user else one for one in messages]
 
@@ -81,7 +81,7 @@ def shown_environment(message: M) -> M:
     if ENVIRONMENT_KEY not in message.additional_kwargs:
         return message
     facts = "\n".join(environment_of([message])["facts"].values())
-    text = f"{render('environment', facts=facts)}\n{message.text}" if facts else message.text
+    text = f"{render('about_run', facts=facts)}\n{message.text}" if facts else message.text
     extra: dict[str, Any] = {**message.additional_kwargs}
     del extra[ENVIRONMENT_KEY]
     changed = {"content": with_text(message, text), "additional_kwargs": extra}

@@ -209,10 +209,10 @@ def meant_call(code: str) -> Call | None:
     None if it lacks nothing, or is nothing that is known.
     """
     code = code.strip()
-    mended = _with_escapes(code)
-    if mended is not None:
-        mended = _with_imports(mended)
-        return None if mended == code else ("python_execute", {"code": mended})
+    fixed = _with_escapes(code)
+    if fixed is not None:
+        fixed = _with_imports(fixed)
+        return None if fixed == code else ("python_execute", {"code": fixed})
     inner = _PYTHON_C.fullmatch(code)
     if inner and _with_escapes(inner[2]) == inner[2]:
         return "python_execute", {"code": inner[2]}

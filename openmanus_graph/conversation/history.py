@@ -154,10 +154,10 @@ STEP_KEY = "openmanus_step"
 """Key of the step's own text in a message that a flow wrote for it."""
 HANDOVER_KEY = "openmanus_handover"
 """Key in such a message: whether its run reports to other steps, and not to a person."""
-INTERJECTION_KEY = "openmanus_remark"
-"""Key in the message of an interjection."""
-CLOSING_KEY = "openmanus_closing"
-"""Key in the reply of a closing turn, which a limit ended the run with."""
+STEERING_KEY = "openmanus_remark"
+"""Key in the message of a steering message."""
+SUMMARY_KEY = "openmanus_closing"
+"""Key in the reply of a final summary, which a limit ended the run with."""
 FENCE_KEY = "openmanus_fence"
 """Key in a reply whose call was made of the code that it showed."""
 UNREAD_CALL_KEY = "openmanus_unread_call"
@@ -207,7 +207,7 @@ def run_messages(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
 def newest_first(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
     """Yield the messages after the last user message, newest first."""
     for message in reversed(messages):
-        if message.type == "human" and not is_interjection(message):
+        if message.type == "human" and not is_steering(message):
             return
         yield message
 
@@ -302,7 +302,7 @@ def cut_by(reply: AIMessage) -> str | None:
 
 def is_cut_text(reply: AIMessage) -> bool:
     """Say whether a reply is a text that its length limit cut: the next reply goes on with it."""
-    if CLOSING_KEY in reply.additional_kwargs or reply.tool_calls or reply.invalid_tool_calls:
+    if SUMMARY_KEY in reply.additional_kwargs or reply.tool_calls or reply.invalid_tool_calls:
         return False
     return cut_by(reply) == LENGTH_LIMIT
 
@@ -392,14 +392,14 @@ def canonical_calls(reply: AIMessage) -> Sequence[tuple[str, str]]:
     )
 
 
-def interjection_message(interjection: str, text: str) -> HumanMessage:
-    """Make the message of an interjection, whose id it gets: by it a run knows what it has read."""
-    return HumanMessage(text, id=interjection, additional_kwargs={INTERJECTION_KEY: True})
+def steering_message(steering_text: str, text: str) -> HumanMessage:
+    """Make a steering message. Its id tells a run what it has read."""
+    return HumanMessage(text, id=steering_text, additional_kwargs={STEERING_KEY: True})
 
 
-def is_interjection(message: AnyMessage) -> bool:
-    """Say whether a message is an interjection."""
-    return isinstance(message, HumanMessage) and INTERJECTION_KEY in message.additional_kwargs
+def is_steering(message: AnyMessage) -> bool:
+    """Say whether a message is a steering message."""
+    return isinstance(message, HumanMessage) and STEERING_KEY in message.additional_kwargs
 
 
 class ConversationIndex:
@@ -425,7 +425,7 @@ class ConversationIndex:
             self._reset()
         for position, message in enumerate(messages[start:], start):
             self.message_ids.add(message.id)
-            if isinstance(message, HumanMessage) and not is_interjection(message):
+            if isinstance(message, HumanMessage) and not is_steering(message):
                 self.run_start = position
                 self.calls.clear()
             elif message.type == "ai":

@@ -18,9 +18,9 @@ from openmanus_graph.conversation.announcements import (
     says_something,
 )
 from openmanus_graph.conversation.history import (
-    CLOSING_KEY,
     NOTES_KEY,
     STEP_KEY,
+    SUMMARY_KEY,
     UNREAD_CALL_KEY,
     is_cut_text,
     last_reply,
@@ -123,7 +123,7 @@ def read_reply(
     With a response format, a text is the answer only if it parses and validates.
 
     Args:
-        messages: The conversation, which ends with the reply, its results or an interjection.
+        messages: The conversation, which ends with the reply, its results or a steering message.
         response_format: What the caller wants as an answer, if anything.
         rules: By which an answer is judged.
     """
@@ -239,11 +239,11 @@ def _undone(
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     """Return the replies without calls at the end of a conversation, oldest first.
 
-    Those before an interjection, a result or a closing turn do not count.
+    Those before a steering message, a result or a final summary do not count.
     """
     replies: list[AIMessage] = []
     for message in reversed(messages):
-        if not isinstance(message, AIMessage) or CLOSING_KEY in message.additional_kwargs:
+        if not isinstance(message, AIMessage) or SUMMARY_KEY in message.additional_kwargs:
             break
         if message.tool_calls or message.invalid_tool_calls:
             break
@@ -282,7 +282,7 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
             # Who has worked and names it the answer is believed.
             return "" if not worked and announces(given) else given
     for message, text in texts(messages):
-        if {CLOSING_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
+        if {SUMMARY_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
         if announces(text):
             continue

@@ -63,7 +63,7 @@ def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
 def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
     """Return the fingerprints of the run's last agent steps, oldest first.
 
-    Steps before an interjection do not count: it changes the situation.
+    Steps before a steering message do not count: it changes the situation.
     """
     if not messages:
         return []

@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.budget import with_external_usage
@@ -103,7 +103,7 @@ def new_builder(agent: Agent) -> StateGraph[Any, Context, Any, Any]:
 
 async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
     """Show a new reply to the hooks; without one the run has ended, or is to be stopped."""
-    said = (one for one in reversed(state["messages"]) if not is_interjection(one))
+    said = (one for one in reversed(state["messages"]) if not is_steering(one))
     newest, ended = next(said, None), state.get("stop_reason")
     if newest is not None and newest.type == "ai" and ended in (None, "answer"):
         return "replied"
@@ -218,7 +218,7 @@ def agent_builder(
             needed_tool=needed_tool,
             structured_tool=structured_completion,
             optional=optional_tools,
-            helpers=default_executors,
+            subagents=default_executors,
             middleware=around,
             stored_types=types,
         )

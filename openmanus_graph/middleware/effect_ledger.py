@@ -39,7 +39,8 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 )
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.tool_traits import Effect, Reconcile
+from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
+from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
     ask_elsewhere,
     decide_unknown_outcome,
@@ -54,12 +55,12 @@ log = logging.getLogger(__name__)
 
 _LIBRARIES = frozenset({"deepagents", "langchain"})
 _LIBRARY_EFFECTS: Mapping[str, Effect] = {
-    "write_todos": "pure",
-    "ls": "pure",
-    "read_file": "pure",
-    "glob": "pure",
-    "grep": "pure",
-    "task": "pure",  # an agent with checkpoints of its own, which goes on where it was
+    "write_todos": "read_only",
+    "ls": "read_only",
+    "read_file": "read_only",
+    "glob": "read_only",
+    "grep": "read_only",
+    "task": "read_only",  # an agent with checkpoints of its own, which goes on where it was
     "write_file": "workspace",
     "edit_file": "workspace",
 }
@@ -84,7 +85,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         self,
         ledger: str = "",
         *,
-        effects: Mapping[str, Effect] | None = None,
+        effects: Mapping[str, EffectName] | None = None,
         reconcile: Mapping[str, Reconcile] | None = None,
         stored_types: Iterable[type[Any]] = (),
     ) -> None:
@@ -93,7 +94,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         Args:
             ledger: `sqlite:///FILE` or `postgresql://...`; by default `OPENMANUS_DATABASE_URL`, or
                 the file in `OPENMANUS_HOME`.
-            effects: Of tools by name: `pure` calls change nothing and just run, `workspace` ones
+            effects: Of tools by name: `read_only` calls change nothing, `workspace` ones
                 change files that the agent can look at, `external` ones the outer world. Others
                 count as `metadata["effect"]` of the tool says, else as external.
             reconcile: For tools by name, an async function of a call's arguments and its key that
@@ -104,7 +105,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.tools = []
         self._url = ledger
-        self._effects: dict[str, Effect] = dict(effects or {})
+        self._effects = {tool: as_effect(name) for tool, name in (effects or {}).items()}
         self._reconcile = dict(reconcile or {})
         self._serializer = StrictSerializer(stored_types)
         self._ledger: Ledger | None = None
@@ -120,11 +121,11 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
-            if effect != "pure":
+            if effect != "read_only":
                 self._warn()
             return await handler(request)
         call = _Call.of(request, outer_namespace(config))
-        if effect == "pure":
+        if effect == "read_only":
             return call.answered(await handler(request))
         ledger = await asyncio.to_thread(self._open, config)
         key = await call.key(thread, await self._branch_of(thread, config), ledger)
@@ -229,8 +230,8 @@ class _Execution:
         is_unknown = entry is not None and entry.stage != "waiting"
         if (is_unknown or self._number) and (known := await self._known_elsewhere()):
             return await self._concluded(known)
-        if entry is not None and is_unknown and (told := await self._settled_unknown(entry)):
-            return await self._concluded(told)
+        if entry is not None and is_unknown and (reported := await self._settled_unknown(entry)):
+            return await self._concluded(reported)
         if entry is not None or self._number:
             await self._ledger.intend(self._key, call["args"], str(call["id"]))
         return await self._executed(handler)

@@ -157,8 +157,8 @@ def shared_budget() -> SharedBudget | None:
     return _budget.get()
 
 
-def keeps_closing_reserve(steps: int) -> bool:
-    """Say whether a run keeps dollars, tokens and seconds for its closing turn.
+def keeps_summary_reserve(steps: int) -> bool:
+    """Say whether a run keeps dollars, tokens and seconds for its final summary.
 
     Before its first step there is nothing to say; a part of a tree ends without one: the tree goes
     on after it.
@@ -185,7 +185,7 @@ async def reserved(
         progress: How far it has come.
         settings: Hold its own limits.
         next_call: What the call may cost.
-        keeps_reserve: Whether it leaves what the run keeps for its closing turn.
+        keeps_reserve: Whether it leaves what the run keeps for its final summary.
 
     Raises:
         LimitReached: A limit forbids it.

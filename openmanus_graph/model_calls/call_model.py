@@ -35,22 +35,22 @@ from openmanus_graph.model_calls.candidates import (
     resolved_model,
 )
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest, recorded
 from openmanus_graph.model_calls.media import add_media, in_this_run, load_pictures
-from openmanus_graph.model_calls.projection import (
-    Pictures,
-    Projector,
-    request_suffix_message,
-    with_cache_marks,
-    without_foreign_blocks,
-)
-from openmanus_graph.model_calls.sending import Sender
-from openmanus_graph.model_calls.silent_cuts import look_for_cut, within_shown_window
-from openmanus_graph.model_calls.storable import (
-    storable,
+from openmanus_graph.model_calls.normalized_reply import (
+    normalized_reply,
     with_text_calls,
     with_thoughts_apart,
 )
+from openmanus_graph.model_calls.projection import (
+    Pictures,
+    Projector,
+    reminder_message,
+    with_cache_marks,
+    without_other_providers_blocks,
+)
+from openmanus_graph.model_calls.recorder import ProviderRequest, recorded
+from openmanus_graph.model_calls.sending import Sender
+from openmanus_graph.model_calls.silent_cuts import look_for_cut, within_shown_window
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.events import Emit, notice
@@ -111,7 +111,7 @@ class ModelCall:
 
     system: str
     history: Sequence[AnyMessage]
-    request_suffix: str
+    reminder: str
     """Stands at the end of this request only."""
     tools: Sequence[dict[str, Any]]
     """Definitions, as providers are sent them."""
@@ -127,13 +127,13 @@ class ModelCall:
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """What the browser or the desktop shows now; it stands after the request suffix."""
+    """What the browser or the desktop shows now; it stands after the reminder."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
     """Stands around the sending; each request through it is reserved and counted by itself."""
     keeps_reserve: bool = False
-    """Whether it leaves what the run keeps for its closing turn."""
+    """Whether it leaves what the run keeps for its final summary."""
     only_answer: bool = False
     """Whether calls in the reply are not run."""
     resamples: bool = False
@@ -181,7 +181,7 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
 
 def expected_usage(call: ModelCall) -> CallUsage:
     """Estimate what a call will take, by the last one of the conversation."""
-    tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
+    tokens = estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
     last = last_reported(call.history)
     return CallUsage(
         input_tokens=tokens,
@@ -196,7 +196,7 @@ def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings)
     if not near:
         return call
     left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
-    return replace(call, request_suffix=f"{call.request_suffix}\n\n{left}".strip())
+    return replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
 
 
 class _Requests:
@@ -334,7 +334,7 @@ class _Requests:
             raw = with_text_calls(raw, call.tools, call.history)
             odd = {FENCE_KEY, UNREAD_CALL_KEY} & raw.additional_kwargs.keys()
             self._model.note_reply(odd=bool(odd))
-        reply = storable(raw, call.history)
+        reply = normalized_reply(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
         emit(
@@ -377,15 +377,15 @@ async def _request(
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _notice_once(session, emit, text)
-    request_suffix = await _request_suffix(call, sees=model.sees_images)
+    reminder = await _reminder(call, sees=model.sees_images)
     messages = _projector(session).project(
-        call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
+        call.history, system=call.system, reminder=reminder, pictures=pictures
     )
     if given := _projector(session).with_media(call.history):
         messages = await add_media(messages, given, session, taken=model.media, provider=model.wire)
     if model.provider and session.settings.has_several_models:
-        messages = without_foreign_blocks(messages, model.wire)
-    stable = None if request_suffix is None else len(messages) - 1
+        messages = without_other_providers_blocks(messages, model.wire)
+    stable = None if reminder is None else len(messages) - 1
     marked = with_cache_marks(messages, model.provider, model.name, stable)
     is_set = "temperature" in client_parameters(model.client)
     options: dict[str, Any] = {"temperature": RESAMPLED} if call.resamples and not is_set else {}
@@ -400,11 +400,11 @@ def _may_be_forced(call: ModelCall, settings: Settings) -> bool:
     return settings.response_format is None and "terminate" in names
 
 
-async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
+async def _reminder(call: ModelCall, *, sees: bool) -> HumanMessage | None:
     if call.live_state is None:
-        return request_suffix_message(call.request_suffix)
+        return reminder_message(call.reminder)
     text, picture = await call.live_state.read(sees)
-    return request_suffix_message(call.request_suffix, call.live_state.heading, text, picture)
+    return reminder_message(call.reminder, call.live_state.heading, text, picture)
 
 
 def _account(

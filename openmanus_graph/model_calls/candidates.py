@@ -13,7 +13,7 @@ from openmanus_graph.backends.models.build import model_key, prepare_model
 from openmanus_graph.backends.models.failures import FailureKind, ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel, resolve_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.flight_recorder import recorded_fact
+from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.silent_cuts import within_shown_window
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session

@@ -24,10 +24,10 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.candidates import window_of
-from openmanus_graph.model_calls.condensed import (
+from openmanus_graph.model_calls.summaries import (
     DividedConversation,
     cut_middle,
-    cut_notes,
+    cut_summary,
     digest,
     divide,
     pieces_of,
@@ -54,7 +54,7 @@ MOST_CONTINUATIONS = 8
 
 
 @dataclass(frozen=True)
-class NotesLimits:
+class SummaryLimits:
     """How long notes may be, and the request for them."""
 
     window: int
@@ -70,10 +70,10 @@ class NotesLimits:
         """Words that are asked for."""
         return max(1, int(self.tokens * WORDS_PER_TOKEN))
 
-    def within(self, window: int) -> "NotesLimits":
+    def within(self, window: int) -> "SummaryLimits":
         """Return the limits in a window that turned out to be smaller."""
         scale = min(1.0, window / self.window)
-        return NotesLimits(
+        return SummaryLimits(
             window=int(scale * self.window),
             tokens=int(scale * self.tokens),
             max_chars=int(scale * self.max_chars),
@@ -85,16 +85,14 @@ class NotesLimits:
 class _Draft:
     """How far the notes have come."""
 
-    notes: str
+    summary: str
     left: list[str]
     """What is not in them yet, as text."""
 
 
 def request_tokens(call: ModelCall) -> int:
     """Estimate a request's tokens."""
-    return prices.estimate_request_tokens(
-        call.history, call.system, call.request_suffix, call.tools
-    )
+    return prices.estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
 
 
 def refused_tokens(call: ModelCall) -> int:
@@ -102,7 +100,7 @@ def refused_tokens(call: ModelCall) -> int:
     return max(request_tokens(call), count_tokens_approximately(list(call.history)))
 
 
-class NotesWriter:
+class SummaryWriter:
     """Writes the notes of one compaction, and counts what they cost."""
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
@@ -129,13 +127,13 @@ class NotesWriter:
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
 
-    async def write(self, parts: DividedConversation, limits: NotesLimits) -> str:
+    async def write(self, parts: DividedConversation, limits: SummaryLimits) -> str:
         """Return notes of what is not kept.
 
         Raises:
             LimitReached: The run's limits forbid a request for them.
         """
-        draft = _Draft(parts.notes, transcript(parts.old))
+        draft = _Draft(parts.summary, transcript(parts.old))
         limits = limits.within(await window_of(self._session, "compaction"))
         try:
             await self._ask_at_the_end(parts, limits, draft)
@@ -145,11 +143,11 @@ class NotesWriter:
             text = f"The notes could not be written by the model: {error.sentence}"
             notice(self._emit, text)
         if not draft.left:
-            return cut_notes(draft.notes, limits.max_chars)
-        return await asyncio.to_thread(digest, draft.notes, draft.left, limits.max_chars)
+            return cut_summary(draft.summary, limits.max_chars)
+        return await asyncio.to_thread(digest, draft.summary, draft.left, limits.max_chars)
 
     async def _ask_at_the_end(
-        self, parts: DividedConversation, limits: NotesLimits, draft: "_Draft"
+        self, parts: DividedConversation, limits: SummaryLimits, draft: "_Draft"
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
         history = self._call.history
@@ -162,7 +160,7 @@ class NotesWriter:
         fits = limits.window - limits.tokens - count_tokens_approximately([HumanMessage(request)])
         while found := bisect_right(ends, fits, key=self._tokens_until):
             beginning = history[: ends[found - 1]]
-            asked = replace(self._call, history=beginning, request_suffix=request)
+            asked = replace(self._call, history=beginning, reminder=request)
             try:
                 written = await self._whole_text(asked, limits)
             except ModelError as error:
@@ -171,17 +169,15 @@ class NotesWriter:
                 continue
             if written:  # else it called tools all the same, and is asked without any
                 seen = {id(message) for message in beginning}
-                draft.notes = written
+                draft.summary = written
                 draft.left = transcript([one for one in parts.old if id(one) not in seen])
             return
 
     def _tokens_until(self, end: int) -> int:
         """Estimate a request with the conversation until there."""
-        return request_tokens(
-            replace(self._call, history=self._call.history[:end], request_suffix="")
-        )
+        return request_tokens(replace(self._call, history=self._call.history[:end], reminder=""))
 
-    async def _ask_with_text(self, task: str, limits: NotesLimits, draft: "_Draft") -> None:
+    async def _ask_with_text(self, task: str, limits: SummaryLimits, draft: "_Draft") -> None:
         """Ask with what is left as text, in pieces, each with the notes so far."""
         limits = limits.within(self.refused or limits.window)
         shown = int(PIECE_SHARE * limits.window * limits.chars_per_token)
@@ -189,10 +185,10 @@ class NotesWriter:
         draft.left = transcript_pieces(draft.left, piece_chars)
         request = render("compaction_request", words=str(limits.words))
         system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
-        call = replace(self._call, system=system, request_suffix="", tools=())
+        call = replace(self._call, system=system, reminder="", tools=())
         while draft.left:
             # A piece may begin in the middle of text from outside, whose tag is in another one.
-            said = "\n".join(filter(None, (draft.notes, mark_untrusted(draft.left[0]))))
+            said = "\n".join(filter(None, (draft.summary, mark_untrusted(draft.left[0]))))
             text = render("compaction_transcript", task=task, transcript=said, request=request)
             asked = replace(call, history=[HumanMessage(text)])
             try:
@@ -205,7 +201,7 @@ class NotesWriter:
                 continue
             if not written:
                 return
-            draft.notes = cut_middle(written, limits.max_chars)
+            draft.summary = cut_middle(written, limits.max_chars)
             del draft.left[0]
 
     def _learn(self, error: ModelError, asked: ModelCall) -> None:
@@ -215,18 +211,18 @@ class NotesWriter:
         tokens = refused_tokens(asked)
         self.refused = min(tokens, self.refused or tokens)
 
-    async def _whole_text(self, call: ModelCall, limits: NotesLimits) -> str:
+    async def _whole_text(self, call: ModelCall, limits: SummaryLimits) -> str:
         """Return the reply's text without its calls; one that was cut off is continued."""
         reply = await self._reply(call)
         text = str(reply.text)
         for _ in range(MOST_CONTINUATIONS):
             if not cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
                 return text.strip()
-            asked = [HumanMessage(call.request_suffix)] if call.request_suffix else []
+            asked = [HumanMessage(call.reminder)] if call.reminder else []
             call = replace(
                 call,
                 history=[*call.history, *asked, AIMessage(reply.text)],
-                request_suffix=render("compaction_continue"),
+                reminder=render("compaction_continue"),
             )
             try:
                 reply = await self._reply(call)
@@ -284,7 +280,7 @@ class ModelCallResult:
     compacted: list[AnyMessage] | None = None
     """The shortened conversation, where it was too long."""
     ended: LimitReached | ModelError | None = None
-    """Why there is no reply, or only that of a closing turn; None also where the run was asked to
+    """Why there is no reply, or only that of a final summary; None also where the run was asked to
     stop."""
     answer: str = ""
     """What the run ends with, where a limit ended it."""
@@ -328,10 +324,10 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         window = int(min(await window_of(session, call.role), learnt.tokens))
         # A task alone cannot be shortened; a gateway's next server may take more.
         if len(call.history) > 1 if refusals else is_full(call, window) or is_asked_for(call):
-            writer = NotesWriter(call, session, emit)
-            least_notes = LEAST_NOTES if refusals else 0
+            writer = SummaryWriter(call, session, emit)
+            least_summary = LEAST_NOTES if refusals else 0
             try:
-                compacted = await compact(call, window, writer, emit, least_notes)
+                compacted = await compact(call, window, writer, emit, least_summary)
             except LimitReached as limit:
                 usage = add_usage(spent, writer.spent)
                 return ModelCallResult(None, usage, compacted, ended=limit)
@@ -382,7 +378,7 @@ def is_full(call: ModelCall, window: int) -> bool:
 
 
 async def compact(
-    call: ModelCall, window: int, writer: NotesWriter, emit: Emit, least_notes: int = 0
+    call: ModelCall, window: int, writer: SummaryWriter, emit: Emit, least_summary: int = 0
 ) -> list[AnyMessage]:
     """Return a short conversation to go on with.
 
@@ -390,8 +386,8 @@ async def compact(
         LimitReached: The run's limits forbid a call that writes the notes.
     """
     limit, task = FULL_AT * window, last_user_message(call.history)
-    told = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
-    fixed = prices.estimate_fixed_tokens(told, call.request_suffix, call.tools)
+    reported = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
+    fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How much text a token is in this conversation: Chinese takes more tokens.
     said = sum(map(size_of, call.history)) / max(1, request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))
@@ -399,17 +395,17 @@ async def compact(
     free_chars = int(max(beside_task, limit / 4))
     shares = (PAST_SHARE, KEPT_SHARE, NEWEST_SHARE)
     parts = divide(call.history, *(int(share * free_chars) for share in shares))
-    notes_chars = max(least_notes, int(NOTES_SHARE * free_chars))
-    notes_limits = NotesLimits(
+    summary_chars = max(least_summary, int(NOTES_SHARE * free_chars))
+    summary_limits = SummaryLimits(
         window=window,
-        tokens=int(notes_chars / chars_per_token),
-        max_chars=int(LONGEST_NOTES * notes_chars),
+        tokens=int(summary_chars / chars_per_token),
+        max_chars=int(LONGEST_NOTES * summary_chars),
         chars_per_token=chars_per_token,
     )
-    notes = await writer.write(parts, notes_limits)
+    summary = await writer.write(parts, summary_limits)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
     labels = await asyncio.to_thread(
         labels_of, call.history, call.traits, tainted=call.untrusted_prompt
     )
-    return parts.with_notes(notes, labels.kept())
+    return parts.with_summary(summary, labels.kept())

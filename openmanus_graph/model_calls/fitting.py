@@ -15,8 +15,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from openmanus_graph.backends.models.dialects import SKIPPED_SIGNATURE, Dialect, SentRequest
 from openmanus_graph.conversation.history import ConversationCache, with_text
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.projection import is_picture
+from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.prompts import render
 
 

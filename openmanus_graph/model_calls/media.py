@@ -12,8 +12,8 @@ from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.errors import ToolError
-from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data
 from openmanus_graph.model_calls.projection import Pictures, inline_data, media_paths, picture_paths
+from openmanus_graph.model_calls.recorder import fact_of_run, without_data
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import read_file
 

@@ -23,7 +23,7 @@ from openmanus_graph.model_calls.budget import (
     exclude_from_external_calls,
 )
 from openmanus_graph.model_calls.call_model import ModelCallHandler
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest
+from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session

@@ -39,7 +39,7 @@ def with_cache_marks(
         messages: The request; it is not changed.
         provider: One of `spec.PROVIDERS`.
         model_name: Without the provider.
-        stable: How many messages stay as they are in the next request; the request suffix at the
+        stable: How many messages stay as they are in the next request; the reminder at the
             end does not. None: all.
     """
     marked = list(messages)
@@ -88,7 +88,7 @@ def project(
     messages: Sequence[AnyMessage],
     *,
     system: str,
-    request_suffix: HumanMessage | None,
+    reminder: HumanMessage | None,
     pictures: Pictures | None,
 ) -> list[BaseMessage]:
     """Make the messages of a request.
@@ -96,16 +96,18 @@ def project(
     Args:
         messages: The conversation.
         system: The system prompt; providers refuse an empty one, hence none is sent.
-        request_suffix: What to add at the end of this request only.
+        reminder: What to add at the end of this request only.
         pictures: The pictures to send; None when the model does not see. Of those that tools made,
             only the newest are sent: each costs as much as a page of text.
     """
     first = [SystemMessage(system)] if system else []
-    last = [] if request_suffix is None else [request_suffix]
+    last = [] if reminder is None else [reminder]
     return [*first, *_shown(messages, pictures), *last]
 
 
-def without_foreign_blocks(messages: Sequence[BaseMessage], provider: str) -> list[BaseMessage]:
+def without_other_providers_blocks(
+    messages: Sequence[BaseMessage], provider: str
+) -> list[BaseMessage]:
     """Return a request in which replies of other providers' models are text and calls alone.
 
     Their thoughts and signatures mean nothing to this one, which would refuse them.
@@ -153,20 +155,18 @@ class Projector:
         messages: Sequence[AnyMessage],
         *,
         system: str,
-        request_suffix: HumanMessage | None,
+        reminder: HumanMessage | None,
         pictures: Pictures | None,
     ) -> list[BaseMessage]:
         """Do as the function `project`."""
         if pictures is not None:  # which of them are shown may change
-            return project(
-                messages, system=system, request_suffix=request_suffix, pictures=pictures
-            )
+            return project(messages, system=system, reminder=reminder, pictures=pictures)
         self._learn(messages)
         if self._system.content != system:
             self._system = SystemMessage(system)
         newest = _shown(messages[len(self._known) :], None)
         first = [self._system] if system else []
-        last = [] if request_suffix is None else [request_suffix]
+        last = [] if reminder is None else [reminder]
         return [*first, *self._request, *newest, *last]
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
@@ -237,7 +237,7 @@ def _is_text(block: str | Block) -> bool:
     return isinstance(block, str) or block.get("type") == "text"
 
 
-def request_suffix_message(
+def reminder_message(
     text: str, heading: str = "", live_state: str = "", picture: str | None = None
 ) -> HumanMessage | None:
     """Return what stands at the end of one request only, if there is anything to say.

@@ -85,10 +85,10 @@ class RateLimit:
             ConfigError: The counts are to be shared, and Redis's client is missing or refuses
                 the address.
         """
-        told = False
+        reported = False
         while wait := await self._with_counts(lambda counts: counts.take(tokens)):
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 text = f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}."
                 notice(self._emit, text, "info")
             await sleep(max(LEAST_PAUSE_S, min(wait.seconds, LONGEST_PAUSE_S)))

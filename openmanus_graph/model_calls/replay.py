@@ -1,4 +1,4 @@
-"""Replays a thread's runs: the graph works again, and its flight record and ledger answer.
+"""Replays a thread's runs: the graph works again, and its recording and ledger answer.
 
 Each request is compared with the recorded one, byte for byte. Where they differ, the recorded
 reply is given all the same, so that the first difference is found with what follows from it.
@@ -16,16 +16,16 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.flight_record import FOLDERS, FlightRecord
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
-from openmanus_graph.model_calls.flight_recorder import (
+from openmanus_graph.backends.persistence.recording import FOLDERS, Recording
+from openmanus_graph.model_calls.recorder import (
     MACHINE_FACTS,
     recorded_answer,
     run_path,
 )
-from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError
+from openmanus_graph.runtime.steering import SteeringMessage
 from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import Policy
 
@@ -132,7 +132,7 @@ class RecordReplay:
     """
 
     def __init__(
-        self, record: FlightRecord, *, elsewhere: bool, what_if: WhatIf | None = None
+        self, record: Recording, *, elsewhere: bool, what_if: WhatIf | None = None
     ) -> None:
         self._what_if = what_if or WhatIf()
         self.policy_before: Policy | None = self._what_if.policy_before
@@ -368,18 +368,18 @@ class RecordReplay:
     def fetch_soon(self, thread: str) -> None:
         """Read nothing: the record is there."""
 
-    async def of(self, thread: str) -> list[Interjection]:
-        """Return the interjections that the run's next model call had read."""
+    async def of(self, thread: str) -> list[SteeringMessage]:
+        """Return the steering messages that the run's next model call had read."""
         del thread
         following = self._following()
-        given: list[list[str]] = [] if following is None else following.facts["interjections"]
-        return [Interjection(name, text, read=True) for name, text in given]
+        given: list[list[str]] = [] if following is None else following.facts["steering"]
+        return [SteeringMessage(name, text, read=True) for name, text in given]
 
-    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
-        """Leave the thread's interjections as they are."""
+    async def mark_read(self, thread: str, steering: Sequence[str]) -> None:
+        """Leave the thread's steering messages as they are."""
 
     async def forget_read(self, thread: str) -> None:
-        """Leave the thread's interjections as they are."""
+        """Leave the thread's steering messages as they are."""
 
     def _end(self, why: str) -> ReplayEndedError:
         self.ended = self.ended or why

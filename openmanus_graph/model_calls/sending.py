@@ -32,8 +32,8 @@ from openmanus_graph.conversation.thoughts import SaidStream
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.constrained import read_step, steps_request
 from openmanus_graph.model_calls.fitting import Fitter, sent_request
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import RateLimit
+from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.addresses import RedisUrl
 

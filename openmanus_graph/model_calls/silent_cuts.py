@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from openmanus_graph.backends.models.build import model_key, model_name
 from openmanus_graph.backends.models.prices import usage_of
 from openmanus_graph.backends.models.resolved import address_of, facts_of, larger_window
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest, awaited_fact
+from openmanus_graph.model_calls.recorder import ProviderRequest, awaited_fact
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session

@@ -52,7 +52,7 @@ class ToolModel:
         call = ModelCall(
             system=system,
             history=messages,
-            request_suffix="",
+            reminder="",
             tools=(),
             progress=progress,
             step=0,

@@ -16,16 +16,16 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, changed_state
 from openmanus_graph.runtime.session_registry import enter_session
-from openmanus_graph.runtime.tool_runtime import Helpers
+from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, PendingCall, add_usage, no_usage
 from openmanus_graph.state.plan import active_plan
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.chains import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
 from openmanus_graph.tool_calls.questions import UNBELIEVED, believed, seal
 from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
+from openmanus_graph.tool_calls.sequential_groups import request_permissions
 
 RunCall = Callable[[PendingCall, ToolCallContext], Awaitable[ToolMessage]]
 
@@ -46,10 +46,10 @@ async def act(
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         plans=state["plans"],
         handle_state=state["handle_state"],
-        standing_approvals=approvals,
+        remembered_approvals=approvals,
         approved_values=values,
     )
-    context.helpers, context.serializer = helpers_of(agent, state, context), agent.serializer
+    context.subagents, context.serializer = subagents_of(agent, state, context), agent.serializer
     run: RunCall = run_call
     if hooks := with_hook(agent.middleware, "wrap_tool_call"):
         from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call
@@ -69,9 +69,9 @@ async def act(
     }
     if handle_state := changed_state(state["handle_state"], context.handle_state):
         update["handle_state"] = handle_state
-    if context.standing_approvals != approvals:
-        update["standing_approvals"] = await seal(
-            context.config, "call", context.standing_approvals
+    if context.remembered_approvals != approvals:
+        update["remembered_approvals"] = await seal(
+            context.config, "call", context.remembered_approvals
         )
     if context.approved_values != values:
         update["approved_values"] = await seal(context.config, "value", context.approved_values)
@@ -88,19 +88,19 @@ async def believed_approvals(
     session: Session, state: ActInput, emit: Emit
 ) -> tuple[list[str], list[str]]:
     """Return the approved calls and values, and say once if some stored ones do not count."""
-    config, calls = get_config(), state["standing_approvals"]
+    config, calls = get_config(), state["remembered_approvals"]
     values = state.get("approved_values", [])
     found = await believed(config, "call", calls), await believed(config, "value", values)
-    told = session.cached_across_runs("unbelieved approvals", list[str])
-    if [*map(len, found)] != [len(calls), len(values)] and not told:
-        told.append(UNBELIEVED)
+    reported = session.cached_across_runs("unbelieved approvals", list[str])
+    if [*map(len, found)] != [len(calls), len(values)] and not reported:
+        reported.append(UNBELIEVED)
         notice(emit, UNBELIEVED)
     return found
 
 
-def helpers_of(agent: Agent, state: ActInput, context: ToolCallContext) -> Helpers | None:
+def subagents_of(agent: Agent, state: ActInput, context: ToolCallContext) -> Subagents | None:
     """Return what the calls need to run other agents; None for an agent that has none."""
-    if agent.helpers is None:
+    if agent.subagents is None:
         return None
     before = Progress(state.get("step_count", 0), state["usage"], state["elapsed_s"])
-    return Helpers(agent.helpers, context.config, before)
+    return Subagents(agent.subagents, context.config, before)

@@ -5,7 +5,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite
 
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.nodes.think import begin_run, reset_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -29,10 +29,10 @@ async def begin(
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     update: dict[str, Any] = reset_state(begun, state)
     if begun:
-        interjections = await interjection_reader(session)
-        await interjections.record_read(state.get("interjections", []), begun=True)
+        steering = await steering_reader(session)
+        await steering.record_read(state.get("steering", []), begun=True)
         update |= {
-            "interjections": [],
+            "steering": [],
             "usage": Overwrite(begun["usage"]),
             "elapsed_s": Overwrite(begun["elapsed_s"]),
             "branch": session.on_fork(begun["branch"]),

@@ -10,7 +10,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
-from openmanus_graph.nodes.schedule import wave_of
+from openmanus_graph.nodes.schedule import batch_of
 from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
 from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
@@ -27,9 +27,9 @@ from openmanus_graph.planning.flow import (
     step_runs_of,
     steps_to_replace,
 )
+from openmanus_graph.planning.parallel_batch import ParallelBatch, report_of, worker_of
 from openmanus_graph.planning.plan_view import emit_step_event
 from openmanus_graph.planning.step_outcome import attempt_text
-from openmanus_graph.planning.wave import Wave, report_of, worker_of
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached
@@ -43,17 +43,17 @@ from openmanus_graph.tools.planning import drafting_toolset
 async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Check a step that ran. A failed one is tried again, then planned anew, then blocked."""
     session = await enter_session(runtime)
-    wave, step_run = wave_of(session, state), current_step(state)
-    emit = wave.emit
-    wave.learn(worker_of(state), report_of(state))
-    for path, writers in shared_files(step_runs_of(wave.state), [step_run]):
+    batch, step_run = batch_of(session, state), current_step(state)
+    emit = batch.emit
+    batch.learn(worker_of(state), report_of(state))
+    for path, writers in shared_files(step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     if is_limit(step_run["outcome"]):
         emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
-        with sharing(wave.budget):
-            finding = await check_step_run(step_run, wave.state, session, emit)
+        with sharing(batch.budget):
+            finding = await check_step_run(step_run, batch.state, session, emit)
     except LimitReached as ended:
         return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
     except ModelError as error:
@@ -62,30 +62,32 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
         notice(emit, f"The check of step {step_run['id']} failed again: {finding.problem}")
         update: dict[str, Any] = {"disputed": finding.problem}
     else:
-        update = review(step_run, finding.problem, wave, session)
+        update = review(step_run, finding.problem, batch, session)
     update["cost_usd"] = step_run["cost_usd"] + finding.usage["cost_usd"]
     return {
         "steps": {step_run["id"]: update},
         "usage": finding.usage,
-        "elapsed_s": wave.elapsed_s,
+        "elapsed_s": batch.elapsed_s,
     }
 
 
-def review(step_run: StepRun, problem: str | None, wave: Wave, session: Session) -> dict[str, Any]:
+def review(
+    step_run: StepRun, problem: str | None, batch: ParallelBatch, session: Session
+) -> dict[str, Any]:
     """Return the update of a step that was checked, and show its end.
 
     Args:
         step_run: The step.
         problem: Why it is not done; None if it is.
-        wave: The steps that run at once.
+        batch: The steps that run at once.
         session: Of the run.
     """
     if problem is not None:
-        notice(wave.emit, f"Step {step_run['id']} failed: {problem}")
-    update = reviewed_step_update(step_run, problem, wave.state["replans"])
+        notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
+    update = reviewed_step_update(step_run, problem, batch.state["replans"])
     replanned = update.get("outcome") == "failed"
     status = "blocked" if replanned else update["status"]
-    emit_step_event(session, wave.emit, "step_end", step_run, status)
+    emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
 
 
@@ -99,21 +101,21 @@ async def route_after_check(state: WorkerState) -> str:
 async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Correct the check, so that it runs next, or let the step fail by it."""
     session = await enter_session(runtime)
-    wave, step_run = wave_of(session, state), current_step(state)
-    wave.learn(worker_of(state), report_of(state))
+    batch, step_run = batch_of(session, state), current_step(state)
+    batch.learn(worker_of(state), report_of(state))
     try:
-        with sharing(wave.budget):
-            ruling = await judge_disputed_check(step_run, wave.state, session, wave.emit)
+        with sharing(batch.budget):
+            ruling = await judge_disputed_check(step_run, batch.state, session, batch.emit)
     except LimitReached as ended:
         return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
     except ModelError as error:
         return {"run_end": failure(error.sentence)}
     if ruling.done_when is None:
         problem = f"{step_run.get('disputed')} A judge looked at the check: {ruling.reason}"
-        update = review(step_run, problem, wave, session)
+        update = review(step_run, problem, batch, session)
     else:
         corrected = f"`{step_run['done_when']}` was wrong and is now `{ruling.done_when}`"
-        notice(wave.emit, f"The check of step {step_run['id']}, {corrected}: {ruling.reason}")
+        notice(batch.emit, f"The check of step {step_run['id']}, {corrected}: {ruling.reason}")
         update = {"done_when": ruling.done_when}
     update |= {
         "disputed": "",
@@ -123,7 +125,7 @@ async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str
     return {
         "steps": {step_run["id"]: update},
         "usage": ruling.usage,
-        "elapsed_s": wave.elapsed_s,
+        "elapsed_s": batch.elapsed_s,
     }
 
 
@@ -172,22 +174,22 @@ async def replan_step(
     stays blocked.
     """
     session = await enter_session(runtime)
-    wave, worker, step_run = wave_of(session, state), worker_of(state), current_step(state)
-    wave.learn(worker, report_of(state))
-    await wave.begin_replanning(worker)
-    now, failed = wave.state, step_run["id"]
+    batch, worker, step_run = batch_of(session, state), worker_of(state), current_step(state)
+    batch.learn(worker, report_of(state))
+    await batch.begin_replanning(worker)
+    now, failed = batch.state, step_run["id"]
     messages = state.get("drafts") or [_request(now, step_run)]
     toolset = await drafting_toolset(session)
     drafting = Drafting(now, messages, executors, toolset, failed=[failed])
     try:
-        with sharing(wave.budget):
-            draft = await next_draft(drafting, session, wave.emit)
+        with sharing(batch.budget):
+            draft = await next_draft(drafting, session, batch.emit)
     except LimitReached as ended:
         run_end = RunEnd(status="stopped", stop_reason=ended.reason, answer="")
         return {"run_end": run_end, "drafts": []}
     except ModelError as error:
         return {"run_end": failure(error.sentence), "drafts": []}
-    spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": wave.elapsed_s}
+    spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": batch.elapsed_s}
     if not draft.over:
         return {**spent, "drafts": draft.messages}
     if draft.steps is None:

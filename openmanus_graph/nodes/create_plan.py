@@ -14,7 +14,7 @@ from langgraph.types import Overwrite, interrupt
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import has_task, last_user_message
 from openmanus_graph.conversation.outcome import NO_TASK, failure
-from openmanus_graph.model_calls.flight_recorder import awaited_fact, run_path
+from openmanus_graph.model_calls.recorder import awaited_fact, run_path
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import (

@@ -7,7 +7,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
@@ -53,7 +53,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     answer = update.get("answer") or state.get("answer", "")
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
-    await (await interjection_reader(session)).end_run([], runtime.stream_writer)
+    await (await steering_reader(session)).end_run([], runtime.stream_writer)
     said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: _origin(state)})
     return update | {"messages": [said], "artifacts": artifacts}
 
@@ -77,17 +77,17 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
     The errors of tools never are: only the model that writes about them gets to read them.
     """
     wanted = session.settings.response_format
-    told = results_text(step_runs_of(state), with_errors=True)
+    reported = results_text(step_runs_of(state), with_errors=True)
     results = results_text(step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
-    interjections = await (await interjection_reader(session)).read_by_steps()
+    steering = await (await steering_reader(session)).read_by_steps()
     call = ModelCall(
         system=render("plan_summary"),
         history=[
-            HumanMessage(render("plan_results", task=task_of(state), results=told)),
-            *interjections,
+            HumanMessage(render("plan_results", task=task_of(state), results=reported)),
+            *steering,
         ],
-        request_suffix="",
+        reminder="",
         tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         step=state["step_count"] + 1,

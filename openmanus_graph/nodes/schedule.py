@@ -21,9 +21,9 @@ from openmanus_graph.conversation.history import (
     last_user_message,
 )
 from openmanus_graph.model_calls.budget import sharing
-from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
+from openmanus_graph.model_calls.recorder import recorded_fact
+from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
@@ -49,17 +49,17 @@ from openmanus_graph.planning.flow import (
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.planning.plan import most_at_once
-from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
-from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome, run_evidence
-from openmanus_graph.planning.wave import (
+from openmanus_graph.planning.parallel_batch import (
     AnyGraph,
-    Wave,
+    ParallelBatch,
     max_workers,
     plan_around,
     report_of,
     worker_of,
 )
+from openmanus_graph.planning.plan import most_at_once
+from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
+from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome, run_evidence
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import reached_limit
@@ -82,7 +82,7 @@ from openmanus_graph.tools import web_traits
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Begin a wave with the steps whose dependencies are completed; at a limit stop the run."""
+    """Start a parallel batch of steps whose dependencies are completed; at a limit stop the run."""
     session = await enter_session(runtime)
     settings = session.settings
     branch = session.on_fork(state["branch"])
@@ -101,21 +101,21 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     begins |= await snapshot_files(session, state, runtime.stream_writer, only_first=True)
     most = max_workers(session, get_config())
     begun = begun_step_updates(step_runs, most)
-    wave = uuid.uuid4().hex
+    batch = uuid.uuid4().hex
     steps = merge_steps(state["steps"], [blocked, begun])
-    now: PlanningState = {**state, "steps": steps, "wave": wave}
+    now: PlanningState = {**state, "steps": steps, "batch": batch}
     await publish_plan(plan_of(now), session, runtime.stream_writer)
-    session.cached((Wave, wave), lambda: Wave(now, session, most))
+    session.cached((ParallelBatch, batch), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
         "steps": {**blocked, **begun},
-        "wave": wave,
-        "workers": wave_width(now, most),
+        "batch": batch,
+        "workers": batch_width(now, most),
     }
 
 
-def wave_width(state: PlanningState, most: int) -> int:
-    """Return how many workers a wave has: with one step under way it ends before the next."""
+def batch_width(state: PlanningState, most: int) -> int:
+    """Return how many workers a parallel batch has: one if a step is under way."""
     step_runs = step_runs_of(state)
     begun = steps_under_way(step_runs)
     left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
@@ -131,7 +131,7 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
     begun = steps_under_way(step_runs_of(state))
     given = [step_input(step_run, state) for step_run in begun]
     free = sorted({*range(state["workers"])} - {step_run["worker"] for step_run in begun})
-    idle = [{"wave": state["wave"], "worker": worker} for worker in free]
+    idle = [{"batch": state["batch"], "worker": worker} for worker in free]
     sends = [Send("run_step", one) for one in (*given, *idle[: state["workers"] - len(begun)])]
     return sends or "finalize"
 
@@ -154,7 +154,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
     """Return what a step's run is given."""
     user = last_user_message(state["messages"])
     return WorkerInput(
-        wave=state["wave"],
+        batch=state["batch"],
         worker=step_run["worker"],
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
@@ -179,24 +179,26 @@ class Flow:
 async def run_step(
     given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, flow: Flow
 ) -> dict[str, Any]:
-    """Have a worker do its steps until the wave ends."""
+    """Have a worker do its steps until the parallel batch ends."""
     session = await enter_session(runtime)
-    name = given.get("wave", "")
-    if session.find_cached((Wave, name)) is None:  # the process that began the wave is gone
+    name = given.get("batch", "")
+    if (
+        session.find_cached((ParallelBatch, name)) is None
+    ):  # the process that began the parallel batch is gone
         async with session.cached((asyncio.Lock, name), asyncio.Lock):
-            await _restore_wave(name, session, flow)
-    wave, number = wave_of(session, given), worker_of(cast("WorkerState", given))
-    wave.emit = runtime.stream_writer
-    await wave.enter(number)
+            await _restore_batch(name, session, flow)
+    batch, number = batch_of(session, given), worker_of(cast("WorkerState", given))
+    batch.emit = runtime.stream_writer
+    await batch.enter(number)
     try:
         done = await worker.ainvoke(given)
     except GraphInterrupt as asked:
         # At once: LangGraph reports it when the other workers have ended as well.
         for waiting in () if session.is_nested else asked.args[0]:
-            runtime.stream_writer({"plan_step": wave.step_of(number), **interrupt_event(waiting)})
+            runtime.stream_writer({"plan_step": batch.step_of(number), **interrupt_event(waiting)})
         raise
     finally:
-        wave.leave(number)
+        batch.leave(number)
     return {
         "reports": {str(number): report_of(done)},
         "usage": done.get("usage") or no_usage(),
@@ -205,32 +207,32 @@ async def run_step(
     }
 
 
-def wave_of(session: Session, state: WorkerInput) -> Wave:
-    """Return the wave that a worker belongs to."""
-    wave = session.find_cached((Wave, state.get("wave", "")))
-    if not isinstance(wave, Wave):
-        raise RuntimeError("This node runs outside of the wave that it belongs to.")
-    return wave
+def batch_of(session: Session, state: WorkerInput) -> ParallelBatch:
+    """Return the parallel batch that a worker belongs to."""
+    batch = session.find_cached((ParallelBatch, state.get("batch", "")))
+    if not isinstance(batch, ParallelBatch):
+        raise RuntimeError("This node runs outside of the parallel batch that it belongs to.")
+    return batch
 
 
-async def _restore_wave(name: str, session: Session, flow: Flow) -> None:
-    if session.find_cached((Wave, name)) is None and flow.graph is not None:
+async def _restore_batch(name: str, session: Session, flow: Flow) -> None:
+    if session.find_cached((ParallelBatch, name)) is None and flow.graph is not None:
         saved = await plan_around(flow.graph, get_config())
         most = max_workers(session, get_config())
-        wave = Wave(saved.state, session, most, ended=saved.ended, left=saved.left)
-        session.cached((Wave, name), lambda: wave)
+        batch = ParallelBatch(saved.state, session, most, ended=saved.ended, left=saved.left)
+        session.cached((ParallelBatch, name), lambda: batch)
 
 
 async def next_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Say what the last step came to, and take the next one that can start."""
     session = await enter_session(runtime)
-    wave, worker = wave_of(session, state), worker_of(state)
-    wave.learn(worker, report_of(state))
-    step_run = await wave.next_step(worker)
+    batch, worker = batch_of(session, state), worker_of(state)
+    batch.learn(worker, report_of(state))
+    step_run = await batch.next_step(worker)
     if step_run is None:
-        return {"step_run": None, "elapsed_s": wave.elapsed_s}
+        return {"step_run": None, "elapsed_s": batch.elapsed_s}
     taken = {key: step_run[key] for key in ("status", "attempt", "worker")}
-    return {**step_input(step_run, wave.state), "steps": {step_run["id"]: taken}}
+    return {**step_input(step_run, batch.state), "steps": {step_run["id"]: taken}}
 
 
 async def execute_step(
@@ -239,7 +241,7 @@ async def execute_step(
     """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    wave, step_run, run = wave_of(session, state), current_step(state), state["message_id"]
+    batch, step_run, run = batch_of(session, state), current_step(state), state["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     executor_run = ExecutorRun(
@@ -250,7 +252,7 @@ async def execute_step(
         outer_context=runtime.context,
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
-    with sharing(wave.budget):
+    with sharing(batch.budget):
         outcome = await executor_run.run()
     named, written = await recorded_fact(
         session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
@@ -278,7 +280,7 @@ async def execute_step(
         "steps": {step_run["id"]: update},
         "usage": outcome.usage,
         "step_count": outcome.steps,
-        "elapsed_s": max(wave.elapsed_s, state["before"]["elapsed_s"] + seconds),
+        "elapsed_s": max(batch.elapsed_s, state["before"]["elapsed_s"] + seconds),
     }
 
 

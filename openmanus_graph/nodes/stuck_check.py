@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import (
     LENGTH_LIMIT,
@@ -118,9 +118,9 @@ async def end_or_steer(
         reading = judge_answer(said, said, messages, rules, asked_about_ending(messages))
     ended = ended_by_reply(said or last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
-    interjections = await interjection_reader(session)
+    steering = await steering_reader(session)
     # A person who has said something meanwhile does not want it to end without that.
-    if ended is not None and not await interjections.unread(state.get("interjections", [])):
+    if ended is not None and not await steering.unread(state.get("steering", [])):
         return ended
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
@@ -128,7 +128,7 @@ async def end_or_steer(
     if reading.kind in PROBLEMS:
         problem = PROBLEMS[reading.kind].format(what=reading.what)
         notice(runtime.stream_writer, f"{problem}; the model is asked about it.")
-    interjections.fetch_soon()
+    steering.fetch_soon()
     hint = "\n\n".join(hints_for(reading, ending, said, stuck))
     return {} if hint == hint_before else {"hint": hint}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.runtime.artifacts import changed_files
@@ -23,9 +23,7 @@ UNSUPPORTED = (
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Collect the files and the answer, which is always set: at a limit it is what there is."""
     session = await enter_session(runtime)
-    await (await interjection_reader(session)).end_run(
-        state.get("interjections", []), runtime.stream_writer
-    )
+    await (await steering_reader(session)).end_run(state.get("steering", []), runtime.stream_writer)
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     answer = state.get("answer") or final_answer(state)

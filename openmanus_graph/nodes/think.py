@@ -18,7 +18,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
@@ -30,9 +30,9 @@ from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.model_calls.candidates import asks_small_model
-from openmanus_graph.model_calls.closing_turn import close_run
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
-from openmanus_graph.model_calls.flight_recorder import (
+from openmanus_graph.model_calls.final_summary import close_run
+from openmanus_graph.model_calls.recorder import (
     recorded_fact,
 )
 from openmanus_graph.nodes.think_request import (
@@ -45,21 +45,21 @@ from openmanus_graph.nodes.think_request import (
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.interjections import announce
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
+from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.questions import believed
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
+from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tools import tool_names
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent)
     session = await enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
-    interjections = await interjection_reader(session)
-    read_before = await interjections.record_read(state.get("interjections", []), begun=bool(begun))
+    steering = await steering_reader(session)
+    read_before = await steering.record_read(state.get("steering", []), begun=bool(begun))
     return AgentStep(
         agent=agent,
         session=session,
@@ -108,9 +108,9 @@ async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent)
         progress=replayed_time(Progress.of(now)),
         live_handles=frozenset(session.identities()),
         browser_restorable=await browser_restorable(now, session),
-        interjections=interjections,
+        steering=steering,
         read_before=read_before,
-        unread=await interjections.unread(read_before),
+        unread=await steering.unread(read_before),
     )
 
 
@@ -205,8 +205,8 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
         saved: As the checkpoint has it.
     """
     reset = dict(begun)
-    if begun and saved.get("standing_approvals"):
-        reset["standing_approvals"] = Overwrite([])
+    if begun and saved.get("remembered_approvals"):
+        reset["remembered_approvals"] = Overwrite([])
     if saved.get("status") is not None:  # it had ended, and goes on
         reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
         reset["claims"] = no_claims()
@@ -214,28 +214,28 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
 
 
 async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bool) -> ManusUpdate:
-    """Return what the agent step adds to the conversation: interjections it read, and the reply.
+    """Return what the agent step adds to the conversation: steering messages and the reply.
 
     A user message that tells something new of the environment takes the place of what it was.
 
     Args:
         step: The agent step.
         result: Of the model call.
-        answered: Whether the reply is the answer. An interjection that came while it was written
+        answered: Whether the reply is the answer. A steering message that came while it was written
             takes it back: the person has the last word.
     """
     if result.reply is None and not result.compacted:
-        return {"messages": [*step.told]}  # nothing was read
+        return {"messages": [*step.reported]}  # nothing was read
     read = [*step.read_before, *ids_of(step.unread)]
-    late = await step.interjections.unread(read) if answered else []
+    late = await step.steering.unread(read) if answered else []
     announce(late, step.emit)
     new = [*([] if result.reply is None else [result.reply]), *late]
     compacted = result.compacted
     return {
         "messages": (
-            Overwrite([*compacted, *new]) if compacted else [*step.told, *step.unread, *new]
+            Overwrite([*compacted, *new]) if compacted else [*step.reported, *step.unread, *new]
         ),
-        "interjections": [*read, *ids_of(late)],
+        "steering": [*read, *ids_of(late)],
         **({"status": None, "stop_reason": None} if late else {}),
     }
 
@@ -311,7 +311,7 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
     session = running_session(config)
     resolved = session and session.resolved.get(agent)
     toolset = resolved.toolset if resolved else None
-    chains = await open_chains(
+    groups = await open_groups(
         toolset.tools if toolset else agent.tools,
         toolset.traits if toolset else flow_traits(agent.tools),
         state["messages"],
@@ -324,16 +324,16 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
         Send(
             "act",
             ActInput(
-                calls=chain,
+                calls=group,
                 branch=state["branch"],
                 elapsed_s=elapsed_s,
                 usage=state["usage"],
                 step_count=state.get("step_count", 0),
                 handle_state=state.get("handle_state", {}),
                 plans=plans,
-                standing_approvals=state.get("standing_approvals", []),
+                remembered_approvals=state.get("remembered_approvals", []),
                 approved_values=state.get("approved_values", []),
             ),
         )
-        for chain in chains
+        for group in groups
     ]

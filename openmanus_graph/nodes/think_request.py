@@ -22,11 +22,12 @@ from openmanus_graph.conversation.history import (
     recently_called,
 )
 from openmanus_graph.conversation.replies import asks_again, task_of
-from openmanus_graph.model_calls.budget import keeps_closing_reserve
+from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
 from openmanus_graph.model_calls.candidates import asks_small_model
-from openmanus_graph.model_calls.closing_turn import is_closed
-from openmanus_graph.model_calls.flight_recorder import (
+from openmanus_graph.model_calls.environment import environment, file_listing
+from openmanus_graph.model_calls.final_summary import is_closed
+from openmanus_graph.model_calls.recorder import (
     INSTRUCTIONS,
     SKILLS,
     awaited_fact,
@@ -35,13 +36,12 @@ from openmanus_graph.model_calls.flight_recorder import (
     with_recorded_folders,
     without_data,
 )
-from openmanus_graph.model_calls.surroundings import file_listing, surroundings
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.interjections import InterjectionReader
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
 from openmanus_graph.runtime.session import Session, lost_state
 from openmanus_graph.runtime.skills import copy_skills
+from openmanus_graph.runtime.steering import SteeringReader
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
@@ -86,12 +86,12 @@ class AgentStep:
     """Identities of the handles that this process has as the step begins."""
     browser_restorable: bool
     """Whether the browser has ended, and opens again with its cookies and tabs."""
-    interjections: InterjectionReader
+    steering: SteeringReader
     read_before: Sequence[str]
-    """Ids of the interjections that earlier requests had."""
+    """Ids of the steering messages that earlier requests had."""
     unread: Sequence[HumanMessage]
-    """The interjections that this request has."""
-    told: Sequence[AnyMessage] = ()
+    """The steering messages that this request has."""
+    reported: Sequence[AnyMessage] = ()
     """The run's user message, where its environment is new."""
 
 
@@ -104,7 +104,7 @@ async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
     user = last_user_message(messages)
     if user is None or _own_system_prompt(step) is not None:
         return step
-    facts = await surroundings(step.session, step.agent.tools, step.state["run_date"])
+    facts = await environment(step.session, step.agent.tools, step.state["run_date"])
     if READ_FILE in step.agent.tools and settings.skills:
         copy = partial(copy_skills, settings.skills, step.session.workspace)
         where = await fact_of_run(step.session, "skills folder", copy, str)
@@ -123,8 +123,8 @@ async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
     known = with_environment(messages, with_recorded_folders(facts, step.session), heads)
     if known is None:
         return step
-    told = [one for one in known if one.id == user.id]
-    return replace(step, state={**step.state, "messages": known}, told=told)
+    reported = [one for one in known if one.id == user.id]
+    return replace(step, state={**step.state, "messages": known}, reported=reported)
 
 
 async def build_call(
@@ -132,13 +132,13 @@ async def build_call(
 ) -> ModelCall:
     """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = step.state["messages"]
-    suffix = request_suffix(step, tools)
+    suffix = reminder(step, tools)
     if last_results(messages) and await asks_small_model(step.session):
         suffix = "\n\n".join(filter(None, (suffix, await _where_it_stands(step, tools))))
     return ModelCall(
         system=await system_prompt(step),
         history=[*messages, *step.unread] if step.unread else messages,
-        request_suffix=suffix,
+        reminder=suffix,
         tools=tools.toolset.loaded_definitions(step.state.get("loaded_tools", ())),
         progress=step.progress,
         step=step.progress.steps + 1,
@@ -148,7 +148,7 @@ async def build_call(
         live_state=live_state(step.session, step.state),
         sleep=sleep_unless_stopped,
         middleware=middleware,
-        keeps_reserve=keeps_closing_reserve(step.progress.steps),
+        keeps_reserve=keeps_summary_reserve(step.progress.steps),
         resamples=asks_again(messages),
         says_what_is_left=True,
     )
@@ -197,7 +197,7 @@ def skills_text(settings: Settings) -> str:
     return render("skills", skills=listed) if listed else ""
 
 
-def request_suffix(step: AgentStep, tools: ResolvedTools) -> str:
+def reminder(step: AgentStep, tools: ResolvedTools) -> str:
     """Return what this request says at its end, and no later one."""
     prompts = step.session.settings.prompts
     next_step = prompts.get("next_step") or step.agent.prompts.get("next_step", "")
@@ -247,7 +247,7 @@ def _is_open(handle: str, live: Collection[str]) -> bool:
 
 
 def _recorded_state(session: Session, read: ReadState) -> ReadState:
-    """Have what a live handle shows written into the flight record."""
+    """Have what a live handle shows written into the recording."""
 
     async def recorded(picture: bool) -> tuple[str, str | None]:
         text, shown = await awaited_fact(

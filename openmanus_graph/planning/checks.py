@@ -19,8 +19,8 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_san
 from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.model_calls.flight_recorder import awaited_fact, recorded_fact
+from openmanus_graph.model_calls.recorder import awaited_fact, recorded_fact
+from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning.flow import is_judged
 from openmanus_graph.planning.step_outcome import attempt_name, evidence_text
 from openmanus_graph.prompts import render
@@ -55,7 +55,7 @@ _ADVICE = "A check looks and changes nothing; temporary files go to $TMPDIR."
 
 
 @manus_tool(effect="workspace", timeout_s=None, stops_itself=True, shell="command")
-async def bash(  # noqa: D417  # no model sees `runtime`
+async def bash(  # no model sees `runtime`
     command: str, runtime: ToolRuntime[Any, Any], in_empty_folder: bool = False
 ) -> Observation:
     """Run a command that changes nothing.
@@ -189,7 +189,7 @@ _PATH = re.compile(
 _QUOTES = " `\"'"
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def verdict(done: bool, reason: str) -> Observation:
     """Say whether the step is done.
 
@@ -329,7 +329,7 @@ async def ask_judge(
     call = ModelCall(
         system=render(system, outside=render("text_from_outside").replace("\n", " ")),
         history=[HumanMessage(request)],
-        request_suffix="",
+        reminder="",
         tools=Toolset({tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         step=state["step_count"] + 1,
@@ -353,7 +353,7 @@ def read_verdict(reply: AIMessage) -> str | None:
 _REASON_CHARS = 500
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> Observation:
     """Say whether the check of a step is wrong, and correct it.
 

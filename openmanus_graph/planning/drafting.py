@@ -13,13 +13,13 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.files.overview import workspace_overview
-from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.conversation.environment import with_environment
 from openmanus_graph.conversation.history import calls_in_order
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.model_calls.flight_recorder import fact_of_run, recorded_fact
+from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
+from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import (
     is_whole_plan,
@@ -41,9 +41,9 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.context import open_unrecorded_context
 from openmanus_graph.tool_calls.run_call import run_call
+from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tool_calls.toolset import Toolset
 
 PLAN_TOOL = "planning"
@@ -111,15 +111,15 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
         LimitReached: The run's limits forbid the model call.
         ModelError: That call failed after all retries.
     """
-    chains = await open_chains(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
-    if chains:
-        return await _look(drafting, chains, session, emit)
+    groups = await open_groups(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
+    if groups:
+        return await _look(drafting, groups, session, emit)
     messages, saw_files = drafting.messages, False
     if not drafting.replies and (shown := await _shown_workspace(session)):
         messages, saw_files = [shown, *messages], True
-    said = await (await interjection_reader(session)).read_by_steps()
+    said = await (await steering_reader(session)).read_by_steps()
     date = await fact_of_run(session, "date", lambda: datetime.date.today().isoformat())
-    told = with_environment(drafting.state["messages"], {"date": f"Date: {date}"})
+    reported = with_environment(drafting.state["messages"], {"date": f"Date: {date}"})
     call = ModelCall(
         system=render(
             "plan_create",
@@ -127,8 +127,8 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
             look=_how_to_look(drafting),
             marks=render("text_from_outside"),
         ),
-        history=[*(told or drafting.state["messages"]), *said, *messages],
-        request_suffix=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
+        history=[*(reported or drafting.state["messages"]), *said, *messages],
+        reminder=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
         progress=progress_of(drafting.state, session.settings),
         step=max(drafting.state["step_count"], len(drafting.replies)) + 1,
@@ -158,14 +158,14 @@ async def _shown_workspace(session: Session) -> HumanMessage | None:
 
 
 async def _look(
-    drafting: Drafting, chains: Sequence[Sequence[PendingCall]], session: Session, emit: Emit
+    drafting: Drafting, groups: Sequence[Sequence[PendingCall]], session: Session, emit: Emit
 ) -> Draft:
     """Run the calls by which the model looks at files, and answer them."""
     state = drafting.state
     progress = Progress(0, state["usage"], state["elapsed_s"])
     context = await open_unrecorded_context(session, drafting.toolset, emit, progress)
     session.max_observation_chars = MIN_OBSERVATION_CHARS  # a glance is enough
-    results = [await run_call(call, context) for chain in chains for call in chain]
+    results = [await run_call(call, context) for group in groups for call in group]
     spent = (result.artifact["usage"] for result in results if "usage" in (result.artifact or ()))
     return Draft(
         messages=[*drafting.messages, *results],

@@ -1,4 +1,4 @@
-"""One run of an executor inside another run: a step of a plan, or a helper's task.
+"""One run of an executor inside another run: a step of a plan, or a subagent's task.
 
 It has a session and a place of its own, its limits, and spends from the budget of the tree.
 """
@@ -131,7 +131,7 @@ class ExecutorRun:
 
     @property
     def values_to_resume(self) -> Mapping[str, Any]:
-        """The state to go on with, if a limit ended the run; of a foreign graph the messages."""
+        """The state to continue from after a limit; of a third-party graph only messages."""
         return self._values if self._ours else {"messages": messages_in(self._values)}
 
     async def run(self) -> StepOutcome:
@@ -183,7 +183,7 @@ def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str,
     Args:
         around: The node's config.
         worker: Tells apart the sessions of runs side by side.
-        name: The plan step's id, or the helper's name.
+        name: The plan step's id, or the subagent's name.
     """
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
     inner = f"{plan_step_of(around)}/{name}".lstrip("/")

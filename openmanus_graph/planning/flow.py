@@ -104,7 +104,7 @@ def new_step_run(step: Step) -> StepRun:
 
 
 def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that begin the steps of a wave, or go on with them.
+    """Return the updates that begin the steps of a parallel batch, or go on with them.
 
     Args:
         step_runs: The plan.

@@ -16,10 +16,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_to_messages
 
 from openmanus_graph.backends.files.file_content import content_head
-from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.errors import ToolError
-from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.model_calls.flight_recorder import recorded_fact
+from openmanus_graph.model_calls.recorder import recorded_fact
+from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.atomic_files import status
 from openmanus_graph.runtime.limits import LimitReason
@@ -100,7 +100,7 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
     if isinstance(answer, str) and answer:
         text = answer
     status, reason = values.get("status"), values.get("stop_reason")
-    if status not in _OUR_STATUSES:  # a foreign graph, whose `status` may mean anything
+    if status not in _OUR_STATUSES:  # a third-party graph, whose `status` may mean anything
         status = None
     if limit := limits.of_all(reason) if status == "stopped" else None:
         return outcome_at(values, limit, text, asked)
@@ -154,7 +154,7 @@ def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> st
 
 
 def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
-    """Add up the token usage in the messages of a foreign graph."""
+    """Add up the token usage in the messages of a third-party graph."""
     usage = no_usage()
     for message in messages:
         used = message.usage_metadata if isinstance(message, AIMessage) else None
@@ -296,7 +296,7 @@ def _person_lines(
     messages: Sequence[AnyMessage], calls: Mapping[str, Mapping[str, object]]
 ) -> Iterator[str]:
     for message in messages:
-        if is_interjection(message):
+        if is_steering(message):
             yield message.text
         elif isinstance(message, ToolMessage) and message.name == _ASK_TOOL:
             question = calls.get(message.tool_call_id, {}).get(_QUESTION, "")
@@ -336,7 +336,7 @@ async def evidence_text(step_run: StepRun, session: Session) -> str:
 
 
 def attempt_name(step_run: StepRun) -> str:
-    """Name an attempt at a step in the flight record."""
+    """Name an attempt at a step in the recording."""
     return f"step {step_run['id']}, attempt {step_run['attempt']}"
 
 

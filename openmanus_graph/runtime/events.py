@@ -26,7 +26,7 @@ class _Event(TypedDict):
 
 class _StepsEvent(_Event):
     plan_step: NotRequired[str]
-    """Id of the plan's step, or name of the helper, that it comes from; `outer/inner` where one is
+    """Id of the plan's step, or the subagent's name, that it comes from; `outer/inner` where one is
     within the other."""
 
 
@@ -154,13 +154,13 @@ class PlanChange(_StepsEvent):
 class StepEvent(_StepsEvent):
     """A step of the plan begins, or was looked at after its run; `status` is what it is then.
 
-    Also of a helper, an agent that another one delegates to: its id is its name.
+    Also of a subagent, an agent that another one delegates to: its id is its name.
     """
 
     type: Literal["step_start", "step_end"]
     id: str
     namespace: NotRequired[str]
-    """Of a helper's graph, as LangGraph names it."""
+    """Of a subagent's graph, as LangGraph names it."""
     executor: str
     status: str
     seconds: NotRequired[float]

@@ -22,11 +22,11 @@ LimitReason = Literal["max_steps", "budget", "timeout"]
 RECURSION_LIMIT = 100_000
 """Of a graph that sets none itself: our own have limits of their own, far below."""
 CALLS_NEAR = 3
-"""The model is told what is left of a limit from so many calls before the closing turn on."""
+"""The model is told what is left of a limit from so many calls before the final summary on."""
 SHARE_NEAR = 0.9
 """The model is told what is left of a budget once this share of it is used."""
 CLOSING_SHARE, CLOSING_MOST_S = 0.1, 30.0
-"""Share of a run's time that is kept for its closing turn, and the most of it."""
+"""Share of a run's time that is kept for its final summary, and the most of it."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Limit:
     used: float
     next_call: float
     """What the next model call may take; of time nothing is known."""
-    closing: float
-    """What is kept for the closing turn."""
+    summary: float
+    """What is kept for the final summary."""
 
     @property
     def left(self) -> float:
@@ -79,12 +79,12 @@ class Limit:
 
     def is_reached(self, *, keeps_reserve: bool) -> bool:
         """Say whether the next call is forbidden; by the steps only one that is a step."""
-        kept = self.closing if keeps_reserve else 0
+        kept = self.summary if keeps_reserve else 0
         used_up = self.left <= 0 and self.reason != "max_steps"
         return used_up or self.left < self.next_call + kept
 
     def is_near(self) -> bool:
-        """Say whether few calls and a closing turn fit into what is left, or little of it is."""
+        """Say whether few calls and a final summary fit into what is left, or little of it is."""
         share = 1 if self.reason == "max_steps" else SHARE_NEAR
         return self.used >= share * self.most or self.left < (CALLS_NEAR + 1) * self.next_call
 
@@ -108,7 +108,7 @@ class Limit:
             "reason": self.reason,
             "setting": self.setting,
             "limit": self.most,
-            "higher": max(2 * self.most, self.used + 2 * (self.next_call + self.closing)),
+            "higher": max(2 * self.most, self.used + 2 * (self.next_call + self.summary)),
         }
 
     def text(self, steps: str = "steps") -> str:
@@ -207,7 +207,7 @@ def time_left_s(
     """Return the seconds that a run still has for its calls; None without a limit."""
     for limit in run_limits(progress, settings):
         if limit.reason == "timeout":
-            return limit.most - limit.used - (limit.closing if keeps_reserve else 0)
+            return limit.most - limit.used - (limit.summary if keeps_reserve else 0)
     return None
 
 
@@ -234,14 +234,14 @@ class RunStopping(Exception):  # an event, not an error
     """The run was asked to stop, and the wait is abandoned."""
 
 
-async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
+async def unless_stopped(work: Awaitable[T], *, read_only: bool) -> T:
     """Wait for a tool call; one without effects is abandoned on a stop: it can be repeated.
 
     Raises:
         RunStopping: It was abandoned.
     """
     runtime = _runtime()
-    if not pure or runtime is None:
+    if not read_only or runtime is None:
         return await work
     return await _unless(work, lambda: runtime.drain_requested, STOP_GRACE_S, RunStopping())
 

@@ -27,7 +27,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite
 
-from openmanus_graph.conversation.history import INTERJECTION_KEY, ORIGIN_KEY, last_user_message
+from openmanus_graph.conversation.history import ORIGIN_KEY, STEERING_KEY, last_user_message
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.manus import ManusState
@@ -223,7 +223,7 @@ def _marked(message: AnyMessage) -> AnyMessage:
     if not isinstance(message, HumanMessage):
         return message
     origin = origin_of(None, [], tainted=False)
-    return _with(message, {INTERJECTION_KEY: True, ORIGIN_KEY: origin})
+    return _with(message, {STEERING_KEY: True, ORIGIN_KEY: origin})
 
 
 def _with(message: AnyMessage, more: Mapping[str, Any]) -> AnyMessage:

@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from openmanus_graph.runtime.interjections import InterjectionStore
+from openmanus_graph.runtime.steering import SteeringStore
 from openmanus_graph.state.context import Policy
 
 
-class Replay(InterjectionStore, Protocol):
+class Replay(SteeringStore, Protocol):
     """Answers a run from the record of an earlier one."""
 
     policy_before: Policy | None
@@ -55,7 +55,7 @@ class Replay(InterjectionStore, Protocol):
         ...
 
     def fact(self, name: str) -> Any:
-        """Return what the run had found out about its surroundings, or raise ReplayEndedError."""
+        """Return what the run had found out about its environment, or raise ReplayEndedError."""
         ...
 
     def check_decision(self, call: str, recorded: str, now: str) -> None:

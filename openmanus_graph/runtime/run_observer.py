@@ -117,7 +117,7 @@ tool_calls: dict[uuid.UUID, RunLocation] = {}
 def location_around(parent_run_id: uuid.UUID | None, worker: str) -> RunLocation | None:
     """Return the run that another one belongs to.
 
-    A graph that a tool runs belongs to the run around the tool if it is a worker's, as helpers
+    A graph that a tool runs belongs to the run around the tool if it is a worker's, as subagents
     are; any other stands for itself.
     """
     if parent_run_id is None:

@@ -82,7 +82,7 @@ class Session:
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
         self.server_tools = ""
-        """Names in the flight record what MCP servers offered at the newest agent step."""
+        """Names in the recording what MCP servers offered at the newest agent step."""
         self.closers_of_run: dict[str, Callable[[], None]] = {}
         """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
@@ -114,7 +114,7 @@ class Session:
 
     @property
     def is_nested(self) -> bool:
-        """Whether its run is inside another: a step of a plan, or a helper."""
+        """Whether its run is inside another: a step of a plan, or a subagent."""
         return bool(self.worker)
 
     def configure(self, settings: Settings) -> None:

@@ -52,7 +52,7 @@ class SessionKeeper(AsyncCallbackHandler):
         """Ignore chat models, too."""
         return True
 
-    async def on_chain_start(  # noqa: D102  # LangChain's
+    async def on_chain_start(  # LangChain's
         self,
         serialized: dict[str, Any] | None,
         inputs: Any,
@@ -75,15 +75,15 @@ class SessionKeeper(AsyncCallbackHandler):
         span = _begin_span(str(kwargs.get("name") or ""), known)
         locations[run_id] = RunLocation(run_id, key, worker, answered, span)
 
-    async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+    async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:
         await _end(run_id, None, outputs)
 
-    async def on_chain_error(  # noqa: D102  # LangChain's
+    async def on_chain_error(  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
         await _end(run_id, error)
 
-    async def on_tool_start(  # noqa: D102  # LangChain's
+    async def on_tool_start(  # LangChain's
         self,
         serialized: dict[str, Any],
         input_str: str,
@@ -96,10 +96,10 @@ class SessionKeeper(AsyncCallbackHandler):
         if around is not None:
             tool_calls[run_id] = around
 
-    async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+    async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:
         tool_calls.pop(run_id, None)
 
-    async def on_tool_error(  # noqa: D102  # LangChain's
+    async def on_tool_error(  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
         tool_calls.pop(run_id, None)

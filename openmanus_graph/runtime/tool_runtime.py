@@ -49,7 +49,7 @@ async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
 
 
 @dataclass(frozen=True)
-class Helpers:
+class Subagents:
     """What a call needs to run another agent."""
 
     graphs: Callable[[], Mapping[str, Any]]
@@ -76,10 +76,10 @@ class CallRuntime:
     ask_model: AskModel | None = None
     """None without a run."""
     converse: Converse = _no_model
-    helpers: Helpers | None = None
+    subagents: Subagents | None = None
     """None where no agent can be run inside."""
-    after_foreign: bool = True
-    """Whether something foreign was read before the call was made, as far as anybody looked: for
+    tainted: bool = True
+    """Whether untrusted content was read before the call was made, as far as anybody looked: for
     tools with `outlasts_thread`."""
     untrusted_prompt: bool = False
     """Whether the run's prompt holds untrusted text."""

@@ -78,7 +78,7 @@ MOST_SHOWN = 10
 def is_tainted(
     messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
 ) -> bool:
-    """Say whether anything foreign was read before the newest reply was written."""
+    """Say whether untrusted content was read before the newest reply was written."""
     return labels_of(messages[: _place_of_reply(messages)], traits, tainted=tainted).tainted
 
 
@@ -259,8 +259,8 @@ class _Judgement:
 
     def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
         """Yield what is unverified in texts that are entered into a page."""
-        foreign = [text for text in entered if not self.labels.is_said(tokens_of(text))]
-        if foreign and not self._is_known_site(site):
+        untrusted = [text for text in entered if not self.labels.is_said(tokens_of(text))]
+        if untrusted and not self._is_known_site(site):
             yield "page", site or ANOTHER_PAGE, "page"
         args = {"text": entered}
         yield from self._addresses(args)
@@ -434,7 +434,7 @@ def _artifact(message: AnyMessage) -> Mapping[str, Any]:
 
 
 def _place(message: AnyMessage, labels: ValueLabels) -> tuple[str, str]:
-    """Name the place of a text: a tool and its arguments, or what else holds foreign text."""
+    """Name the place of a text: a tool and its arguments, or what else holds untrusted text."""
     if isinstance(message, ToolMessage):
         name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
         return name, canonical_args(args)
@@ -471,8 +471,8 @@ def explain_values(name: str, description: str, values: Sequence[UnverifiedValue
     does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
     shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
-    foreign = f"values that neither you nor a trusted tool gave: {shown}{more}"
-    return f"{name} ({does.rstrip('.')}) would use {foreign}."
+    untrusted = f"values that neither you nor a trusted tool gave: {shown}{more}"
+    return f"{name} ({does.rstrip('.')}) would use {untrusted}."
 
 
 def explain_change(name: str, description: str) -> str:

@@ -38,7 +38,7 @@ class PolicyDecision:
     decision: RuleDecision
     why: str
     """The reason, for the model (`deny`) or the person (`ask`); may be empty."""
-    standing_approval: str = ""
+    remembered_approval: str = ""
     """Key of an approval for the rest of the run; empty if there cannot be one."""
 
 
@@ -55,14 +55,14 @@ class ProposedCall:
 
 
 def evaluate_policy(
-    call: ProposedCall, settings: Settings, standing_approvals: Sequence[str] = ()
+    call: ProposedCall, settings: Settings, remembered_approvals: Sequence[str] = ()
 ) -> PolicyDecision:
     """Decide whether a call is allowed, needs approval, or is denied.
 
     Args:
         call: The call.
         settings: Hold the rules and the mode.
-        standing_approvals: Keys of approvals for the rest of the run.
+        remembered_approvals: Keys of approvals for the rest of the run.
     """
     applied = _applying_rule(call, settings)
     if applied.decision == "deny":
@@ -70,13 +70,13 @@ def evaluate_policy(
     asks = call.traits.approval if applied.decision is None else applied.decision == "ask"
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
-    standing_approval = canonical_args({"tool": call.name, "args": dict(applied.covers)})
-    if standing_approval in standing_approvals and not call.unverified:
+    remembered_approval = canonical_args({"tool": call.name, "args": dict(applied.covers)})
+    if remembered_approval in remembered_approvals and not call.unverified:
         return PolicyDecision("allow", "")
     why = call.unverified or applied.why
     if settings.policy == "never":
         return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
-    return PolicyDecision("ask", why, "" if call.unverified else standing_approval)
+    return PolicyDecision("ask", why, "" if call.unverified else remembered_approval)
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ class _Provenance:
             opened = _opened.get(result, lambda _: canonical_urls_in("\n".join(addresses(args))))
             self._add_links(opened, allowed=True)
         effect = traits.effect_of(args)
-        self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
+        self.tainted |= traits.untrusted or traits.reads_files or effect != "read_only"
 
     def _read_shown(
         self, result: ToolMessage, name: str, traits: Traits, args: Mapping[str, Any]
@@ -245,7 +245,7 @@ class _Provenance:
         """Say whether the links of a result are those of others."""
         if traits.reads_files or self._is_program(name, args):
             return not self._program_ran
-        return traits.untrusted or traits.effect_of(args) != "pure"  # else it only computes
+        return traits.untrusted or traits.effect_of(args) != "read_only"  # else it only computes
 
     def _given_to(self, traits: Traits) -> Sequence[str]:
         """Return what a tool may have joined to the links that it shows."""

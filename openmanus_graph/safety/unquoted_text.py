@@ -135,11 +135,11 @@ class UnquotedText:
     text: str
     """Without what he refuses in it, too."""
     quotes: bool
-    """Whether he quoted a foreign text beside it: then that was read."""
+    """Whether he quoted an untrusted text beside it: then that was read."""
 
 
 def unquoted_text(text: str) -> UnquotedText:
-    """Return what a person wrote himself, without the foreign text that he quotes."""
+    """Return what a person wrote himself, without the untrusted text that he quotes."""
     own = _COMMENT.sub("\n", _without_tagged(text))
     for quoted in (_FENCED, _MARKED):
         own = quoted.sub("\n", own)

@@ -88,7 +88,7 @@ class ValueLabels:
     trusted: set[Tokens] = field(default_factory=set[Tokens])
     """Whole fields of trusted tools."""
     plain: set[Tokens] = field(default_factory=set[Tokens])
-    """Whole fields of tools that read neither what is foreign nor files, nor run programs."""
+    """Whole fields of tools that read neither what is untrusted nor files, nor run programs."""
     private: dict[str, str] = field(default_factory=dict[str, str])
     """Whole fields of private tools, by their letters and digits."""
     reached: set[Tokens] = field(default_factory=set[Tokens])
@@ -96,7 +96,7 @@ class ValueLabels:
     site: str = ""
     """Of the page that the browser showed last."""
     opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
-    """Domains of the addresses that were opened before anything foreign was read."""
+    """Domains of the addresses that were opened before untrusted content was read."""
     read_private: bool = False
     """Whether anything was read that is not of the public web."""
     openings: Openings = field(default_factory=Openings)
@@ -213,10 +213,10 @@ class ValueLabels:
         if result.status != "error" and "edited" not in artifact:
             self._note_reached(declared, args)
         self.site = artifact.get("site") or self.site
-        foreign = declared.untrusted or declared.reads_files
+        untrusted = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
-        self._read_fields(result, declared, args, plain=not foreign and effect != "workspace")
-        reads = foreign or effect != "pure"
+        self._read_fields(result, declared, args, plain=not untrusted and effect != "workspace")
+        reads = untrusted or effect != "read_only"
         self.read_untrusted |= reads
         is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
         self.read_private |= reads and not is_web
@@ -257,11 +257,11 @@ class ValueLabels:
         )
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
-            told = {one for one in forms if _marked(one) not in asked or self._is_known(one)}
+            reported = {one for one in forms if _marked(one) not in asked or self._is_known(one)}
             if _covers(declared.trusted, names) and not failed:
-                self.trusted.update(told)
+                self.trusted.update(reported)
             if plain and not failed:
-                self.plain.update(told)
+                self.plain.update(reported)
             if _covers(declared.private, names) and _is_telling(value):
                 self.private[squeezed(value)] = value
 
@@ -291,7 +291,7 @@ class ValueLabels:
         return _is_within(token, self.domains)
 
     def opened_unprompted(self, token: str) -> bool:
-        """Say whether a site was opened before anything foreign could have named it."""
+        """Say whether a site was opened before untrusted content could have named it."""
         return _is_within(token, self.opened)
 
 
@@ -419,8 +419,8 @@ def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
     """
     tokens, parts = tokens_of(value), parts_of(value)
     if len(tokens) == 1 and tokens[0].startswith(NUMBER):
-        told = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
-        return {tokens} if told else set()
+        reported = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
+        return {tokens} if reported else set()
     return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
 
 

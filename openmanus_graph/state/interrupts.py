@@ -221,9 +221,9 @@ def read_decision_on(kind: str, value: Any) -> Decision | None:
     """
     decision = read_decision(value)
     if decision is None and kind == "unknown_outcome" and isinstance(value, str):
-        told = value.strip()
-        if told and not told.startswith(("{", "[", "=")):
-            return Decision("respond", message=told)
+        reported = value.strip()
+        if reported and not reported.startswith(("{", "[", "=")):
+            return Decision("respond", message=reported)
     return decision
 
 

@@ -233,8 +233,8 @@ class PendingCall(TypedDict):
     """Links it would open of which too many are opened, after something private was read."""
     unverified_values: NotRequired[list[UnverifiedValue]]
     """Values of its arguments that need a person's approval."""
-    after_foreign: NotRequired[bool]
-    """Whether something foreign was read before it was made; of tools whose writing outlasts the
+    tainted: NotRequired[bool]
+    """Whether untrusted content was read before it was made; of tools whose writing outlasts the
     thread only. Where nobody looked, it counts as true."""
 
 
@@ -254,7 +254,7 @@ class ActInput(TypedDict):
     """Model calls of the agent so far in this run."""
     plans: Plans
     """The thread's plans before this agent step."""
-    standing_approvals: list[str]
+    remembered_approvals: list[str]
     """What a person approved for the rest of the run, before this agent step; sealed."""
     approved_values: NotRequired[list[str]]
     """Values that a person approved for the rest of the thread, before this agent step; sealed."""
@@ -310,15 +310,15 @@ class ManusState(ManusOutput):
     handle_state: Annotated[HandleStates, merge_handle_states]
     """What live handles hold, as each `act` leaves them. `think` reports once to the model what was
     lost with its process, and removes it."""
-    standing_approvals: Annotated[list[str], union]
+    remembered_approvals: Annotated[list[str], union]
     """What a person approved for the rest of this run, sealed; written by `act`, emptied by
     `think`."""
     approved_values: Annotated[list[str], union]
     """Values that a person approved for the rest of the thread, sealed; written by `act`."""
     loaded_tools: Annotated[list[str], union]
     """Names of the tools that `search_tools` found, over all runs of the thread; written by it."""
-    interjections: list[str]
-    """Ids of the person's interjections that this run has read; written by `think`."""
+    steering: list[str]
+    """Ids of the person's steering messages that this run has read; written by `think`."""
     plans: Plans
     """Made with the `planning` tool, over all runs of the thread; written by `act`."""
     workspace_snapshot: str

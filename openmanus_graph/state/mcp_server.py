@@ -9,7 +9,17 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 Transport = Literal["stdio", "http", "sse"]
 SERVER_TOOL_PREFIX = "mcp_"
 """What the names of MCP servers' tools begin with."""
-Effect = Literal["pure", "workspace", "external"]
+Effect = Literal["read_only", "workspace", "external"]
+"""`read_only` may run twice; `workspace` changes files or processes of the sandbox; `external`
+reaches the world outside, where nothing can be undone."""
+EffectName = Effect | Literal["pure"]
+"""What users may write; `pure` is an older name of `read_only`."""
+
+
+def as_effect(name: EffectName) -> Effect:
+    """Return the effect with this name."""
+    return "read_only" if name == "pure" else name
+
 
 _TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
 
@@ -151,13 +161,13 @@ class MCPServerKeys(BaseModel):
     """Seconds of a call. Default 120."""
     approval: bool | None = None
     """Whether the policy `ask` pauses before its calls. Default: by effect."""
-    effects: dict[str, Effect] = Field(default_factory=dict)
-    """A table: tool or pattern to `pure`, `workspace`, `external`. Default: its annotations."""
+    effects: dict[str, Annotated[Effect, BeforeValidator(as_effect)]] = Field(default_factory=dict)
+    """Tool or pattern to `read_only`, `workspace`, `external`. Default: its annotations."""
     sends_to: dict[str, list[str]] = Field(default_factory=dict)
-    """A table: tool or pattern to the arguments that say where something goes. Default: by name."""
+    """Tool or pattern to the arguments that say where something goes. Default: by name."""
     trusted: dict[str, bool | list[str]] = Field(default_factory=dict)
-    """A table: tool or pattern to `true` or the JSON fields whose values are known destinations."""
+    """Tool or pattern to `true` or the JSON fields whose values are known destinations."""
     private: dict[str, bool | list[str]] = Field(default_factory=dict)
-    """A table: tool or pattern to `true` or the JSON fields that leave only with your word."""
+    """Tool or pattern to `true` or the JSON fields that leave only with your word."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""

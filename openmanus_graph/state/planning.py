@@ -104,10 +104,10 @@ class WorkerReport(TypedDict):
 class WorkerInput(TypedDict):
     """What one `Send` to `run_step` carries: a worker, and the step that it begins with.
 
-    Threads of before there were workers have neither `wave` nor `worker` in it.
+    Threads of before there were workers have neither `parallel batch` nor `worker` in it.
     """
 
-    wave: str
+    batch: str
     """Names the workers that run at once."""
     worker: int
     """Its number. One without a step takes the first that another worker makes ready."""
@@ -167,12 +167,12 @@ class PlanningState(ManusOutput):
     """Only of threads that `create_plan` planned anew: ids of the steps that had failed."""
     replans: int
     """How often a part was replaced in this run."""
-    wave: str
+    batch: str
     """Names the workers that run at once; written by `schedule`."""
     workers: int
     """How many there are; written by `schedule`."""
     reports: Annotated[dict[str, WorkerReport], operator.or_]
-    """What the workers of this wave did, by their number; emptied by `review_step`."""
+    """What the workers of this parallel batch did, by their number; emptied by `review_step`."""
     reviewed: bool
     """Whether nobody needs to see the plan any more; written by `create_plan`, `approve_plan`."""
     run_message: str
@@ -185,7 +185,7 @@ class PlanningState(ManusOutput):
     elapsed_s: Annotated[float, furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
     workspace_snapshot: str
-    """Id of the newest snapshot of the workspace, before and after each wave; written by
+    """Id of the newest snapshot of the workspace, before and after each parallel batch; written by
     `schedule`, `review_step`."""
     snapshot_gap: str
     """Why files changed since are in no snapshot; empty if all are. Written with the former."""

@@ -6,12 +6,10 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from openmanus_graph.state.manus import Usage
+from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.settings import SandboxSettings
 
-Effect = Literal["pure", "workspace", "external"]
-"""`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
-reaches the world outside, where nothing can be undone."""
 Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
 """Asks the other side what became of a call: given its arguments and its key, returns its result,
 or None where nothing is known of it; then a person is asked."""
@@ -37,7 +35,7 @@ class PageUse:
 class Traits:
     """What the graph must know of a tool beside its schema."""
 
-    effect: Effect | Callable[[Mapping[str, Any]], Effect] = "external"
+    effect: EffectName | Callable[[Mapping[str, Any]], EffectName] = "external"
     """What a call may change; a function is given the arguments."""
     resource: str | Callable[[Mapping[str, Any]], str] | None = None
     """What calls must not use at the same time; a function gets the arguments. Calls on different
@@ -85,8 +83,8 @@ class Traits:
     """The call runs another agent as a graph inside its task, which goes on where it was when the
     call runs again. Such calls run side by side, each in a task of its own."""
     outlasts_thread: bool = False
-    """What a call writes is read in other conversations: it is told whether anything foreign was
-    read before (`CallRuntime.after_foreign`)."""
+    """What a call writes is read in other conversations: it is told whether untrusted content was
+    read before (`CallRuntime.tainted`)."""
     composed: bool | Callable[[Mapping[str, Any]], bool] = False
     """A model wrote the output, or may have: it shows no links but those in `Observation.links`. A
     function gets the arguments."""
@@ -98,9 +96,13 @@ class Traits:
     """Whether its server says something else of it than when the user added the server or allowed a
     call, which counts as untrusted text."""
 
+    def __post_init__(self) -> None:
+        if not callable(self.effect):
+            object.__setattr__(self, "effect", as_effect(self.effect))
+
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""
-        return self.effect(args) if callable(self.effect) else self.effect
+        return as_effect(self.effect(args) if callable(self.effect) else self.effect)
 
     def resource_of(self, args: Mapping[str, Any]) -> str | None:
         """Name the resource that a call with these arguments uses."""

@@ -17,7 +17,7 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.models.build import MissingModel
 from openmanus_graph.backends.persistence.bundles import load_bundle
-from openmanus_graph.backends.persistence.flight_record import FlightRecord, put_beginning
+from openmanus_graph.backends.persistence.recording import Recording, put_beginning
 from openmanus_graph.model_calls.replay import Difference, Divergence, RecordReplay, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
@@ -63,7 +63,7 @@ class Replayed:
 
 
 async def replay(
-    record: FlightRecord,
+    record: Recording,
     graph: Any,
     context: Context | None = None,
     *,
@@ -112,7 +112,7 @@ async def _needing_no_key(*, is_asked: bool) -> AsyncGenerator[None]:
             del os.environ[_KEY_VARIABLE]
 
 
-def _with_recorded_model(given: Context | None, record: FlightRecord) -> Context:
+def _with_recorded_model(given: Context | None, record: Recording) -> Context:
     """Name the recorded model where the caller does not; what was none of ours is stood in for."""
     context = given or Context()
     if context.model is not None:
@@ -123,7 +123,7 @@ def _with_recorded_model(given: Context | None, record: FlightRecord) -> Context
 
 
 async def _run_all(
-    record: FlightRecord, graph: Any, context: Context, run: RecordReplay, answers: list[str]
+    record: Recording, graph: Any, context: Context, run: RecordReplay, answers: list[str]
 ) -> str:
     """Do the runs, add their answers, and return why they ended too early; empty if not."""
     config: RunnableConfig = {

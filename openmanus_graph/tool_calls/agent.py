@@ -46,7 +46,7 @@ class Agent:
     """Makes the tool that delivers an answer in the format a caller wants."""
     optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...]
     """Returns the tools that a run's settings may add."""
-    helpers: Callable[[], Mapping[str, Any]] | None = None
+    subagents: Callable[[], Mapping[str, Any]] | None = None
     """Returns the agents to which it may delegate, as graphs by name. May block."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
@@ -66,7 +66,7 @@ def define_agent(
     needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
     optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...],
-    helpers: Callable[[], Mapping[str, Any]] | None = None,
+    subagents: Callable[[], Mapping[str, Any]] | None = None,
     middleware: Sequence["Middleware"] = (),
     stored_types: Iterable[type[Any]] = (),
 ) -> Agent:
@@ -83,7 +83,7 @@ def define_agent(
         needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
         optional: Returns the tools that a run's settings may add.
-        helpers: Returns the agents to which it may delegate, by name.
+        subagents: Returns the agents to which it may delegate, by name.
         middleware: LangChain's, with further tools.
         stored_types: Types of the app's that its state may hold.
 
@@ -118,7 +118,7 @@ def define_agent(
         needed_tool=needed_tool,
         structured_tool=structured_tool,
         optional=optional,
-        helpers=helpers,
+        subagents=subagents,
         middleware=tuple(middleware),
         serializer=StrictSerializer(stored_types),
     )

@@ -95,7 +95,7 @@ def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     """Say whether a crash ended the call and it must not simply run again."""
     traits = execution.traits
     waits = execution.context.session.has_open_call(execution.key.digest)
-    repeatable = traits.effect == "pure" or traits.runs_agent
+    repeatable = traits.effect == "read_only" or traits.runs_agent
     return entry.stage in ("intent", "task") and not waits and not repeatable
 
 
@@ -115,10 +115,10 @@ async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observ
     execution.announce(entry.args)
     execution.context.handle_state.update(outcome.get("handle_state", {}))
     config = execution.context.config
-    for approval in await believed(config, "call", [outcome.get("standing_approval", "")]):
-        execution.context.add_standing_approval(approval)
+    for approval in await believed(config, "call", [outcome.get("remembered_approval", "")]):
+        execution.context.add_remembered_approval(approval)
     approved = await believed(config, "value", outcome.get("approved_values", ()))
-    execution.context.add_standing_approval("", approved)
+    execution.context.add_remembered_approval("", approved)
     found: dict[str, Any] = {
         key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
     }
@@ -213,8 +213,8 @@ async def record_intent(execution: CallExecution, permission: Permission) -> Non
 
     Of a call that another side runs already, more is written down. Others may have begun.
     """
-    execution.context.add_standing_approval(
-        permission.standing_approval, permission.approved_values
+    execution.context.add_remembered_approval(
+        permission.remembered_approval, permission.approved_values
     )
     known = execution.begun or execution.server_task
     if execution.context.ledger is not None and not known:
@@ -242,16 +242,16 @@ async def record_outcome(
         return
     unavailable: FilesUnavailableError | None = None
     try:
-        if execution.traits.effect != "pure":
+        if execution.traits.effect != "read_only":
             await put_files_back(context.session, context.emit)
     except FilesUnavailableError as error:  # it is noted that they are newer here
         unavailable = error
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)
-    approval = [permission.standing_approval] if permission.standing_approval else []
+    approval = [permission.remembered_approval] if permission.remembered_approval else []
     beside = {
         "handle_state": changed,
-        "standing_approval": "".join(await seal(context.config, "call", approval)),
+        "remembered_approval": "".join(await seal(context.config, "call", approval)),
         "approved_values": await seal(context.config, "value", permission.approved_values),
     }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}

@@ -12,7 +12,7 @@ from langgraph.config import get_config
 from openmanus_graph.backends.persistence.leases import hold_run_lease
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.model_calls.budget import keeps_closing_reserve
+from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
@@ -21,7 +21,7 @@ from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, max_observatio
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import Helpers
+from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -54,11 +54,11 @@ class ToolCallContext:
     """The thread's, after the calls so far."""
     handle_state: HandleStates = field(default_factory=dict[str, HandleState])
     """What is known of the session's handles, after the calls so far."""
-    standing_approvals: list[str] = field(default_factory=list[str])
+    remembered_approvals: list[str] = field(default_factory=list[str])
     """What a person approved for the rest of the run, by these calls too."""
     approved_values: list[str] = field(default_factory=list[str])
     """Values that a person approved for the rest of the thread, by these calls too."""
-    helpers: Helpers | None = None
+    subagents: Subagents | None = None
     """The agents that a call may run inside; None where there are none."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
@@ -67,10 +67,10 @@ class ToolCallContext:
     serializer: StrictSerializer = field(default_factory=StrictSerializer)
     """The agent's."""
 
-    def add_standing_approval(self, approval: str, values: Sequence[str] = ()) -> None:
+    def add_remembered_approval(self, approval: str, values: Sequence[str] = ()) -> None:
         """Keep what an approval allows beyond its call: calls of its kind, and values."""
-        if approval and approval not in self.standing_approvals:
-            self.standing_approvals.append(approval)
+        if approval and approval not in self.remembered_approvals:
+            self.remembered_approvals.append(approval)
         self.approved_values += [one for one in values if one not in self.approved_values]
 
 
@@ -147,7 +147,7 @@ async def open_call_context(
     progress: Progress,
     plans: Plans,
     handle_state: HandleStates,
-    standing_approvals: Sequence[str] = (),
+    remembered_approvals: Sequence[str] = (),
     approved_values: Sequence[str] = (),
     for_our_model: bool = True,
     recorded: bool = True,
@@ -164,17 +164,17 @@ async def open_call_context(
         progress: How far the run has come.
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
-        standing_approvals: What a person approved for the rest of the run.
+        remembered_approvals: What a person approved for the rest of the run.
         approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results: they may be as long as its
-            window allows, and the run keeps time for its closing turn. For a client neither holds.
+            window allows, and the run keeps time for its final summary. For a client neither holds.
         recorded: Whether the ledger knows them; calls that change nothing just run again.
     """
     config = get_config()
     max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
     if for_our_model:
         max_chars = max_observation_chars(await window_of(session))
-        keeps_reserve = keeps_closing_reserve(steps=1)  # the call belongs to one
+        keeps_reserve = keeps_summary_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
     left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
     ledger = await ledger_of(session, config) if recorded else None
@@ -191,7 +191,7 @@ async def open_call_context(
         deadline=None if left_s is None else time.monotonic() + left_s,
         plans=plans,
         handle_state=dict(handle_state),
-        standing_approvals=list(standing_approvals),
+        remembered_approvals=list(remembered_approvals),
         approved_values=list(approved_values),
         for_our_model=for_our_model,
     )

@@ -23,8 +23,9 @@ from typing_extensions import override
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
+from openmanus_graph.state.mcp_server import EffectName
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.state.tool_traits import FILE, Effect, Observation, PageUse, Reconcile, Traits
+from openmanus_graph.state.tool_traits import FILE, Observation, PageUse, Reconcile, Traits
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Parameter by which a tool asks for it; models are not shown it."""
@@ -83,7 +84,7 @@ _TRAITS_KEY = "openmanus"
 
 def manus_tool(
     *,
-    effect: Effect | Callable[[Mapping[str, Any]], Effect],
+    effect: EffectName | Callable[[Mapping[str, Any]], EffectName],
     resource: str | Callable[[Mapping[str, Any]], str] | None = None,
     timeout_s: float | None = 120,
     stops_itself: bool = False,
@@ -231,7 +232,7 @@ def traits_of(tool: BaseTool) -> Traits:
     """Read a tool's declaration; a plain LangChain tool counts as external.
 
     It needs no approval, though: who passed it to the builder has decided. Its author may declare
-    more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
+    more by `metadata={"effect": "read_only", "resource": ..., "timeout_s": ...}`.
     """
     if isinstance(tool, JsonSchemaTool):
         return tool.traits

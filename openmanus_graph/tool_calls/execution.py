@@ -56,7 +56,7 @@ async def run_tool(
         repeats: The `repeatable` of the recorded call that is done again, if one is.
     """
     context = execution.context
-    if execution.traits.effect != "pure":
+    if execution.traits.effect != "read_only":
         context.session.files_may_differ = True
     model = ToolModel(context.session, context.progress, context.emit)
     with counting_external_calls() as calls:  # of models that the tool brings along
@@ -98,10 +98,10 @@ async def _run_within(
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
     # What a tool holds open may show itself in the next request.
-    trusted, pure = execution.traits.resource is None, execution.traits.effect == "pure"
+    trusted, read_only = execution.traits.resource is None, execution.traits.effect == "read_only"
     try:
         async with clock:
-            return await unless_stopped(doing(), pure=pure)
+            return await unless_stopped(doing(), read_only=read_only)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could repair
     except RunStopping:
@@ -132,10 +132,10 @@ def _failure(execution: CallExecution, error: Exception, expired_s: float | None
         log.info("tool %s raised", execution.name, exc_info=error)
     else:
         trusted = execution.traits.resource is None
-        pure = execution.traits.effect == "pure"
+        read_only = execution.traits.effect == "read_only"
         advice = (
             "Try a smaller piece of the work."
-            if pure
+            if read_only
             else "It may have taken effect in part or in full: look before you repeat it."
         )
         after = f"{round(expired_s, 2):g} s, its time limit"
@@ -171,8 +171,8 @@ async def _invoke(
         ask_person=ask_person,
         ask_model=model.ask,
         converse=model.converse,
-        helpers=context.helpers,
-        after_foreign=execution.call.get("after_foreign", True),
+        subagents=context.subagents,
+        tainted=execution.call.get("tainted", True),
         untrusted_prompt=context.toolset.untrusted_prompt,
         time_limit=limit,
         server_task=execution.server_task,

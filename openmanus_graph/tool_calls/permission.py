@@ -39,7 +39,7 @@ class Permission:
     """To run with; a person may have edited them."""
     result_from_person: str | None = None
     """What a person gave as its result, instead of running it."""
-    standing_approval: str = ""
+    remembered_approval: str = ""
     """What a person allowed for the rest of the run by this approval."""
     approved_values: Sequence[str] = ()
     """Values that a person allowed for the rest of the thread by this approval."""
@@ -89,7 +89,7 @@ def _permission_by(
     values = execution.call.get("unverified_values", [])
     return Permission(
         execution.call["args"],
-        standing_approval=verdict.standing_approval,
+        remembered_approval=verdict.remembered_approval,
         approved_values=[approval_of(value) for value in values],
     )
 
@@ -156,7 +156,7 @@ async def evaluate(
         evaluate_policy,
         proposed,
         settings if policy is None else replace(settings, policy=policy),
-        execution.context.standing_approvals,
+        execution.context.remembered_approvals,
     )
     return await asyncio.to_thread(look_up) if settings.rules else look_up()
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from langchain_core.tools import BaseTool
 
-from openmanus_graph.backends.mcp.listed_tools import DescribedTool
+from openmanus_graph.backends.mcp.schemas import DescribedTool
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
-from openmanus_graph.model_calls.flight_recorder import fact_of_run
+from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import ReplayEndedError, current_replay
 from openmanus_graph.runtime.session import Session
@@ -268,7 +268,7 @@ class RecordedTool(DescribedTool):
 async def record_server_tools(
     session: Session, tools: Sequence[DescribedTool], changes: Sequence[str]
 ) -> None:
-    """Write into the flight record what servers offer to an agent step, and again if that changes.
+    """Write into the recording what servers offer to an agent step, and again if that changes.
 
     Args:
         session: Of the run.

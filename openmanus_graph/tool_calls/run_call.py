@@ -142,7 +142,7 @@ def shown_once(
     The model has made the same call before in this run. A client of ours keeps no conversation.
     """
     context, plain = execution.context, not (observation.failed or observation.images)
-    if execution.traits.effect != "pure" or not plain or observation.ends_run is not None:
+    if execution.traits.effect != "read_only" or not plain or observation.ends_run is not None:
         return observation
     shown = context.session.cached(("shown", context.branch), dict[str, int])
     key = f"{execution.name} {canonical_args(args)}"
@@ -189,7 +189,7 @@ def process_has_ended(execution: CallExecution) -> bool:
     changes nothing, opening another page say, may run all the same.
     """
     traits, context = execution.traits, execution.context
-    resource = None if traits.effect == "pure" else traits.resource_of(execution.call["args"])
+    resource = None if traits.effect == "read_only" else traits.resource_of(execution.call["args"])
     live = context.session.identities()
     return bool(resource and lost_state(context.handle_state, live, f"{resource}:"))
 

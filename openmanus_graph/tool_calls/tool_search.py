@@ -54,7 +54,7 @@ class ToolSearch(JsonSchemaTool):
                 "search_tools", count=str(len(tools)), names=_names([tool.name for tool in tools])
             ),
             parameters=_SCHEMA,
-            traits=Traits(effect="pure"),
+            traits=Traits(effect="read_only"),
         )
         search._tools = {tool.name: tool for tool in tools}
         return search

@@ -234,7 +234,7 @@ class Toolset:
 
     def may_change_files(self, name: str) -> bool:
         """Say whether some call of a tool may change files of the workspace."""
-        return name in self.tools and traits_of(self.tools[name]).effect != "pure"
+        return name in self.tools and traits_of(self.tools[name]).effect != "read_only"
 
     async def invoke(
         self, call: Mapping[str, Any], runtime: CallRuntime, config: RunnableConfig

@@ -89,7 +89,7 @@ def look_tools() -> "list[BaseTool]":
     from openmanus_graph.tool_calls.declaration import traits_of
 
     traits = ((tool, traits_of(tool)) for tool in default_tools())
-    return [tool for tool, known in traits if known.reads_files and known.effect == "pure"]
+    return [tool for tool, known in traits if known.reads_files and known.effect == "read_only"]
 
 
 def mcp_tools() -> "list[BaseTool]":

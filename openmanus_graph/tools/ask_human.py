@@ -12,7 +12,7 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 Kind = Literal["question", "browser"]
 
 
-@manus_tool(effect="pure", resource="person", timeout_s=10)
+@manus_tool(effect="read_only", resource="person", timeout_s=10)
 async def ask_human(  # the runtime is not the model's to fill
     inquire: str,
     runtime: ToolRuntime[Any, Any],

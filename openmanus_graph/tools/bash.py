@@ -18,7 +18,7 @@ _BACKGROUND = "Run long commands in the background with `&`."
 
 
 @manus_tool(effect="workspace", resource="bash", timeout_s=None, shell="command", sandboxed=True)
-async def bash(  # noqa: D417  # the model never sees `runtime`
+async def bash(  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",
     restart: bool = False,

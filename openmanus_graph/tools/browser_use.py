@@ -17,7 +17,8 @@ from openmanus_graph.backends.browser.action_specs import (
 )
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
-from openmanus_graph.state.tool_traits import Effect, Observation, PageUse
+from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.tool_traits import Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 from openmanus_graph.tools.web_search import unasked_openings
 
@@ -45,7 +46,7 @@ _SWITCHING = ("switch_tab", "close_tab", "go_back", "web_search")
 def effect_of(args: Mapping[str, Any]) -> Effect:
     """Say what a call may change: only a page that is acted on may do something in the world."""
     spec = ACTION_SPECS.get(str(args.get("action")))
-    return "external" if spec is not None and spec.has_effects else "pure"
+    return "external" if spec is not None and spec.has_effects else "read_only"
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
@@ -80,7 +81,7 @@ def is_composed(args: Mapping[str, Any]) -> bool:
     page=page_use,
     composed=is_composed,
 )
-async def browser_use(  # noqa: D417  # the model is not shown `runtime`
+async def browser_use(  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
     runtime: ToolRuntime[Any, Any],
     url: MaybeText = None,

@@ -13,7 +13,8 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_san
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.tool_traits import Effect, Observation
+from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 TIMEOUT_S = 240
@@ -27,7 +28,7 @@ _LOOKS = ("screenshot", "wait")
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
     """Say what a call may change: what runs on the desktop runs in the sandbox."""
-    return "pure" if args.get("action") in _LOOKS else "workspace"
+    return "read_only" if args.get("action") in _LOOKS else "workspace"
 
 
 @manus_tool(
@@ -41,7 +42,7 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
     needs_pictures=True,
     unavailable=why_no_desktop,
 )
-async def computer_use(  # noqa: D417  # the model is not shown `runtime`
+async def computer_use(  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
     runtime: ToolRuntime[Any, Any],
     x: MaybeNumber = None,

@@ -57,7 +57,7 @@ Json = dict[str, Any]
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True, sandboxed=True)
-async def visualization_preparation(  # noqa: D417  # the model never sees `runtime`
+async def visualization_preparation(  # the model never sees `runtime`
     code: str,
     code_type: Literal["visualization", "insight"],
     runtime: ToolRuntime[Any, Any],
@@ -102,7 +102,7 @@ def _check_entries(
 
 
 @manus_tool(effect="workspace", resource="charts", timeout_s=600)
-async def data_visualization(  # noqa: D417  # the model never sees `runtime`
+async def data_visualization(  # the model never sees `runtime`
     json_path: str,
     runtime: ToolRuntime[Any, Any],
     output_type: Literal["png", "html"] = "html",
@@ -150,7 +150,7 @@ def _draw(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
     path = _existing(workspace, entry.csvFilePath)
     request = {"entry": entry.model_dump(), "name": path.name, "language": language}
     with opened_file(workspace, entry.csvFilePath) as file:
-        drawn: Json = _in_child("draw:draw_table", file, request)
+        drawn: Json = _in_child("report:draw_table", file, request)
     return drawn
 
 
@@ -199,7 +199,7 @@ def _add_insights(workspace: Workspace, listed: str, html: bool, language: Langu
         chosen = [texts[number] for number in entry.insights_id]
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(data.spec).encode())
-            drawn: Json = _in_child("draw:redraw", file, {"lines": chosen})
+            drawn: Json = _in_child("report:redraw", file, {"lines": chosen})
         page = html or find(workspace, workspace.relative(base.with_suffix(".html"))) is not None
         names = _write_chart(base, drawn, workspace, data.title if page else None, language)
         notes = base.with_suffix(".md")

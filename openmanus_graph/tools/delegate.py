@@ -38,7 +38,7 @@ from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
-from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
+from openmanus_graph.runtime.tool_runtime import CallRuntime, Subagents, call_runtime
 from openmanus_graph.runtime.workspace import find
 from openmanus_graph.safety.provenance import origin_in, passed_on
 from openmanus_graph.safety.value_labels import handed_on, openings_since
@@ -47,15 +47,15 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools import web_traits
 
 MAX_DEPTH = 2
-"""Levels of helpers below the agent that a person runs."""
+"""Levels of subagents below the agent that a person runs."""
 DEPTH_KEY = "openmanus_helper_depth"
-"""Metadata of a helper's run: its level."""
+"""Metadata of a subagent's run: its level."""
 NAME_CHARS = 4
-"""Of the call's key, in the helper's name: enough to tell those of one run apart."""
+"""Of the call's key, in the subagent's name: enough to tell those of one run apart."""
 LAST_CALLS, CALL_CHARS = 5, 200
-"""Calls of a helper that did not come to its end which are told, and the most of each."""
+"""Calls of a subagent that did not come to its end which are told, and the most of each."""
 _LONGEST_S = 7 * 24 * 3600.0
-"""The helper's own limits, `step_timeout_s` and the run's, end it long before."""
+"""The subagent's own limits, `step_timeout_s` and the run's, end it long before."""
 
 
 @manus_tool(
@@ -67,7 +67,7 @@ _LONGEST_S = 7 * 24 * 3600.0
     runs_agent=True,
     composed=True,
 )
-async def delegate(  # noqa: D417  # the model is not shown `runtime`
+async def delegate(  # the model is not shown `runtime`
     agent: str,
     task: str,
     runtime: ToolRuntime[Any, Any],
@@ -75,7 +75,7 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
         list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})
     ] = None,
 ) -> Observation:
-    """Have a helper do a part of the work. Calls of one reply run at once.
+    """Have a subagent do a part of the work. Calls of one reply run at once.
 
     Args:
         agent: manus (general), browser, swe (software), data_analysis, or another that there is.
@@ -83,16 +83,16 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
         files: Paths that it needs; it works in the same folder.
     """
     call = call_runtime(runtime)
-    helpers = call.helpers
-    if helpers is None:
+    subagents = call.subagents
+    if subagents is None:
         raise TrustedToolError("There are no agents to delegate to here. Do the work yourself.")
-    depth = int((helpers.config.get("metadata") or {}).get(DEPTH_KEY, 0))
+    depth = int((subagents.config.get("metadata") or {}).get(DEPTH_KEY, 0))
     if depth >= MAX_DEPTH:
         raise TrustedToolError(
-            "You are the helper of a helper, which cannot delegate further. Do the work yourself."
+            "The subagent of a subagent cannot delegate further. Do the work yourself."
         )
     session = call.session
-    executor = await _executor(session, helpers, agent)
+    executor = await _executor(session, subagents, agent)
     await asyncio.to_thread(_check_files, session, files or [])
     message = task_message(
         call,
@@ -102,8 +102,8 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
         tainted=call.untrusted_prompt,
     )
     name = f"{agent}-{call.key[:NAME_CHARS]}"
-    metadata = {**metadata_inside(helpers.config, name, name), DEPTH_KEY: depth + 1}
-    run = HelperRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
+    metadata = {**metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
+    run = SubagentRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
@@ -111,8 +111,8 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
         return await run.observe(name, agent)
 
 
-class HelperRun:
-    """One run of a helper, from its start, or where a crash or a question left it, to its end."""
+class SubagentRun:
+    """One run of a subagent, from its start, or where a crash or a question left it, to its end."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class HelperRun:
         self._session, self._call = call.session, call
         origin = origin_in(message)
         self._openings = origin.get("openings") if origin else None
-        self._helpers = cast("Helpers", call.helpers)
+        self._subagents = cast("Subagents", call.subagents)
         self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
-        limits = helper_limits(call)
+        limits = subagent_limits(call)
         # Else that of LangChain, in which the tool runs, would end it after 25 supersteps.
         inside: RunnableConfig = {
             "recursion_limit": recursion_limit(executor),
-            **self._helpers.config,
+            **self._subagents.config,
         }
         inside["metadata"] = {**inside.get("metadata", {}), **metadata}
         self._run = ExecutorRun(
@@ -140,19 +140,19 @@ class HelperRun:
         )
 
     async def observe(self, name: str, agent: str) -> Observation:
-        """Run the helper, and return its result with the files it made.
+        """Run the subagent, and return its result with the files it made.
 
         Args:
-            name: Of the helper.
+            name: Of the subagent.
             agent: Which agent it is.
         """
         session, started = self._session, time.monotonic()
-        namespace = self._helpers.config.get("configurable", {}).get("checkpoint_ns", "")
+        namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
         event = {"id": name, "executor": agent, "namespace": namespace}
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
         await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
         with (
-            sharing(budget_of(session, self._helpers, self._openings)),
+            sharing(budget_of(session, self._subagents, self._openings)),
             exclude_from_external_calls(),
         ):
             outcome = await self._run.run()
@@ -174,9 +174,9 @@ class HelperRun:
         )
 
 
-async def _executor(session: Session, helpers: Helpers, agent: str) -> Executor:
+async def _executor(session: Session, subagents: Subagents, agent: str) -> Executor:
     known: ExecutorSet = await session.cached_off_loop(
-        ExecutorSet, lambda: collect_executors(helpers.graphs())
+        ExecutorSet, lambda: collect_executors(subagents.graphs())
     )
     if agent not in known.executors:
         names = ", ".join(known.names)
@@ -199,7 +199,7 @@ def task_message(
     *,
     tainted: bool = False,
 ) -> HumanMessage:
-    """Return what a helper is asked. The words are the model's: only the person's verify anything.
+    """Return the subagent's task. The words are the model's: only the person's verify anything.
 
     Args:
         call: The call.
@@ -212,13 +212,13 @@ def task_message(
     urls = passed_on(task, messages, traits)
     origin = handed_on(messages, traits, urls, tainted=tainted)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
-    text = render("helper_task", task=task.strip(), files=needed)
+    text = render("subagent_task", task=task.strip(), files=needed)
     extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}
-    return HumanMessage(text, id=f"helper-{call.key}", additional_kwargs=extra)
+    return HumanMessage(text, id=f"subagent-{call.key}", additional_kwargs=extra)
 
 
-def helper_limits(call: CallRuntime) -> StepLimits:
-    """Return what bounds a helper's run: a step's limits, or what is left of the run's."""
+def subagent_limits(call: CallRuntime) -> StepLimits:
+    """Return what bounds a subagent's run: a step's limits, or what is left of the run's."""
     settings = call.session.settings
     left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
     return StepLimits(
@@ -230,37 +230,37 @@ def helper_limits(call: CallRuntime) -> StepLimits:
 
 
 def budget_of(
-    session: Session, helpers: Helpers, openings: Mapping[str, int] | None = None
+    session: Session, subagents: Subagents, openings: Mapping[str, int] | None = None
 ) -> SharedBudget:
-    """Return the budget that a run's helpers share with each other, and with what is around.
+    """Return the budget that a run's subagents share with each other, and with what is around.
 
     Args:
         session: Of the agent that delegates.
-        helpers: Its agents.
+        subagents: Its agents.
         openings: Links that it has opened of sites that nobody named.
     """
     around = shared_budget()
     if around is not None:
-        around.count_earlier(session.key, helpers.progress)
+        around.count_earlier(session.key, subagents.progress)
         return around
-    key = (SharedBudget, helpers.progress.steps)  # those of one agent step share one
-    return session.cached(key, lambda: SharedBudget(session.settings, helpers.progress, openings))
+    key = (SharedBudget, subagents.progress.steps)  # those of one agent step share one
+    return session.cached(key, lambda: SharedBudget(session.settings, subagents.progress, openings))
 
 
 def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
     """Return what the agent that delegated reads."""
     said = outcome.text
     if outcome.kind == "failed":
-        said = f"The helper {name} did not do it. {outcome.text}"
+        said = f"The subagent {name} did not do it. {outcome.text}"
     elif outcome.kind != "succeeded":
-        said = f"A limit of the whole run ({outcome.kind}) stopped the helper {name}. {said}"
+        said = f"A limit of the whole run ({outcome.kind}) stopped the subagent {name}. {said}"
     listed = f"Files it changed: {', '.join(files)}" if files else ""
     done = "" if outcome.kind == "succeeded" else unfinished_work(outcome.messages, said)
     return "\n\n".join(filter(None, (said.strip(), done, listed)))
 
 
 def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
-    """Return what a helper said and did last that did not come to its end; empty if nothing.
+    """Return what a subagent said and did last that did not come to its end; empty if nothing.
 
     Args:
         messages: Its conversation.

@@ -15,7 +15,7 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 
 
 @manus_tool(
-    effect="pure",
+    effect="read_only",
     timeout_s=90,
     untrusted=True,
     addresses=lambda args: [str(args.get("url", ""))],
@@ -43,7 +43,7 @@ def _addresses(args: Mapping[str, Any]) -> Sequence[str]:
     return [str(url) for url in cast("list[Any]", urls)] if isinstance(urls, list) else []
 
 
-@manus_tool(effect="pure", timeout_s=480, untrusted=True, addresses=_addresses)
+@manus_tool(effect="read_only", timeout_s=480, untrusted=True, addresses=_addresses)
 async def crawl4ai(  # the model is not shown `runtime`
     urls: Annotated[
         list[str],

@@ -10,7 +10,7 @@ from openmanus_graph.backends.files.file_edits import insert_after, replace_once
 from openmanus_graph.backends.files.text_file import checked_range, numbered, split_lines
 from openmanus_graph.backends.persistence.memory import ROOT, Memory, Note, note_path, open_memory
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.model_calls.flight_recorder import fact_of_run
+from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, call_runtime
@@ -25,8 +25,10 @@ Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 
 # A change is safe to repeat: it knows its own note by the call's key.
-@manus_tool(effect="pure", resource="memory", untrusted=True, outlasts_thread=True, composed=True)
-async def memory(  # noqa: D417  # the model is not shown `runtime`
+@manus_tool(
+    effect="read_only", resource="memory", untrusted=True, outlasts_thread=True, composed=True
+)
+async def memory(  # the model is not shown `runtime`
     command: Command,
     runtime: ToolRuntime[Any, Any],
     path: MaybeText = None,
@@ -76,23 +78,23 @@ class _Arguments:
 
 def _run(command: Command, given: _Arguments, call: CallRuntime) -> Observation:
     notes = _memory_of(call.session)
-    foreign, key = call.after_foreign, call.idempotency_key
+    untrusted, key = call.tainted, call.idempotency_key
     match command:
         case "view":
             lines = given.get("view_range")
             return _view(notes, given["path"], lines, call.session.max_observation_chars)
         case "create":
-            made = notes.create(given["path"], given["file_text"], foreign=foreign, key=key)
+            made = notes.create(given["path"], given["file_text"], untrusted=untrusted, key=key)
             done = f"Created {made.path} ({len(made.text)} characters)."
         case "str_replace" | "insert":
             change = _change(command, given)
-            made = notes.edit(given["path"], change, foreign=foreign, key=key)
+            made = notes.edit(given["path"], change, untrusted=untrusted, key=key)
             done = f"Edited {made.path}, which has {len(made.text)} characters now."
         case "delete":
             notes.delete(given["path"])
             done = f"Deleted {note_path(given['path'])}."
         case "rename":
-            notes.rename(given["old_path"], given["new_path"], foreign=foreign, key=key)
+            notes.rename(given["old_path"], given["new_path"], untrusted=untrusted, key=key)
             done = f"Renamed {note_path(given['old_path'])} to {note_path(given['new_path'])}."
     return Observation(done, trusted_text=True)
 
@@ -107,13 +109,13 @@ def _change(command: str, given: _Arguments) -> Callable[[str], str]:
 
 
 def _view(notes: Memory, path: str, view_range: list[int] | None, max_chars: int) -> Observation:
-    """Show a note, or which notes a folder has. Foreign words in it, and foreign names, count."""
+    """Show a note, or which notes a folder has. Untrusted words and names count."""
     note = None if note_path(path) == ROOT else notes.find(path)
     if note is not None:
         lines = split_lines(note.text)
         first, last = note.apply(lambda _: checked_range(view_range, len(lines)))
         shown = numbered(lines, first, last, max_chars) if lines else f"{note.path} is empty."
-        return Observation(shown, bounded=True, trusted_text=not note.foreign)
+        return Observation(shown, bounded=True, trusted_text=not note.untrusted)
     found = notes.notes(path)
     if not found:
         return Observation(f"There are no notes in {note_path(path)}.", trusted_text=True)
@@ -122,7 +124,7 @@ def _view(notes: Memory, path: str, view_range: list[int] | None, max_chars: int
     )
     if len(found) > MAX_LISTED:
         shown += f"\nand {len(found) - MAX_LISTED} older ones: view a folder of them."
-    trusted = not any(note.foreign for note in found[:MAX_LISTED])
+    trusted = not any(note.untrusted for note in found[:MAX_LISTED])
     return Observation(shown, bounded=True, trusted_text=trusted)
 
 

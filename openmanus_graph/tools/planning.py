@@ -47,8 +47,8 @@ class PlannedStep(BaseModel):
     )
 
 
-@manus_tool(effect="pure", resource="planning", composed=True)
-def planning(  # noqa: D417  # the model never sees `runtime`
+@manus_tool(effect="read_only", resource="planning", composed=True)
+def planning(  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: Command,
     plan_id: str | None = None,

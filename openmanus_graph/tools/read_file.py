@@ -12,16 +12,13 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
 from openmanus_graph.backends.files.documents import left_out, read_document
+from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import (
-    MAX_LINE_CHARS,
     Encoding,
-    Lines,
     detect_encoding,
-    parse_lines,
     printable,
-    take,
     whole_characters,
 )
 from openmanus_graph.errors import ToolError
@@ -53,8 +50,8 @@ def _range_text(value: Any) -> Any:
 LineRange = Annotated[str | None, BeforeValidator(_range_text), WithJsonSchema({"type": "string"})]
 
 
-@manus_tool(effect="pure", resource=file_resource, reads_files=True)
-def read_file(  # noqa: D417  # the model is not shown `runtime`
+@manus_tool(effect="read_only", resource=file_resource, reads_files=True)
+def read_file(  # the model is not shown `runtime`
     path: str,
     runtime: ToolRuntime[Any, Any],
     pages: MaybeText = None,

@@ -51,14 +51,14 @@ def _is_url(source: str) -> bool:
 
 
 @manus_tool(
-    effect="pure",
+    effect="read_only",
     timeout_s=240,
     untrusted=True,
     reads_files=True,
     addresses=_addresses,
     composed=True,
 )
-async def read_untrusted(  # noqa: D417  # the model is not shown `runtime`
+async def read_untrusted(  # the model is not shown `runtime`
     source: str,
     question: str,
     answer_schema: AnswerSchema,

@@ -71,7 +71,7 @@ class _EditLock:
 
 
 @manus_tool(effect="workspace", resource=file_resource)
-def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
+def str_replace_editor(  # the model is not shown `runtime`
     command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
     path: str,
     runtime: ToolRuntime[Any, Any],

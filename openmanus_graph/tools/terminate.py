@@ -11,7 +11,7 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
 
-@manus_tool(effect="pure", resource="ending")
+@manus_tool(effect="read_only", resource="ending")
 def terminate(status: Literal["success", "failure"], answer: str = "") -> Observation:
     """End the run with an answer."""
     del answer  # read from the call; where it lacks, the text of the same reply is the answer
@@ -21,7 +21,7 @@ def terminate(status: Literal["success", "failure"], answer: str = "") -> Observ
 WRAPPED = "response"
 
 
-@manus_tool(effect="pure", resource="ending")
+@manus_tool(effect="read_only", resource="ending")
 def create_chat_completion(response: str) -> Observation:
     """End the run with this answer."""
     return Observation(response, ends_run="answer")

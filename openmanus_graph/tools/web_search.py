@@ -32,12 +32,12 @@ def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
 
 
 @manus_tool(
-    effect="pure",
+    effect="read_only",
     timeout_s=150,
     untrusted=True,
     addresses=lambda args: (),  # those of search engines, which no argument names
 )
-async def web_search(  # noqa: D417  # the model is not shown `runtime`
+async def web_search(  # the model is not shown `runtime`
     query: str,
     runtime: ToolRuntime[Any, Any],
     num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS), WithJsonSchema(INTEGER)] = 5,

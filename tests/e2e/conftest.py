@@ -101,7 +101,7 @@ def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
 @pytest.fixture
 def served(_served: tuple[Served, OpenAIServer]) -> Served:
     """The server; its model has no script yet."""
-    _served[1].begin_anew()
+    _served[1].begin_again()
     return _served[0]
 
 

@@ -279,12 +279,12 @@ async def test_failures_are_failures_and_limits_hold(server: Served, llm: OpenAI
 
 async def test_bad_input_is_rejected(server: Served) -> None:
     async with peer_of(server) as peer:
-        for parts, told in [
+        for parts, reported in [
             ([new_text_part("  ")], "empty"), ([Part(url="https://x.example/f")], "address"),
         ]:  # fmt: skip
             task = await peer.say(parts)
             assert task.status.state == REJECTED
-            assert told in said(task)
+            assert reported in said(task)
         with pytest.raises(TaskNotFoundError):
             await peer.get("nope")
         with pytest.raises(TaskNotFoundError):

@@ -182,7 +182,7 @@ ANSWERS: list[tuple[dict[str, Any], bool]] = [
 @pytest.fixture
 def office(_served_page: tuple[Served, OpenAIServer]) -> tuple[Served, OpenAIServer]:
     """The server whose agent `clerk` sends invoices, and its model."""
-    _served_page[1].begin_anew()
+    _served_page[1].begin_again()
     return _served_page
 
 
@@ -307,8 +307,8 @@ async def test_the_official_client_talks_answers_and_hangs_up(
     script = tmp_path / "client.mjs"  # beside what was installed: where Node looks for it
     script.write_text(CLIENT.read_text("utf-8"), "utf-8")
     url = f"{served.url}/ag-ui/manus"
-    told = await asyncio.to_thread(run, str(beside / "node"), str(script), url, served.token)
-    said = json.loads(told)
+    reported = await asyncio.to_thread(run, str(beside / "node"), str(script), url, served.token)
+    said = json.loads(reported)
     assert said["first"] == ["user: Write.", "assistant: I write it.", "tool: (no output)",
                              "assistant: Written."]  # fmt: skip
     assert said["asked"] == "Which colour?"

@@ -193,9 +193,9 @@ def test_a_run_that_its_limit_stopped_is_still_logged_in_and_at_the_page(
     assert "Order 4711 is on its way." in ended["output"]
     assert f"opened again with its cookies at {site}/orders. What was typed is" in ended["output"]
     assert "half a sentence" not in ended["output"]
-    told, later = (str(request.messages[-1]["content"]) for request in model.requests[-2:])
-    assert "Of the browser, cookies and tabs come back by themselves" in told
-    assert "browser tabs" not in told, "nothing of it is lost"
+    reported, later = (str(request.messages[-1]["content"]) for request in model.requests[-2:])
+    assert "Of the browser, cookies and tabs come back by themselves" in reported
+    assert "browser tabs" not in reported, "nothing of it is lost"
     assert "come back" not in later
     assert len(kept) == 1, "in no checkpoint, no event and no log"
     assert kept[0].parent.name == "browser"
@@ -220,6 +220,6 @@ def test_of_a_browser_whose_kept_state_is_damaged_the_model_is_told_what_is_lost
     (ended,) = resumed.of("tool_end")
     assert "(cookies, local storage and tabs) cannot be read and is lost" in ended["output"]
     assert "Who are you?" in ended["output"]
-    told = str(model.requests[-2].messages[-1]["content"])
-    assert f"\n- browser tabs: {site}/login\n" in told
-    assert "come back" not in told
+    reported = str(model.requests[-2].messages[-1]["content"])
+    assert f"\n- browser tabs: {site}/login\n" in reported
+    assert "come back" not in reported

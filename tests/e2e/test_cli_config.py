@@ -117,9 +117,9 @@ def test_an_untrusted_folder_cannot_send_the_key_elsewhere(cli: Cli, model: Open
         for name in ("base_url", "policy", "sandbox.mode", "sandbox.network", "model_options"):
             assert name in notices[0]
 
-        told = cli.run("trust")
-        assert told.code == 0
-        assert "sandbox.mode = 'none'" in told.stderr
+        reported = cli.run("trust")
+        assert reported.code == 0
+        assert "sandbox.mode = 'none'" in reported.stderr
         trusted = cli.run("run", "hi", "--json")
         assert (trusted.code, trusted.final["answer"]) == (0, "mine now")
         assert not [e for e in trusted.of("notice") if "openmanus trust" in e["text"]]
@@ -132,9 +132,9 @@ def test_an_untrusted_folder_cannot_send_the_key_elsewhere(cli: Cli, model: Open
 
 def test_trust_says_where_an_address_leads_without_its_password(cli: Cli) -> None:
     cli.write("openmanus.toml", '[storage]\nrate_limit_url = "redis://me:hidden@far.test/1"\n')
-    told = cli.run("trust").stderr
-    assert "storage.rate_limit_url = redis://far.test/1" in told
-    assert "hidden" not in told
+    reported = cli.run("trust").stderr
+    assert "storage.rate_limit_url = redis://far.test/1" in reported
+    assert "hidden" not in reported
 
 
 def test_agents_md_is_in_the_system_prompt(cli: Cli, model: OpenAIServer) -> None:

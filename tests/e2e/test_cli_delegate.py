@@ -1,4 +1,4 @@
-"""`openmanus run` with helpers: killed in the middle, asking, shown nested."""
+"""`openmanus run` with subagents: killed in the middle, asking, shown nested."""
 
 import json
 import re
@@ -17,31 +17,31 @@ from tests.support.zygote import Zygote
 NAMES = ("one", "two")
 
 
-def helper_in(messages: list[dict[str, Any]]) -> str:
-    """Return what a helper was asked, a word; empty for the agent that the person runs."""
-    found = re.match(r"You are a helper.*\n\n(\w+)\n", own_words(str(messages[1]["content"])))
+def subagent_in(messages: list[dict[str, Any]]) -> str:
+    """Return what a subagent was asked, a word; empty for the agent that the person runs."""
+    found = re.match(r"You are a subagent.*\n\n(\w+)\n", own_words(str(messages[1]["content"])))
     return found[1] if found else ""
 
 
 def answer(body: dict[str, Any]) -> Reply:
-    """Answer by what a request shows: a helper asks the person, writes a line, and ends."""
+    """Answer by what a request shows: a subagent asks the person, writes a line, and ends."""
     messages: list[dict[str, Any]] = body["messages"]
-    told = [str(message["content"]) for message in messages if message["role"] == "tool"]
-    name = helper_in(messages)
+    reported = [str(message["content"]) for message in messages if message["role"] == "tool"]
+    name = subagent_in(messages)
     if not name:
         made = tuple(Call("delegate", {"agent": "manus", "task": one}) for one in NAMES)
-        return Reply("\n".join(told)) if told else Reply(calls=made)
+        return Reply("\n".join(reported)) if reported else Reply(calls=made)
     steps = (
         Call("bash", {"command": f"echo {name} | tee -a log.txt"}),
         Call("ask_human", {"inquire": f"What about {name}?"}),
     )
-    if len(told) < len(steps):
-        return Reply(calls=(steps[len(told)],))
-    return Reply(f"{name} is done: {told[-1]}")
+    if len(reported) < len(steps):
+        return Reply(calls=(steps[len(reported)],))
+    return Reply(f"{name} is done: {reported[-1]}")
 
 
 class DelegateOrdeal(Ordeal):
-    """A run with two helpers."""
+    """A run with two subagents."""
 
     @override
     def run_argv(self) -> tuple[str, ...]:
@@ -54,10 +54,10 @@ class DelegateOrdeal(Ordeal):
         return ("--answer", f"{ANSWER} for {waiting['question'].split()[-1]}")
 
 
-def test_helpers_that_are_killed_go_on_and_ask_by_their_names(
+def test_subagents_that_are_killed_go_on_and_ask_by_their_names(
     tmp_path: Path, zygote: Zygote
 ) -> None:
-    def in_helper(event: Event) -> bool:
+    def in_subagent(event: Event) -> bool:
         return event["type"] == "tool_end" and bool(event.get("plan_step"))
 
     def at_end(event: Event) -> bool:
@@ -68,7 +68,7 @@ def test_helpers_that_are_killed_go_on_and_ask_by_their_names(
 
     ordeal = DelegateOrdeal(tmp_path / "cli", zygote, model=answer)
     ordeal.cli.write("openmanus.toml", 'tools = ["+delegate"]\n')
-    ordeal.see_through(Kill(in_helper), Kill(at_question), None, Kill(at_end))
+    ordeal.see_through(Kill(in_subagent), Kill(at_question), None, Kill(at_end))
     final = ordeal.lives[-1].final
     assert final["status"] == "finished"
     for name in NAMES:
@@ -76,11 +76,11 @@ def test_helpers_that_are_killed_go_on_and_ask_by_their_names(
     log = (ordeal.cli.workspace / "log.txt").read_text().split()
     assert sorted(log) == sorted({*log}), ordeal.story()
     events = [event for life in ordeal.lives for event in life.events]
-    helpers = {event["id"] for event in events if event["type"] == "step_start"}
-    assert len(helpers) == len(NAMES)
+    subagents = {event["id"] for event in events if event["type"] == "step_start"}
+    assert len(subagents) == len(NAMES)
     inside = {e["plan_step"] for e in events if e["type"] == "tool_end" and "plan_step" in e}
-    assert inside == helpers
-    of_helpers = [e for e in events if e["type"] == "tool_end" and e["tool"] == "delegate"]
+    assert inside == subagents
+    of_subagents = [e for e in events if e["type"] == "tool_end" and e["tool"] == "delegate"]
     unknown = [e for e in events if "may have run" in json.dumps(e)]
     assert {e["tool"] for e in unknown} <= {"bash"}, ordeal.story()  # which a kill may cut off
-    assert all(e["ok"] for e in of_helpers)
+    assert all(e["ok"] for e in of_subagents)

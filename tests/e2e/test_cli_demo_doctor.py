@@ -147,10 +147,10 @@ def test_doctor_says_what_becomes_of_an_old_configuration(
     bare_cli.write("config/config.toml", OLD_CONFIG.format(url=model.base_url))
     server = {"type": "sse", "url": "http://127.0.0.1:9/sse"}
     bare_cli.write("config/mcp.json", json.dumps({"mcpServers": {"shop": server}, "odd": 1}))
-    told = bare_cli.run("doctor", "--fix")
-    assert told.code == 1, "nothing is trusted yet, so no model is known"
-    assert "✗ model: There is no model to talk to" in told.stdout
-    lines = dict(line[2:].split(": ", 1) for line in told.stdout.splitlines() if ": " in line)
+    reported = bare_cli.run("doctor", "--fix")
+    assert reported.code == 1, "nothing is trusted yet, so no model is known"
+    assert "✗ model: There is no model to talk to" in reported.stdout
+    lines = dict(line[2:].split(": ", 1) for line in reported.stdout.splitlines() if ": " in line)
     for key, word in (
         ("llm.model", "PROVIDER:NAME"),
         ("llm.max_tokens", "[model_options]"),
@@ -172,9 +172,11 @@ def test_doctor_says_what_becomes_of_an_old_configuration(
     ):
         assert lines[f"config/config.toml {key}"].startswith("left out: "), key
         assert word in lines[f"config/config.toml {key}"]
-    assert "✓ config/mcp.json: read as OpenManus's; as before: mcpServers.shop\n" in told.stdout
+    assert "✓ config/mcp.json: read as OpenManus's; as before: mcpServers.shop\n" in reported.stdout
     assert lines["config/mcp.json odd"].startswith("left out")
-    waiting = [line for line in told.stdout.splitlines() if "until you run openmanus trust" in line]
+    waiting = [
+        line for line in reported.stdout.splitlines() if "until you run openmanus trust" in line
+    ]
     assert len(waiting) == 2
     assert "llm.base_url" in waiting[0]
 
@@ -185,7 +187,7 @@ def test_doctor_says_what_becomes_of_an_old_configuration(
     assert f"✓ model: openai:old-model at {model.base_url}" in now.stdout
     assert "openmanus trust" not in now.stdout
     for secret in ("sk-fromTheOldFile", "dtn-secret", "hunter22"):
-        assert secret not in told.stdout + now.stdout
+        assert secret not in reported.stdout + now.stdout
 
 
 def test_the_key_of_a_file_that_is_not_trusted_goes_nowhere(

@@ -18,18 +18,18 @@ def test_a_person_lists_shows_edits_and_deletes_notes(cli: Cli, model: OpenAISer
     read = Call("bash", {"command": "echo foreign"})
     model.add(Reply(calls=(read,)), Reply(calls=(Call("memory", made),)), Reply("noted"))
     assert cli.run("run", "remember that").code == 0
-    assert f"{NOTE}  (written after foreign content was read)" in cli.run("memory", "list").stdout
+    assert f"{NOTE}  (written after untrusted content was read)" in cli.run("memory", "list").stdout
     (row,) = map(json.loads, cli.run("memory", "list", "--json").stdout.splitlines())
-    assert (row["path"], row["characters"], row["foreign"]) == (NOTE, 14, True)
+    assert (row["path"], row["characters"], row["untrusted"]) == (NOTE, 14, True)
     shown = cli.run("memory", "show", NOTE)
     assert shown.stdout == "Short answers.\n"
-    assert "foreign content" in shown.stderr
+    assert "untrusted content" in shown.stderr
 
     assert cli.run("memory", "edit", NOTE, "--text", "Long answers.").code == 0
-    assert json.loads(cli.run("memory", "show", NOTE, "--json").stdout)["foreign"] is True
+    assert json.loads(cli.run("memory", "show", NOTE, "--json").stdout)["untrusted"] is True
     assert cli.run("memory", "edit", NOTE, "--trusted").code == 0
     changed = json.loads(cli.run("memory", "show", NOTE, "--json").stdout)
-    assert (changed["text"], changed["foreign"]) == ("Long answers.", False)
+    assert (changed["text"], changed["untrusted"]) == ("Long answers.", False)
     assert cli.run("memory", "edit", "/memories/new.md", "--text", "-", stdin="Mine.").code == 0
     assert "needs a terminal" in cli.run("memory", "edit", "/memories/new.md").stderr
     assert cli.run("memory", "edit", "/memories/none.md", "--trusted").code == 1

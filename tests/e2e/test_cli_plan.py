@@ -147,8 +147,8 @@ def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
     assert (done.code, done.final["answer"]) == (0, "All of it is done.")
     assert brain.asked["plan"] == 1
     assert Counter(log_of(cli))["a"] == 1
-    told = [m["content"] for r in model.requests for m in r.messages if m["role"] == "tool"]
-    assert any("cut off" in text for text in told), "b ran in part, and the model is told"
+    reported = [m["content"] for r in model.requests for m in r.messages if m["role"] == "tool"]
+    assert any("cut off" in text for text in reported), "b ran in part, and the model is told"
 
 
 def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServer) -> None:

@@ -54,10 +54,10 @@ def careful(body: dict[str, Any]) -> Reply:
             plan = {"command": "create", "title": "Lines", "steps": CHAINS if chains else STEPS}
             return Reply(calls=(Call("planning", plan),))
         return Reply("All of it is done.")
-    told = [str(message["content"]) for message in messages if message["role"] == "tool"]
-    if told and "cut off" in told[-1]:
+    reported = [str(message["content"]) for message in messages if message["role"] == "tool"]
+    if reported and "cut off" in reported[-1]:
         return Reply(calls=(Call("bash", {"command": f"grep '^{step}[.]' log.txt; true"}),))
-    seen = set(re.findall(rf"\b{step}\.\d", "\n".join(told)))
+    seen = set(re.findall(rf"\b{step}\.\d", "\n".join(reported)))
     for number in range(LINES):
         if f"{step}.{number}" not in seen:
             write = f"echo {step}.{number} | tee -a log.txt; sleep 0.02"
@@ -85,7 +85,7 @@ def completed(events: list[Event]) -> set[str]:
     return {step["id"] for step in plans[-1] if step["status"] == "completed"} if plans else set()
 
 
-class ChainsOrdeal(PlanOrdeal):
+class GroupsOrdeal(PlanOrdeal):
     """A plan of four chains."""
 
     task = "write four chains"
@@ -93,7 +93,7 @@ class ChainsOrdeal(PlanOrdeal):
 
 @pytest.mark.parametrize(
     ("made", "steps", "at_once", "kills"),
-    sampled([(PlanOrdeal, STEPS, 3, 4), (ChainsOrdeal, CHAINS, 4, 5)], 1, "plans", rows=True),
+    sampled([(PlanOrdeal, STEPS, 3, 4), (GroupsOrdeal, CHAINS, 4, 5)], 1, "plans", rows=True),
 )
 def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     tmp_path: Path,
@@ -211,7 +211,7 @@ def test_killed_around_the_judging_of_a_check_no_saved_part_is_done_again(
     ]  # fmt: skip
 
 
-def kills_of_chains() -> list[tuple[Kill, ...]]:
+def kills_of_groups() -> list[tuple[Kill, ...]]:
     """Draw moments from the beginning to the end of four chains; a third is killed again later."""
     drawn = chance("moments of a plan")
     kills: list[tuple[Kill, ...]] = []
@@ -225,11 +225,11 @@ def kills_of_chains() -> list[tuple[Kill, ...]]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", sampled(kills_of_chains(), 1, "chains"), ids=range(MOMENTS))
+@pytest.mark.parametrize("kills", sampled(kills_of_groups(), 1, "chains"), ids=range(MOMENTS))
 def test_four_running_steps_killed_at_a_moment_lose_and_repeat_nothing(
     tmp_path: Path, zygote: Zygote, kills: tuple[Kill, ...]
 ) -> None:
-    ordeal = ChainsOrdeal(tmp_path / "killed", zygote, model=careful)
+    ordeal = GroupsOrdeal(tmp_path / "killed", zygote, model=careful)
     ordeal.see_through(*kills)
     require_all_done_once(ordeal, CHAINS, 4)
 
@@ -275,8 +275,8 @@ def test_the_time_of_the_whole_plan_is_a_limit(cli: Cli, model: OpenAIServer) ->
         reply = careful(body)
         late = bool(reply.calls) and "d0.0" in json.dumps(reply.calls[0].args)
         wait = Call("bash", {"command": "until [ -e go ]; do sleep 0.02; done"})
-        told = [m for m in body["messages"] if m["role"] == "tool"]
-        return Reply(calls=(wait,)) if late and not told else reply
+        reported = [m for m in body["messages"] if m["role"] == "tool"]
+        return Reply(calls=(wait,)) if late and not reported else reply
 
     model.add(*[slow] * 200)
     stopped = cli.run(*plan("--timeout", "4", "--json"))

@@ -95,8 +95,8 @@ def test_the_address_is_an_option_of_each_command(
     option = ("--database-url", address)
     assert cli.run("run", "go", "--thread", "t", *option).code == 0
     assert "The answer." in cli.run("show", "t", *option).stdout
-    told = cli.run("show", "t")
-    assert (told.code, str(cli.home) in told.stderr) == (2, True)
+    reported = cli.run("show", "t")
+    assert (reported.code, str(cli.home) in reported.stderr) == (2, True)
     cli.write("other.toml", f'[storage]\ndatabase_url = "sqlite:///{cli.root}/other.db"\n')
     model.add(Reply("Another answer."))
     assert cli.run("run", "go", "--thread", "u", "--config", "other.toml").code == 0
@@ -115,16 +115,16 @@ def test_the_address_is_an_option_of_each_command(
     ],
 )
 def test_an_address_that_leads_nowhere_is_told_in_one_line(
-    cli: Cli, model: OpenAIServer, address: str, told: str
+    cli: Cli, model: OpenAIServer, address: str, reported: str
 ) -> None:
     cli.env[DATABASE_VARIABLE] = address
     for command in (("run", "go"), ("threads",), ("resume", "t"), ("show", "t")):
         done = cli.run(*command)
         assert done.code in (1, 2)
-        assert told in done.stderr
+        assert reported in done.stderr
         assert done.stderr.count("\n") == 1
         assert PASSWORD not in done.stderr
-    assert told in cli.run("doctor").stdout
+    assert reported in cli.run("doctor").stdout
 
 
 def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(

@@ -97,9 +97,9 @@ async def test_a_plan_draws_the_demo_data_by_the_specialist(cli: Cli, model: Ope
     assert spec["encoding"]["y"]["title"] == "平均体重 (克)"
     means = raw.groupby(raw["Species"].str.split().str[0])["Body Mass (g)"].mean().round(1)
     assert {row["种类"]: row["Body Mass (g)"] for row in spec["data"]["values"]} == dict(means)
-    told = next(e["output"] for e in done.of("tool_end") if e["tool"] == "data_visualization")
+    reported = next(e["output"] for e in done.of("tool_end") if e["tool"] == "data_visualization")
     r = raw["Flipper Length (mm)"].corr(raw["Body Mass (g)"])
-    assert f"move together (r = {r:.3g}, n = {raw['Body Mass (g)'].notna().sum()})" in told
+    assert f"move together (r = {r:.3g}, n = {raw['Body Mass (g)'].notna().sum()})" in reported
     shown = await opened(mass.with_suffix(".html"))
     for label in ("重量", "平均体重 (克)", "种类", "Gentoo"):
         assert label in shown

@@ -23,9 +23,9 @@ def test_a_running_agent_reads_it_at_its_next_step_also_after_kill_9(
     slow = Reply(calls=(Call("bash", {"command": SLOW}),))
     model.add(slow, slow, Reply("In euros then."))
     running = begin_slow_call(cli)
-    told = cli.run("tell", "t", "-", stdin="in euros")
-    assert (told.code, told.stdout) == (0, "")
-    assert "at its next step" in told.stderr
+    reported = cli.run("tell", "t", "-", stdin="in euros")
+    assert (reported.code, reported.stdout) == (0, "")
+    assert "at its next step" in reported.stderr
     release(cli)
     running.wait_for(lambda event: event.get("text") == "Read your message: in euros")
     running.wait_for_kind("tool_start")

@@ -20,7 +20,7 @@ from tests.support.crash_script import (
     ANSWER,
     TASK,
     THREAD,
-    asks_for_notes,
+    asks_for_summary,
     bring_tool,
     call_for,
     decide,
@@ -142,10 +142,10 @@ def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, mo
     def different(body: dict[str, Any]) -> Reply | None:
         if asked.is_set():
             return None
-        if asks_for_notes(body) and moment == "after":
+        if asks_for_summary(body) and moment == "after":
             notes_made.set()
             return None
-        if not asks_for_notes(body) and not notes_made.is_set():
+        if not asks_for_summary(body) and not notes_made.is_set():
             return None
         asked.set()
         stopping.wait(BACKSTOP_S)
@@ -304,14 +304,14 @@ def test_before_the_first_checkpoint_of_a_second_task(make: Make, tmp_path: Path
 def test_between_the_end_and_the_answer(make: Make, status: str) -> None:
     end = Call("terminate", {"status": status})
     ordeal = make(Reply("The answer.", calls=(end,)))
-    told = ordeal.live(("run", "one", "--thread", THREAD), None)
+    reported = ordeal.live(("run", "one", "--thread", THREAD), None)
     with contextlib.closing(sqlite3.connect(ordeal.cli.home / "openmanus.db")) as database:
         database.execute("UPDATE threads SET status = 'running'")  # as it was until a moment ago
         database.commit()
     again = ordeal.live(("resume", THREAD), None)
     for key in ("status", "stop_reason", "answer", "usage"):
-        assert again.final[key] == told.final[key]
-    assert again.code == told.code
+        assert again.final[key] == reported.final[key]
+    assert again.code == reported.code
     assert len(ordeal.server.requests) == 1
 
 
@@ -323,9 +323,9 @@ def test_a_new_message_after_a_crash_is_told_what_may_have_run(make: Make) -> No
     hold.unlink()
     done = ordeal.live(("run", "never mind", "--thread", THREAD), None)
     assert (done.code, done.final["answer"]) == (0, "Done.")
-    told = [m["content"] for m in ordeal.server.requests[-1].messages if m["role"] == "tool"]
-    assert "may have run" in told[0]
-    assert "Look at what is there" in told[0]
+    reported = [m["content"] for m in ordeal.server.requests[-1].messages if m["role"] == "tool"]
+    assert "may have run" in reported[0]
+    assert "Look at what is there" in reported[0]
 
 
 def test_while_a_question_waits_at_a_terminal(cli: Cli, model: OpenAIServer) -> None:

@@ -104,8 +104,8 @@ async def test_a_run_with_tools_and_a_question(
         results = [m["content"] for m in values["messages"] if m["type"] == "tool"]
         assert results[0] == "42"
         assert results[2] == "yes"
-        told = [m["content"] for m in values["messages"] if m["type"] == "human"]
-        assert told == ["What is 6 times 7?", "Be brief."]
+        reported = [m["content"] for m in values["messages"] if m["type"] == "human"]
+        assert reported == ["What is 6 times 7?", "Be brief."]
 
 
 def test_the_file_says_what_serve_says() -> None:

@@ -130,7 +130,7 @@ async def test_texts_of_a_context_arm_the_rules_and_later_turns(
         thread = (await client.threads.create())["thread_id"]
         served_model.add(Reply(text="{}"), Reply(text='{"a": "b"}'), Reply(text="Done."))
         await client.runs.wait(thread, "manus", input=hi, context=context)
-        served_model.begin_anew()
+        served_model.begin_again()
         plays(served_model, reads=False)
         await client.runs.wait(thread, "manus", input=hi)
         state = await client.threads.get_state(thread)
@@ -325,7 +325,7 @@ async def test_an_assistant_brings_a_prompt(
 async def test_a_client_cannot_approve_values_for_the_user(
     served: Served, served_model: OpenAIServer, way: str
 ) -> None:
-    approved: Any = {"approved_values": [EVIL], "standing_approvals": ["bash"]}
+    approved: Any = {"approved_values": [EVIL], "remembered_approvals": ["bash"]}
     async with served.sdk() as client:
         thread = (await client.threads.create(graph_id="manus"))["thread_id"]
         if way == "while a question waits":

@@ -210,7 +210,7 @@ def test_a_pause_longer_than_the_runs_time_ends_with_its_time(
 ) -> None:
     ran = played[name, mode]
     ran.ended(3, "stopped", "timeout", words=LAST_WORD.text)
-    assert (ran.appended, len(ran.requests)) == (["one"], 3), "there is time for the closing turn"
+    assert (ran.appended, len(ran.requests)) == (["one"], 3), "there is time for the final summary"
     assert "its limit of 30 seconds" in str(ran.requests[-1].messages[-1]["content"])
 
 

@@ -207,9 +207,11 @@ def test_calls_of_odd_replies_run_once_and_in_order(played: Played, name: str, m
     ran.answered("Done\U0001f600." if name == "a pair of halves" else "Done.")
     assert ran.appended == words
     assert (len(ran.requests), ran.notices) == (len(script), [])
-    assert [message["content"].split() for message in ran.told] == [["did", word] for word in words]
+    assert [message["content"].split() for message in ran.reported] == [
+        ["did", word] for word in words
+    ]
     ids = [event["call_id"] for event in ran.result.of("tool_start")]
-    assert len(set(ids)) == len(ids) == len(ran.told)
+    assert len(set(ids)) == len(ids) == len(ran.reported)
     assert "?" not in str(ran.requests[-1].messages[2]), "nothing is replaced silently"
 
 
@@ -222,7 +224,7 @@ def test_a_call_that_cannot_run_is_reported_to_the_model(
     ran.answered()
     assert ran.appended == words
     assert len(ran.requests) == len(script)
-    good, bad = (message["content"] for message in ran.told)
+    good, bad = (message["content"] for message in ran.reported)
     assert good.strip() == "did a"
     assert said in bad
     assert len(bad) < 1000
@@ -255,9 +257,9 @@ def test_a_wrong_call_is_answered_in_its_own_place(played: Played, name: str, mo
     ran = played[name, mode]
     ran.answered()
     assert ran.appended == ["a", "b"]
-    said = [message["content"].strip() for message in ran.told]
+    said = [message["content"].strip() for message in ran.reported]
     assert (said[0], said[2]) == ("did a", "did b")
-    assert ran.told[1]["tool_call_id"] == "wrong"
+    assert ran.reported[1]["tool_call_id"] == "wrong"
     asked = [message for message in ran.requests[-1].messages if "tool_calls" in message]
     assert [call["id"] for call in asked[0]["tool_calls"]][1] == "wrong"
 

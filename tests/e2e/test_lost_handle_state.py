@@ -19,7 +19,7 @@ def kill_in(cli: Cli, model: OpenAIServer, *before: Reply) -> None:
     running.finish()
 
 
-def told(model: OpenAIServer) -> list[str]:
+def reported(model: OpenAIServer) -> list[str]:
     """Return the end of each request if it tells of lost things."""
     ends = [str(request.messages[-1]["content"]) for request in model.requests]
     return [end if TOLD in end else "" for end in ends]
@@ -35,7 +35,7 @@ def test_what_a_crash_took_is_reported_once(cli: Cli, model: OpenAIServer) -> No
     model.add(look, Reply("Done."))
     resumed = cli.run("resume", "t", "--json")
     assert (resumed.code, resumed.final["answer"]) == (0, "Done.")
-    *before, first, last = told(model)
+    *before, first, last = reported(model)
     assert (before, last) == (["", ""], "")
     assert "- Python: variables rows, total; imports math.\n" in first
     folder = cli.workspace / "d"
@@ -44,11 +44,11 @@ def test_what_a_crash_took_is_reported_once(cli: Cli, model: OpenAIServer) -> No
     assert model.requests[-1].messages[-1]["content"].strip() == str(cli.workspace)
     model.add(Reply("Nothing new."))
     assert cli.run("run", "more", "--thread", "t").code == 0
-    assert told(model)[-1] == ""
+    assert reported(model)[-1] == ""
 
 
 def test_a_crash_that_took_nothing_is_not_reported(cli: Cli, model: OpenAIServer) -> None:
     kill_in(cli, model, Reply(calls=(Call("python_execute", {"code": "print(1)"}),)))
     model.add(Reply("Done."))
     assert cli.run("resume", "t").code == 0
-    assert told(model) == ["", "", ""]
+    assert reported(model) == ["", "", ""]

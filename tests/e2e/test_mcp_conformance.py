@@ -81,16 +81,16 @@ def run_suite(folder: Path, *args: str) -> str:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_official_suite_passes(scenario: str, tmp_path: Path) -> None:
-    told = run_suite(
+    reported = run_suite(
         tmp_path, "client", "--command", f"{sys.executable} {CLIENT}",
         "--scenario", scenario, "--timeout", f"{BACKSTOP_S * 1000:.0f}",
     )  # fmt: skip
-    assert "OVERALL: PASSED" in told
+    assert "OVERALL: PASSED" in reported
 
 
 @pytest.mark.exhaustive
 def test_the_official_suite_passes_against_our_server(bare_cli: Cli, tmp_path: Path) -> None:
     with served(bare_cli, "mcp-server", "--transport", "http", "--no-token") as server:
         for scenario in SERVER_SCENARIOS:
-            told = run_suite(tmp_path, "server", "--url", server.url, "--scenario", scenario)
-            assert ", 0 failed, 0 warnings" in told, scenario
+            reported = run_suite(tmp_path, "server", "--url", server.url, "--scenario", scenario)
+            assert ", 0 failed, 0 warnings" in reported, scenario

@@ -287,7 +287,7 @@ def _initialize() -> dict[str, Any]:
     return _rpc("initialize", hello, 1)
 
 
-def test_strangers_and_foreign_pages_are_kept_out(server: Served) -> None:
+def test_strangers_and_untrusted_pages_are_kept_out(server: Served) -> None:
     port = server.url.rpartition(":")[2].partition("/")[0]
 
     def status(**headers: str) -> int:
@@ -323,9 +323,9 @@ WRONG = {
 
 def test_wrong_usage_is_refused(bare_cli: Cli) -> None:
     done = bare_cli.run_all(*(["mcp-server", *args] for args, _ in WRONG.values()))
-    for (case, (_, told)), result in zip(WRONG.items(), done, strict=True):
+    for (case, (_, reported)), result in zip(WRONG.items(), done, strict=True):
         assert (result.code, result.stdout) == (2, ""), case
-        assert told in result.stderr, case
+        assert reported in result.stderr, case
 
 
 async def test_a_risky_call_is_put_to_the_person_behind_the_client(server: Served) -> None:
@@ -359,10 +359,10 @@ async def test_the_agent_is_a_tool(server: Served, llm: OpenAIServer) -> None:
         Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)),
         Reply("It is blue."),
     )
-    told: list[str | None] = []
+    reported: list[str | None] = []
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
+        reported.append(message)
 
     def answer(request: types.ElicitRequestParams) -> types.ElicitResult:
         assert "Which colour?" in request.message
@@ -397,8 +397,8 @@ async def test_the_agent_is_a_tool(server: Served, llm: OpenAIServer) -> None:
         assert await completions("path", "ma", thread=thread) == ["made.csv"]
         assert await completions("path", "x", thread=thread) == []
         assert await completions("path", "ma") == []
-    assert "Runs bash." in told
-    assert any(text and text.startswith("Step 2 of at most 100") for text in told)
+    assert "Runs bash." in reported
+    assert any(text and text.startswith("Step 2 of at most 100") for text in reported)
     assert "blue" in llm.requests[-1].messages[-1]["content"]
 
 

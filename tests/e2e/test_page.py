@@ -20,7 +20,7 @@ ALERT_LINK = "[see](javascript:alert(3)) [data](data:text/html,<script>alert(4)<
 
 @pytest.fixture
 def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_anew()
+    at.model.begin_again()
     tab = at.tab()
     yield tab
     tab.close()
@@ -94,12 +94,13 @@ def test_calls_are_approved_edited_rejected_and_answered_one_by_one(at: Desk, ta
     asks.get_by_label("What the agent is told").fill("Sent by post.")
     asks.get_by_role("button", name="Send", exact=True).click()
     tab.until("Finished")
-    told = {one["tool_call_id"]: one["content"] for one in at.model.requests[-1].body["messages"]
+    reported = {one["tool_call_id"]: one["content"] for one in
+    at.model.requests[-1].body["messages"]
             if one["role"] == "tool"}  # fmt: skip
-    assert told["call_1_0"] == "sent 1.0 to 1"
-    assert told["call_1_1"] == "sent 7.5 to 2"
-    assert "Not that one." in told["call_1_2"]
-    assert "Sent by post." in told["call_1_3"]
+    assert reported["call_1_0"] == "sent 1.0 to 1"
+    assert reported["call_1_1"] == "sent 7.5 to 2"
+    assert "Not that one." in reported["call_1_2"]
+    assert "Sent by post." in reported["call_1_3"]
 
 
 def test_several_calls_are_answered_together(at: Desk, tab: Tab) -> None:
@@ -273,7 +274,7 @@ def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_
 def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
     at: Desk, tab: Tab, way: str
 ) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     look = Reply(calls=(Call("bash", {"command": "head -c 99 pasted-*"}),))
     at.model.add(look, Reply(text="Read."))
     page = tab.page
@@ -299,9 +300,9 @@ def test_a_very_long_text_that_comes_at_once_goes_along_as_a_file(
     tab.sees("Read what I pasted.")
     expect(page.locator(".files li")).to_have_count(1)
     expect(page.locator(".files")).to_contain_text("pasted-")
-    told = own_words(str(at.model.requests[0].messages[-1]["content"]))
+    reported = own_words(str(at.model.requests[0].messages[-1]["content"]))
     assert re.fullmatch(
-        r"Read what I pasted\.\n\nFiles in the workspace: pasted-\d{14}\.txt", told
+        r"Read what I pasted\.\n\nFiles in the workspace: pasted-\d{14}\.txt", reported
     ), "the agent knows what came along"
     expect(page.locator(".thread").first).to_contain_text("Read what I pasted.")
     expect(page.locator(".thread").first).not_to_contain_text("pasted-")

@@ -38,7 +38,7 @@ def violations(tab: Tab, rules: list[str] | None = None) -> list[str]:
 def test_axe_finds_nothing_wrong_at_any_stage(
     at: Desk, scheme: str, rules: list[str] | None
 ) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(
         Reply(text=TEXT, calls=(Call("bash", {"command": "cat nothing"}),)),
         Reply(text=TEXT, calls=(INVOICE,)),
@@ -67,7 +67,7 @@ def test_axe_finds_nothing_wrong_at_any_stage(
 
 
 def test_everything_is_done_with_the_keyboard_alone(at: Desk) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(
         Reply(text="Soon.", calls=(INVOICE, Call("bash", {"command": "echo hi > out.txt"}))),
         Reply(text="Sent."),
@@ -153,7 +153,7 @@ def goes_round(tab: Tab) -> bool:
 
 
 def test_a_phone_shows_one_pane_at_a_time_and_nothing_sticks_out(at: Desk) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     long = "word" * 60
     at.model.add(
         Reply(text=f"{long}\n\n| {' | '.join('abcdefghijkl')} |\n|{' - |' * 12}\n",
@@ -206,7 +206,7 @@ def test_colours_follow_the_system_until_one_chooses(at: Desk) -> None:
 
 
 def test_a_screen_reader_is_told_what_matters_and_not_each_token(at: Desk) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     words = " ".join(f"word{n}" for n in range(300))
     at.model.add(
         Reply(text=words, calls=(Call("ask_human", {"inquire": "Go on?"}),), piece_size=9),
@@ -221,7 +221,7 @@ def test_a_screen_reader_is_told_what_matters_and_not_each_token(at: Desk) -> No
     tab.start("Ask me.")
     tab.until("Waiting for you")
     expect(tab.page.locator("#live")).to_contain_text("The agent waits for you. Go on?")
-    told: list[str] = tab.page.evaluate("() => window.told")
-    assert len(told) < 8
-    assert not any("word7" in one for one in told)
+    reported: list[str] = tab.page.evaluate("() => window.told")
+    assert len(reported) < 8
+    assert not any("word7" in one for one in reported)
     tab.close()

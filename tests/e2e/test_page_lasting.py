@@ -63,7 +63,7 @@ REDUCED = """async (events) => {
 
 @pytest.fixture
 def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_anew()
+    at.model.begin_again()
     tab = at.tab()
     yield tab
     tab.close()
@@ -213,8 +213,8 @@ def test_texts_that_would_keep_the_page_busy_for_minutes_stay_as_they_are(tab: T
 
 
 def test_the_stream_is_read_wherever_it_is_cut(tab: Tab) -> None:
-    told = tab.page.evaluate(CUT_ANYWHERE)
-    assert [json.loads(one) for one in told] == [
+    reported = tab.page.evaluate(CUT_ANYWHERE)
+    assert [json.loads(one) for one in reported] == [
         [{"seq": 1, "text": "a\nb é 👍"}, {"running": True, "seq": 1, "type": "live"}]
     ]
 
@@ -225,7 +225,7 @@ def plan_steps(**statuses: str) -> list[dict[str, Any]]:
 
 
 def test_the_page_follows_what_changes_in_a_plan_and_not_the_plan_of_a_step(tab: Tab) -> None:
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"type": "plan_change", "steps": plan_steps(lost="completed"), "order": ["lost"]},
         {"type": "plan", "title": "T", "steps": plan_steps(a="not_started", b="not_started")},
         {"type": "plan", "title": "T", "steps": plan_steps(x="not_started"), "ns": "a"},
@@ -236,7 +236,7 @@ def test_the_page_follows_what_changes_in_a_plan_and_not_the_plan_of_a_step(tab:
          "order": ["c", "a"]},
     ]  # fmt: skip
     stamp = {"ns": "", "run": "r", "ts": "2026-01-01T00:00:00Z"}
-    events = [{**stamp, **one, "seq": number} for number, one in enumerate(told, 1)]
+    events = [{**stamp, **one, "seq": number} for number, one in enumerate(reported, 1)]
     shown = [tab.page.evaluate(REDUCED, events[:count]) for count in range(1, len(events) + 1)]
     assert all(one["same"] for one in shown)
     assert [[f"{one['id']} {one['status']}" for one in each["plan"]] for each in shown[2:]] == [
@@ -254,7 +254,7 @@ def test_events_give_the_same_page_in_any_portions_and_sent_twice(tab: Tab) -> N
              "cost_usd": 0.5}  # fmt: skip
     call = {"call_id": "a", "tool": "bash", "args": {"command": "ls"}}
     ended: dict[str, Any] = {"tool_calls": [], "usage": usage, "seconds": 1.0}
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"type": "run_start", "kind": "start", "task": "T", "agent": "planning", "model": "m"},
         {"type": "think_start", "step": 1, "ns": "one"},
         {"type": "think_start", "step": 1, "ns": "two"},
@@ -271,7 +271,7 @@ def test_events_give_the_same_page_in_any_portions_and_sent_twice(tab: Tab) -> N
          "structured": None, "usage": usage, "artifacts": []},
     ]  # fmt: skip
     events = [{"ns": "", "run": "r", "ts": "2026-01-01T00:00:00Z", **one, "seq": number}
-              for number, one in enumerate(told, 1)]  # fmt: skip
+              for number, one in enumerate(reported, 1)]  # fmt: skip
     found = tab.page.evaluate(REDUCED, events)
     assert found["same"]
     thoughts = {row["ns"]: row["text"] for row in found["rows"] if row["kind"] == "think"}

@@ -37,11 +37,11 @@ def notes_of(tab: Tab) -> Locator:
 
 
 def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memory) -> None:
-    memory.create(PAGE, INJECTED, foreign=True)
+    memory.create(PAGE, INJECTED, untrusted=True)
     tab = at.tab()
     dialog = notes_of(tab)
     expect(dialog.locator(".note-list li")).to_have_count(1)
-    expect(dialog.locator(".note-list li")).to_contain_text("foreign")
+    expect(dialog.locator(".note-list li")).to_contain_text("untrusted")
 
     dialog.get_by_role("button", name="New note").click()
     dialog.get_by_label("Path").fill(STYLE)
@@ -50,10 +50,10 @@ def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memor
     expect(dialog.locator(".note-list li .name")).to_have_text([STYLE, PAGE])
     written = memory.find(STYLE)
     assert written is not None
-    assert (written.text, written.foreign) == ("Short answers.", False)
+    assert (written.text, written.untrusted) == ("Short answers.", False)
 
     dialog.get_by_role("button", name=re.compile("page.md")).click()
-    expect(dialog.get_by_text("Written after foreign content was read")).to_be_visible()
+    expect(dialog.get_by_text("Written after untrusted content was read")).to_be_visible()
     expect(dialog.get_by_label("Note", exact=True)).to_have_value(INJECTED)
     assert violations(tab) == []
     dialog.get_by_label("Note", exact=True).fill("Files are in the archive.")
@@ -65,7 +65,7 @@ def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memor
     expect(dialog.locator(".tag.warn")).to_have_count(0)
     confirmed = memory.find(PAGE)
     assert confirmed is not None
-    assert (confirmed.text, confirmed.foreign) == ("Files are in the archive.", False)
+    assert (confirmed.text, confirmed.untrusted) == ("Files are in the archive.", False)
 
     dialog.get_by_role("button", name=re.compile("page.md")).click()
     dialog.get_by_role("button", name="Delete").click()
@@ -75,12 +75,12 @@ def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memor
 
 
 def test_what_an_agent_changed_meanwhile_is_not_overwritten(at: Desk, memory: Memory) -> None:
-    memory.create(STYLE, "Short.", foreign=False)
+    memory.create(STYLE, "Short.", untrusted=False)
     tab = at.tab(**PHONE)
     dialog = notes_of(tab)
     dialog.get_by_role("button", name=re.compile("style.md")).click()
     expect(dialog.get_by_label("Note", exact=True)).to_have_value("Short.")
-    memory.edit(STYLE, lambda text: f"{text} Polite.", foreign=False)
+    memory.edit(STYLE, lambda text: f"{text} Polite.", untrusted=False)
     dialog.get_by_label("Note", exact=True).fill("Long.")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_contain_text("was changed while you edited it")

@@ -31,7 +31,7 @@ def go(site: LoginSite) -> Call:
 
 def begin(at: Desk, site: LoginSite, *more: Reply, **options: Any) -> Tab:
     """Start a run whose agent opens the site and asks for a login."""
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(Reply(calls=(go(site),)), Reply(calls=(ASK,)), *more)
     tab = at.tab(**options)
     tab.start("See how many cups I have.", agent="browser")
@@ -158,7 +158,7 @@ def test_the_browser_of_a_plans_step_is_the_one_that_is_taken_over(
             return Reply(calls=(calls[done],))
         return Reply(text="Done as asked.")
 
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(*[answer] * 20)
     tab = at.tab()
     tab.start("Count my cups, and greet me.", agent="planning")
@@ -212,7 +212,7 @@ def test_a_run_that_ends_leaves_the_browser_to_the_person_and_a_deletion_takes_i
 def test_the_agent_waits_while_a_person_has_the_browser_and_a_stopped_run_leaves_it(
     at: Desk, site: LoginSite
 ) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(
         Reply(calls=(go(site),)), Reply(text="It wants a login."),
         Reply(calls=(LOOK, Call("bash", {"command": "sleep 60"}))), Reply(text="Later."),

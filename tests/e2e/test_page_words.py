@@ -38,14 +38,14 @@ MEND = Call(
 
 @pytest.fixture
 def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_anew()
+    at.model.begin_again()
     tab = at.tab(permissions=["clipboard-read", "clipboard-write"])
     yield tab
     tab.close()
 
 
 def test_a_browser_in_chinese_gets_a_chinese_page_and_may_change_it(at: Desk) -> None:
-    at.model.begin_anew()
+    at.model.begin_again()
     at.model.add(
         Reply(text="第一步。", calls=(Call("send_invoice", {"customer": "1"}),)), Reply(text="好。")
     )
@@ -201,7 +201,7 @@ CUT_WORDS = """() => {
 def test_words_of_tables_and_lists_are_whole_at_any_width(at: Desk, width: int) -> None:
     long = "a rather long remark that has to be wrapped inside of its cell"
     table = f"| month | revenue | remark |\n| - | -: | - |\n| May | 1,250.00 | {long} |"
-    at.model.begin_anew()
+    at.model.begin_again()
     invoice = Call("send_invoice", {"customer": "with-lease " * 9})
     at.model.add(Reply(text=table, calls=(invoice,)))
     tab = at.tab(viewport={"width": width, "height": 800})

@@ -57,8 +57,8 @@ async def test_a_killed_server_loses_nothing_and_the_thread_goes_on(
         assert (shown["status"], shown["interrupts"]) == ("interrupted", [])
         past = await again.past()
         assert [event["seq"] for event in past] == [event["seq"] for event in seen]
-        interjections = await client.threads.search(status="interrupted", ids=[waiting.thread])
-        assert "Which?" in str(interjections[0]["interrupts"])
+        steering = await client.threads.search(status="interrupted", ids=[waiting.thread])
+        assert "Which?" in str(steering[0]["interrupts"])
         await again.ask(resume=True)
         again.seen = past
         assert (await again.final())["answer"] == "Slept."

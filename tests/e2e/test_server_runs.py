@@ -76,8 +76,8 @@ async def test_a_question_is_answered_once_and_stays_open_until_then(
         second = await page.http.post(f"{page.base}/runs", json={"answers": {question["id"]: "No"}})
         assert second.status_code == 409
         assert (await page.final())["answer"] == "Thank you."
-        told = next(event for event in page.seen if event["type"] == "answered")
-        assert (told["id"], told["answer"]) == (question["id"], "Yes")
+        reported = next(event for event in page.seen if event["type"] == "answered")
+        assert (reported["id"], reported["answer"]) == (question["id"], "Yes")
         started = [event["kind"] for event in page.seen if event["type"] == "run_start"]
         assert started == ["start", "answer"]
         await page.ask(409, answers={question["id"]: "Again"})
@@ -196,8 +196,8 @@ async def test_a_running_agent_reads_a_message_at_its_next_step(
         assert early.status_code == 409
         await page.ask(message="Paint.")
         await page.until(lambda event: event["type"] == "tool_start")
-        told = await page.http.post(f"{page.base}/steer", json={"text": "Blue, please."})
-        assert told.status_code == 202
+        reported = await page.http.post(f"{page.base}/steer", json={"text": "Blue, please."})
+        assert reported.status_code == 202
         await page.http.put(f"{page.base}/files/go", content=b"")
         await page.final()
         assert ("steer", "Blue, please.") in [
@@ -274,7 +274,7 @@ async def test_ten_thousand_events_are_sent_whole_and_in_order(
         write = """if True:
             import json, sys, pathlib
             from openmanus_graph.backends.persistence.database import open_database
-            from openmanus_graph.backends.persistence.interjections import JournalTable
+            from openmanus_graph.backends.persistence.steering import JournalTable
             from openmanus_graph.state.addresses import DatabaseUrl
             table = JournalTable(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
             last = table.last(sys.argv[2])
@@ -338,10 +338,10 @@ async def test_an_answer_to_a_step_is_taken_when_the_steps_beside_it_have_ended(
     assert begun.count("waits") == 1
 
 
-def two_helpers(body: dict[str, Any]) -> Reply:
-    """Have two helpers ask, each a question of its own."""
+def two_subagents(body: dict[str, Any]) -> Reply:
+    """Have two subagents ask, each a question of its own."""
     _, *messages = (own_words(str(message["content"])) for message in body["messages"])
-    if not messages[0].startswith("You are a helper"):
+    if not messages[0].startswith("You are a subagent"):
         made = tuple(Call("delegate", {"agent": "manus", "task": n}) for n in ("one", "two"))
         return Reply(text=" ".join(messages[1:])) if len(messages) > 1 else Reply(calls=made)
     if len(messages) > 1:
@@ -350,10 +350,10 @@ def two_helpers(body: dict[str, Any]) -> Reply:
     return Reply(calls=(Call("ask_human", {"inquire": f"Which {name}?"}),))
 
 
-async def test_questions_of_helpers_are_answered_on_the_page_each_under_its_name(
+async def test_questions_of_subagents_are_answered_on_the_page_each_under_its_name(
     served: Served, served_model: OpenAIServer
 ) -> None:
-    served_model.add(*[two_helpers] * 6)
+    served_model.add(*[two_subagents] * 6)
     async with new_page(served) as page:
         await page.ask(agent="manus", message="Do both.", context={"tools": ["+delegate"]})
         assert (await page.final())["status"] == "waiting"

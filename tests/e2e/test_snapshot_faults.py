@@ -65,10 +65,10 @@ def test_a_disk_full_of_snapshots_fails_no_run_and_is_named_when_going_back(
         if not disk.mounted:
             return
         disk.free()
-        for point, told in (("bash ", False), ("agent: Done.", True)):
+        for point, reported in (("bash ", False), ("agent: Done.", True)):
             made = go_back(cli, point)
             newest = "The newest changes before that point are in no snapshot"
-            assert (newest in made.stderr) == told
+            assert (newest in made.stderr) == reported
             assert (cli.cwd / "files-new" / "a").read_text() == "one\n"
             shutil.rmtree(cli.cwd / "files-new")
             assert cli.run("threads", "--delete", "new").code == 0

@@ -41,7 +41,7 @@ def working(body: dict[str, Any]) -> Reply:
     return Reply("Finished.")
 
 
-def told_in_one_line(done: Result, *words: str) -> None:
+def reported_in_one_line(done: Result, *words: str) -> None:
     """Check that a command failed with one line that holds some words."""
     assert done.code == 1, done.stderr
     if done.stdout:
@@ -77,7 +77,7 @@ def test_a_disk_full_at_the_start_is_said(cli: Cli, model: OpenAIServer, disk: D
     model.add(*[working] * 5)
     disk.fill()
     command = ("run", "go", "--thread", "t", "--workspace", "files", "--json")
-    told_in_one_line(cli.run(*command, wrapper=disk.wrapper), str(cli.home))
+    reported_in_one_line(cli.run(*command, wrapper=disk.wrapper), str(cli.home))
     assert model.requests == []
     disk.free()
     (cli.workspace).mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ def test_a_disk_full_when_the_reply_is_saved(cli: Cli, model: OpenAIServer, disk
 
     model.add(fill_first, *[working] * 5)
     started.append(start(cli))
-    told_in_one_line(started[0].finish())
+    reported_in_one_line(started[0].finish())
     assert not (cli.workspace / "log").exists(), "what cannot be written down is not run"
     disk.free()
     resume(cli, model)
@@ -106,7 +106,7 @@ def test_a_disk_full_when_the_result_is_saved(cli: Cli, model: OpenAIServer, dis
     until((cli.workspace / "begun").exists)
     disk.fill(of(running))
     (cli.workspace / "go").touch()
-    told_in_one_line(running.finish())
+    reported_in_one_line(running.finish())
     assert (cli.workspace / "log").read_text() == "begun\nover\n"
     disk.free()
     resume(cli, model)
@@ -135,7 +135,7 @@ def test_one_full_database_repeats_nothing(
             until((cli.workspace / "begun").exists)
             disk.fill(of(started[0]))
             (cli.workspace / "go").touch()
-        told_in_one_line(started[0].finish())
+        reported_in_one_line(started[0].finish())
         assert (cli.workspace / "log").exists() == (moment == "result")
         disk.free()
         resume(cli, model)
@@ -158,7 +158,7 @@ def test_output_is_not_lost_with_the_workspaces_disk(cli: Cli, model: OpenAIServ
         started.append(start(cli))
         done = started[0].finish()
         if not disk.mounted:  # then the home is as full, and the ledger has the word
-            told_in_one_line(done)
+            reported_in_one_line(done)
             return
         said = {event["tool"]: event["output"] for event in done.of("tool_end")}
         assert said["python_execute"].startswith("headxxx")
@@ -188,7 +188,7 @@ def test_a_damaged_database_is_named_and_left_alone(
     whole = path.read_bytes()
     for spoilt in damaged(whole):
         path.write_bytes(spoilt)
-        told_in_one_line(cli.run("resume", "t"), str(cli.home), "damaged")
+        reported_in_one_line(cli.run("resume", "t"), str(cli.home), "damaged")
         assert path.read_bytes() == spoilt
     path.write_bytes(whole)
     assert cli.run("show", "t").code == 0
@@ -225,7 +225,7 @@ def test_a_database_locked_for_ever_ends_the_run_with_a_reason(
     until((cli.workspace / "begun").exists)
     with locked(cli.home / name):
         (cli.workspace / "go").touch()
-        told_in_one_line(running.finish(), "Another program holds the database")
+        reported_in_one_line(running.finish(), "Another program holds the database")
     resume(cli, model)
 
 
@@ -235,7 +235,7 @@ def test_a_home_that_vanishes_ends_the_run(cli: Cli, model: OpenAIServer) -> Non
     until((cli.workspace / "begun").exists)
     shutil.move(cli.home, cli.root / "elsewhere")
     (cli.workspace / "go").touch()
-    told_in_one_line(running.finish(), "gone")
+    reported_in_one_line(running.finish(), "gone")
     shutil.move(cli.root / "elsewhere", cli.home)
     resume(cli, model)
 
@@ -311,9 +311,9 @@ def test_a_damaged_row_costs_that_thread_only(
     if shown:
         assert "The answer." in cli.run("show", "hit").stdout
     else:
-        told_in_one_line(cli.run("show", "hit"), "thread hit", "damaged", "openmanus run")
+        reported_in_one_line(cli.run("show", "hit"), "thread hit", "damaged", "openmanus run")
     for command in (("resume", "hit"), ("fork", "hit"), ("run", "go", "--thread", "hit")):
-        told_in_one_line(cli.run(*command), "thread hit", "damaged", "openmanus run")
+        reported_in_one_line(cli.run(*command), "thread hit", "damaged", "openmanus run")
     again = ("run", "go", "--thread", "hit", "--agent", "manus", "--workspace", "files")
     assert cli.run(*again).code == 0, "as the sentence says"
     assert len(model.requests[-1].messages) > len(model.requests[0].messages)
@@ -344,7 +344,7 @@ def test_a_damaged_schema_is_a_damaged_database(
     assert intact in whole
     path.write_bytes(whole.replace(intact, spoilt))
     for command in (("threads",), ("show", "t"), ("resume", "t")):
-        told_in_one_line(cli.run(*command), str(cli.home), "is damaged", ".recover")
+        reported_in_one_line(cli.run(*command), str(cli.home), "is damaged", ".recover")
 
 
 def test_an_outcome_with_a_flipped_byte_is_looked_at_again(cli: Cli, model: OpenAIServer) -> None:
@@ -353,7 +353,7 @@ def test_an_outcome_with_a_flipped_byte_is_looked_at_again(cli: Cli, model: Open
     until((cli.workspace / "begun").exists)
     with locked(cli.home / "checkpoints.db"):  # so that only the ledger has the outcome
         (cli.workspace / "go").touch()
-        told_in_one_line(running.finish(), "Another program holds the database")
+        reported_in_one_line(running.finish(), "Another program holds the database")
     alter(cli.home / "openmanus.db", "UPDATE ledger SET outcome = replace(outcome, 'text', 'tezt')")
     resume(cli, model)
     assert "in part" in "".join(str(one.messages) for one in model.requests)
@@ -396,7 +396,7 @@ def test_a_home_that_cannot_be_written_can_be_read(
         done = cli.run(*command, wrapper=wrapper)
         assert done.code == 0, done.stderr
         assert "echo begun" in done.stdout
-    told_in_one_line(cli.run("tell", "t", "Hello.", wrapper=wrapper), "can be written")
+    reported_in_one_line(cli.run("tell", "t", "Hello.", wrapper=wrapper), "can be written")
 
 
 def test_a_home_that_cannot_be_written_shows_who_is_at_work(cli: Cli, model: OpenAIServer) -> None:

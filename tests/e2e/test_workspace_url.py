@@ -344,8 +344,8 @@ def test_what_is_above_the_quota_is_left_out_and_named(
 ) -> None:
     model.add(bash("truncate -s 2G sparse; echo 1 > a"), Reply("Done."))
     done = cli.run("run", "go", "--thread", "t", "--json")
-    told = f"Not kept in {shared}: sparse, more than [storage] workspace_max_mb."
-    assert sum(told in text for text in notices(done)) == 1
+    reported = f"Not kept in {shared}: sparse, more than [storage] workspace_max_mb."
+    assert sum(reported in text for text in notices(done)) == 1
     model.add(Reply("Done."))
     done = other.run("run", "more", "--thread", "t", "--json")
     assert any("Not restored: sparse" in text for text in notices(done))
@@ -361,7 +361,7 @@ def test_what_is_above_the_quota_is_left_out_and_named(
     ],
 )
 def test_a_wrong_address_is_told_in_one_line(
-    cli: Cli, model: OpenAIServer, address: str, told: str
+    cli: Cli, model: OpenAIServer, address: str, reported: str
 ) -> None:
     done = cli.run("run", "go", "--workspace-url", address)
-    assert (done.code, told in done.stderr, "hunter2" in done.stderr) == (2, True, False)
+    assert (done.code, reported in done.stderr, "hunter2" in done.stderr) == (2, True, False)

@@ -25,13 +25,13 @@ RIGHT = "In total 555 units were sold."
 polled: list[int] = []
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def show(path: str) -> str:
     """Show a file."""
     return Path("work", path).read_text()
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def poll() -> str:
     """Look at a job."""
     polled.append(1)

@@ -43,7 +43,7 @@ class Shop:
             self.done.append(f"{amount} {to}")
             return f"paid {amount}"
 
-        @manus_tool(effect="pure", shell="command")
+        @manus_tool(effect="read_only", shell="command")
         def look(command: str) -> str:
             """Look.
 
@@ -84,7 +84,7 @@ PAY5 = calls(("pay", {"amount": 5}))
 PAY_TWICE = calls(("pay", {"amount": 1}), ("look", {"command": "a"}), ("pay", {"amount": 2}))
 
 
-async def test_the_approvals_of_a_chain_are_answered_one_by_one_before_it_runs() -> None:
+async def test_the_approvals_of_a_group_are_answered_one_by_one_before_it_runs() -> None:
     shop = Shop(PAY_TWICE)
     await shop.go_on()
     first, second = await shop.open()
@@ -97,7 +97,7 @@ async def test_the_approvals_of_a_chain_are_answered_one_by_one_before_it_runs()
     assert ran.values["status"] == "finished"
 
 
-async def test_the_approvals_of_a_chain_are_asked_for_in_call_order_and_answered_together() -> None:
+async def test_the_approvals_of_a_group_are_asked_for_in_call_order_and_answered_together() -> None:
     shop = Shop(PAY_TWICE)
     await shop.go_on()
     state = await shop.graph.aget_state(CONFIG)
@@ -140,7 +140,7 @@ async def test_a_rejection_holds_when_the_run_goes_on_without_asking() -> None:
 
 
 @pytest.mark.parametrize("method", ["intend", "conclude"])
-async def test_the_decisions_of_a_chain_meet_their_calls_after_a_crash(
+async def test_the_decisions_of_a_group_meet_their_calls_after_a_crash(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     shop = Shop(calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3))))
@@ -422,9 +422,9 @@ async def test_a_rule_about_an_unknown_tool_is_a_warning() -> None:
     wrong = rules({"tool": "pya", "decision": "deny"}, {"tool": "browser_use", "decision": "deny"})
     ran = await Shop(policy_rules=wrong).go_on()
     notices = [event["text"] for event in ran.events if event["type"] == "notice"]
-    told = [text for text in notices if "policy" in text]
-    assert len(told) == 1
-    assert "Did you mean pay?" in told[0]
+    reported = [text for text in notices if "policy" in text]
+    assert len(reported) == 1
+    assert "Did you mean pay?" in reported[0]
 
 
 async def test_rules_hold_for_tools_of_other_libraries_by_patterns_of_names() -> None:
@@ -474,7 +474,7 @@ async def test_rules_hold_for_the_steps_of_a_plan(tmp_path: Path) -> None:
     assert (done, ran.values["status"]) == ([1], "finished")
 
 
-async def test_a_chain_in_a_step_of_a_plan_asks_for_each_call_once(tmp_path: Path) -> None:
+async def test_a_group_in_a_step_of_a_plan_asks_for_each_call_once(tmp_path: Path) -> None:
     shop = Shop()
     model = ScriptedChatModel([plan_call("pay"), PAY_TWICE, "paid both", "All is paid."])
     graph = build_planning_graph(
@@ -490,7 +490,7 @@ async def test_a_chain_in_a_step_of_a_plan_asks_for_each_call_once(tmp_path: Pat
     assert (shop.done, ran.values["status"]) == (["1 anna", "a", "2 anna"], "finished")
 
 
-async def test_a_chain_that_an_earlier_version_stopped_at_a_call_goes_on_in_its_way(
+async def test_a_group_that_an_earlier_version_stopped_at_a_call_goes_on_in_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def nothing(*given: Any) -> None:

@@ -30,7 +30,7 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 def look() -> Observation:
     """Look at the screen."""
     return Observation("a picture", images=("a.png",), trusted_text=True)

@@ -102,8 +102,8 @@ async def test_what_was_on_the_screen_when_the_process_ended_is_marked() -> None
         async with open_session("t"):
             await run_graph(graph, look, "done", config=config, allow_hosts=("127.0.0.1",))
         again = await run_graph(graph, "done", config=config, allow_hosts=("127.0.0.1",))
-    told = again.model.requests[0][-1].text
-    assert "Message" not in MARKED.sub("", told)
+    reported = again.model.requests[0][-1].text
+    assert "Message" not in MARKED.sub("", reported)
 
 
 async def test_what_is_kept_of_the_browser_is_out_of_the_sandboxs_reach() -> None:

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.conversation.stuck import STOP_AT
 from openmanus_graph.model_calls.compaction import FULL_AT
 from openmanus_graph.testing import ScriptedChatModel
@@ -29,7 +29,7 @@ FILLED_BY = 21
 TOO_LONG = ModelError("context_length", "The request is too long.")
 
 
-def asks_for_notes(messages: list[BaseMessage]) -> bool:
+def asks_for_summary(messages: list[BaseMessage]) -> bool:
     return "Write the notes now" in messages[-1].text
 
 
@@ -44,7 +44,7 @@ def answering(steps: int) -> Any:
     made = iter(range(steps))
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
-        if asks_for_notes(messages):
+        if asks_for_summary(messages):
             return "- the numbers so far were noted; the file is out.csv"
         number = next(made, None)
         return "done" if number is None else calls(("note", {"n": number}), prefix=f"c{number}-")
@@ -66,7 +66,7 @@ async def test_a_full_conversation_becomes_notes_and_keeps_its_task() -> None:
     assert ran.values["answer"] == "done"
     assert ran.values["step_count"] == 61
     assert sum("compacted" in str(event.get("text")) for event in ran.events) >= 2
-    asked = [request for request in model.requests if not asks_for_notes(request)]
+    asked = [request for request in model.requests if not asks_for_summary(request)]
     assert all("Count the apples in every basket." in request[1].text for request in asked)
     assert "out.csv" in asked[-1][1].text
     assert asked[-1][1].text.count("Count the apples") == 1
@@ -86,7 +86,7 @@ async def test_a_run_that_repeats_itself_ends_however_often_it_is_compacted(peri
     made = count()
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
-        if asks_for_notes(messages):
+        if asks_for_summary(messages):
             return "- nothing yet"
         number = next(made)
         return calls(("look", {"n": number % period}), prefix=f"c{number}-")
@@ -133,7 +133,7 @@ async def test_a_request_for_notes_that_is_too_long_itself_is_made_in_pieces() -
     asked: list[str] = []
 
     def short_notes(messages: list[BaseMessage]) -> str | Exception:
-        if not asks_for_notes(messages):
+        if not asks_for_summary(messages):
             return "done"
         asked.append("".join(message.text for message in messages))
         return TOO_LONG if len(asked[-1]) > 3000 else f"part {len(asked)}"
@@ -175,7 +175,7 @@ async def test_what_cannot_be_shortened_is_not_compacted_again_and_again() -> No
         build_manus_graph(tools=[note]), model=model, prompts=long_prompt, max_steps=50
     )
     assert ran.values["answer"] == "done"
-    made = [request for request in model.requests if asks_for_notes(request)]
+    made = [request for request in model.requests if asks_for_summary(request)]
     assert len(made) < 15
 
 
@@ -236,19 +236,19 @@ def nearly_full(
 
 
 def notes_or_done(messages: list[BaseMessage]) -> str:
-    return "the notes" if asks_for_notes(messages) else "done"
+    return "the notes" if asks_for_summary(messages) else "done"
 
 
 async def test_the_request_for_notes_is_the_agents_own_with_one_message_more() -> None:
     model = nearly_full("the notes", "done")
     ran = await run_graph(build_manus_graph(tools=[note]), model=model, max_steps=50)
     before, notes, after = model.requests[-3:]
-    assert asks_for_notes(notes)
+    assert asks_for_summary(notes)
     assert notes[: len(before)] == before
     assert [message.type for message in notes[len(before) :]] == ["ai", "tool", "human"]
     assert model.options[-1] == model.options[-2] == model.options[-3]
     assert "the notes" in after[1].text
-    assert not any(asks_for_notes([message]) for message in ran.messages), "it is not stored"
+    assert not any(asks_for_summary([message]) for message in ran.messages), "it is not stored"
 
 
 async def test_all_requests_of_a_thread_go_to_one_cache() -> None:
@@ -266,7 +266,7 @@ async def test_all_requests_of_a_thread_go_to_one_cache() -> None:
             config={"configurable": {"thread_id": thread}},
             max_steps=50,
         )
-        assert any(map(asks_for_notes, model.requests))
+        assert any(map(asks_for_summary, model.requests))
         keys.append({options["prompt_cache_key"] for options in model.options})
     assert [len(of_thread) for of_thread in keys] == [1, 1]
     assert keys[0] != keys[1]
@@ -285,7 +285,7 @@ async def test_who_calls_a_tool_and_writes_no_notes_is_asked_without_tools() -> 
     no_notes = calls(("note", {"n": 99}), prefix="d")
     model = nearly_full(no_notes, *[notes_or_done] * 9)
     await run_graph(build_manus_graph(tools=[note]), model=model, max_steps=50)
-    asked = [n for n, request in enumerate(model.requests) if asks_for_notes(request)]
+    asked = [n for n, request in enumerate(model.requests) if asks_for_summary(request)]
     with_tools, *without = ["tools" in model.options[n] for n in asked]
     assert with_tools
     assert 1 <= len(without) <= 3, "each of them is paid for"
@@ -358,7 +358,7 @@ async def test_a_window_that_a_refusal_taught_is_known_for_the_rest_of_the_run()
         max_steps=500,
     )
     assert ran.values["answer"] == "done"
-    assert sum(map(asks_for_notes, model.requests)) > 3
+    assert sum(map(asks_for_summary, model.requests)) > 3
     assert refused == 1
 
 
@@ -381,7 +381,7 @@ async def test_a_window_far_smaller_than_believed_is_found_in_one_step() -> None
     def reply(messages: list[BaseMessage]) -> str | Exception:
         if sum(len(message.text) for message in messages) > 4 * 3_000:
             return TOO_LONG
-        return "\n".join(facts_of(messages)) if asks_for_notes(messages) else "done"
+        return "\n".join(facts_of(messages)) if asks_for_summary(messages) else "done"
 
     model = scripted(*[reply] * 50)
     model.usage = None
@@ -393,7 +393,7 @@ async def test_a_window_far_smaller_than_believed_is_found_in_one_step() -> None
 
 async def test_a_shortened_conversation_that_is_refused_is_shortened_again() -> None:
     def reply(messages: list[BaseMessage]) -> str | Exception:
-        if asks_for_notes(messages):
+        if asks_for_summary(messages):
             return "the notes"
         return TOO_LONG if sum(len(message.text) for message in messages) > 4 * 1_200 else "done"
 
@@ -401,13 +401,13 @@ async def test_a_shortened_conversation_that_is_refused_is_shortened_again() -> 
     model.usage = None
     ran = await run_graph(build_manus_graph(tools=[note]), model=model, task=long_history())
     assert ran.values["answer"] == "done"
-    refused = [r for r in model.requests[:-1] if not asks_for_notes(r)]
+    refused = [r for r in model.requests[:-1] if not asks_for_summary(r)]
     assert len(refused) == 2
     assert len(refused[1]) < len(refused[0])
 
 
 async def test_what_the_user_said_is_never_shortened_and_the_refusals_end() -> None:
-    said = [HumanMessage("the task"), interjection_message("i", "in euros")]
+    said = [HumanMessage("the task"), steering_message("i", "in euros")]
     model = scripted(*[TOO_LONG] * 20)
     ran = await run_graph(build_manus_graph(tools=[note]), model=model, task={"messages": said})
     assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
@@ -418,7 +418,7 @@ async def test_where_nothing_helps_the_run_fails_with_the_servers_reason() -> No
     step = calls(("note", {"n": 1}))
 
     def reply(messages: list[BaseMessage]) -> str | Exception:
-        return "the notes" if asks_for_notes(messages) else TOO_LONG
+        return "the notes" if asks_for_summary(messages) else TOO_LONG
 
     ran = await run_graph(build_manus_graph(tools=[note]), step, *[reply] * 20)
     assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
@@ -440,7 +440,7 @@ async def test_middleware_stands_around_the_request_for_notes_too() -> None:
     model = nearly_full(no_notes, *[notes_or_done] * 9)
     task = "Is it 4711?"
     ran = await run_graph(graph, model=model, task=task, max_steps=50)
-    pieces = sum(map(asks_for_notes, model.requests)) - 1
+    pieces = sum(map(asks_for_summary, model.requests)) - 1
     assert 1 <= pieces <= 3
     assert any("****" in request[1].text for request in model.requests)
     with_tools = ["tools" in options for options in model.options]

@@ -19,7 +19,8 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.state.manus import ManusInput
-from openmanus_graph.state.tool_traits import Effect, Reconcile
+from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
@@ -81,8 +82,8 @@ async def test_a_workspace_call_without_outcome_is_told_to_the_model_and_not_rep
     assert ran.values["status"] == "finished"
 
 
-async def test_a_pure_call_without_outcome_runs_again() -> None:
-    payment = Payment("pure")
+async def test_a_read_only_call_without_outcome_runs_again() -> None:
+    payment = Payment("read_only")
     await payment.cut_off()
     ran = await payment.go_on()
     assert payment.done == [100, 100]
@@ -146,7 +147,7 @@ async def test_the_same_call_runs_again_when_the_model_repeats_it() -> None:
     assert len(ran.results()) == 3
 
 
-async def test_a_chain_that_waits_for_a_person_does_not_repeat_its_earlier_calls() -> None:
+async def test_a_group_that_waits_for_a_person_does_not_repeat_its_earlier_calls() -> None:
     """It waits for a permission before all its calls, and for an answer between them."""
     ran_with: list[int] = []
 
@@ -236,7 +237,7 @@ async def test_two_questions_of_one_reply_get_their_own_answers() -> None:
     assert ran.results() == ["Bob", "Paris"]
 
 
-async def test_decisions_of_one_chain_are_not_mixed_up() -> None:
+async def test_decisions_of_one_group_are_not_mixed_up() -> None:
     graph = build_manus_graph(tools=[charge], checkpointer=InMemorySaver())
     model = scripted(calls(*(("charge", {"amount": n}) for n in (1, 2, 3))), "done")
     ran = await run_graph(graph, model=model, config=CONFIG)

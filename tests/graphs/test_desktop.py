@@ -76,8 +76,8 @@ async def test_elsewhere_the_tool_is_left_out_where_it_cannot_be_used() -> None:
     graph = build_manus_graph(extra_tools=[computer_use])
     ran = await run_graph(graph, calls((DESKTOP, {"action": "screenshot"})), "done")
     assert ran.results() == [next(text for text in ran.results() if "There is no tool" in text)]
-    told = [event["text"] for event in ran.events if event["type"] == "notice"]
-    assert sum("computer_use is not offered." in text for text in told) == 1
+    reported = [event["text"] for event in ran.events if event["type"] == "notice"]
+    assert sum("computer_use is not offered." in text for text in reported) == 1
     with pytest.raises(ConfigError, match="cannot have computer_use"):
         await run_graph(graph, "unused", tools=[DESKTOP])
 

@@ -131,7 +131,7 @@ async def test_replies_and_results_that_were_lost_one_after_the_other_are_known_
             raise ConnectionError("as if it were killed")
         return "done"
 
-    ledger = EffectLedger(effects={"look": "pure"})
+    ledger = EffectLedger(effects={"look": "read_only"})
     graph: Any = create_agent(
         ScriptedChatModel([reply] * 20), [pay, look, note], middleware=[ledger], checkpointer=saver
     )
@@ -227,7 +227,7 @@ async def test_without_a_checkpointer_it_says_what_it_cannot_promise(
 async def test_what_is_declared_harmless_is_not_written_down(
     each_database: DatabaseUrl,
 ) -> None:
-    till = Till(pays(1), "done", effects={"pay": "pure"})
+    till = Till(pays(1), "done", effects={"pay": "read_only"})
     await till.run()
     assert till.paid == [1]
     assert not each_database.is_local or not each_database.file.exists()

@@ -1,4 +1,4 @@
-"""How runs end: replies that are no answer are asked about, and limits give one closing turn."""
+"""How runs end: replies that are no answer are asked about, and limits give one final summary."""
 
 import json
 from pathlib import Path
@@ -337,20 +337,20 @@ async def test_a_call_as_text_is_no_answer_of_a_plan() -> None:
 
 async def test_near_its_limit_the_model_is_told_what_is_left() -> None:
     ran = await manus(*adds(4), "done", max_steps=5)
-    told = ["steps, this one included" in request[-1].text for request in ran.model.requests]
-    assert told == [False, False, True, True, True]
+    reported = ["steps, this one included" in request[-1].text for request in ran.model.requests]
+    assert reported == [False, False, True, True, True]
     assert "3 of 5 steps" in suffix(ran, 2)
 
 
 async def test_at_90_percent_of_a_budget_the_model_is_told_what_is_left() -> None:
     ran = await manus(*adds(30), "28 are done.", max_total_tokens=4000)
-    told = ["of 4000 tokens" in request[-1].text for request in ran.model.requests]
-    first = told.index(True, 1)
+    reported = ["of 4000 tokens" in request[-1].text for request in ran.model.requests]
+    first = reported.index(True, 1)
     assert 0.8 <= first * 120 / 4000 <= 0.9
-    assert all(told[first:])
+    assert all(reported[first:])
 
 
-async def test_the_closing_turn_has_the_tools_and_the_prefix_and_runs_nothing() -> None:
+async def test_the_final_summary_has_the_tools_and_the_prefix_and_runs_nothing() -> None:
     closing = calls(("add", {"a": 5, "b": 5}), text="One sum is done.")
     ran = await manus(*adds(2), closing, max_steps=2)
     assert ended(ran) == ("stopped", "max_steps")
@@ -370,14 +370,14 @@ ECHO = "The run has reached its limit of 1 steps and ends with this reply; calls
 
 
 @pytest.mark.parametrize("said", ["", CALL_AS_TEXT, ECHO, ValueError("broken")])
-async def test_a_closing_turn_without_text_leaves_what_there_is(said: Any) -> None:
+async def test_a_final_summary_without_text_leaves_what_there_is(said: Any) -> None:
     ran = await manus(calls(("add", {"a": 1, "b": 1}), text="It is 2."), said, max_steps=1)
     assert ended(ran) == ("stopped", "max_steps")
     assert ran.values["answer"].startswith("It is 2.")
     assert "limit of 1 steps" in ran.values["answer"]
 
 
-async def test_room_for_the_closing_turn_is_kept_within_the_budget() -> None:
+async def test_room_for_the_final_summary_is_kept_within_the_budget() -> None:
     usage = {"input_tokens": 2000, "output_tokens": 500, "total_tokens": 2500}
     made = [one.model_copy(update={"usage_metadata": usage}) for one in adds(9)]
     last = AIMessage("Three are done.", usage_metadata=usage)
@@ -388,7 +388,7 @@ async def test_room_for_the_closing_turn_is_kept_within_the_budget() -> None:
     assert "limit of 11500 tokens" in suffix(ran)
 
 
-async def test_a_budget_without_room_for_it_has_no_closing_turn() -> None:
+async def test_a_budget_without_room_for_it_has_no_final_summary() -> None:
     model = scripted(*adds(2), usage=(1000, 200))
     ran = await manus(model=model, max_total_tokens=2500)
     assert ended(ran) == ("stopped", "budget")
@@ -429,13 +429,13 @@ async def test_a_budget_too_small_for_one_call_says_so(limit: dict[str, Any], sa
 async def test_what_is_told_to_be_left_is_true() -> None:
     model = scripted(*adds(2), "The sums are 1 and 2.", usage=(1000, 100))
     await manus(model=model, max_total_tokens=5000)
-    told = [request[-1].text for request in model.requests]
-    assert ["5000 of 5000" in told[0], "3900 of 5000" in told[1], "2800 of 5000" in told[2]] == [
-        False, True, True,
-    ]  # fmt: skip
+    reported = [request[-1].text for request in model.requests]
+    left = ["5000 of 5000", "3900 of 5000", "2800 of 5000"]
+    shown = [text in request for text, request in zip(left, reported, strict=True)]
+    assert shown == [False, True, True]
 
 
-async def test_a_step_of_a_plan_has_no_closing_turn() -> None:
+async def test_a_step_of_a_plan_has_no_final_summary() -> None:
     brain = PlanBrain(
         [plan_call("one")], lambda step, messages: calls(("add", {"a": len(messages), "b": 1}))
     )
@@ -479,7 +479,7 @@ async def test_who_goes_on_under_the_same_limit_is_not_closed_again() -> None:
     ],
 )
 async def test_near_the_end_of_its_time_the_model_is_told_and_time_to_close_is_kept(
-    limit_s: int, elapsed_s: float, ends: tuple[str, str], told: str
+    limit_s: int, elapsed_s: float, ends: tuple[str, str], reported: str
 ) -> None:
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     model = scripted(*adds(1), "One is done.")
@@ -490,7 +490,7 @@ async def test_near_the_end_of_its_time_the_model_is_told_and_time_to_close_is_k
     values = await graph.ainvoke(None, CONFIG, context=context)
     assert (values["status"], values["stop_reason"]) == ends
     assert values["answer"] == "One is done."
-    assert told in model.requests[-1][-1].text
+    assert reported in model.requests[-1][-1].text
 
 
 async def test_who_is_asked_and_has_answered_says_so_in_a_line() -> None:
@@ -505,7 +505,7 @@ async def test_a_reply_that_is_cut_again_and_again_fails() -> None:
     assert len(ran.model.requests) == 9
 
 
-async def test_what_the_closing_turn_said_is_not_the_answer_later() -> None:
+async def test_what_the_final_summary_said_is_not_the_answer_later() -> None:
     graph = build_manus_graph(tools=[add, terminate], checkpointer=InMemorySaver())
     bare = calls(("terminate", {"status": "success"}), prefix="t")
     model = scripted(*adds(1), "1 of 2 sums is not done.", bare, "Both: 1 and 2.")
@@ -516,7 +516,7 @@ async def test_what_the_closing_turn_said_is_not_the_answer_later() -> None:
     assert ran.values["answer"] == "Both: 1 and 2."
 
 
-async def test_a_closing_turn_that_is_cut_is_no_part_of_a_later_answer() -> None:
+async def test_a_final_summary_that_is_cut_is_no_part_of_a_later_answer() -> None:
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     model = scripted(*adds(1), cut("One is"), "Both: 1 and 2.")
     await run_graph(graph, model=model, config=CONFIG, max_steps=1)
@@ -544,7 +544,7 @@ async def test_an_object_that_the_caller_wants_is_no_call() -> None:
 WANTED = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}}
 
 
-async def test_a_closing_turn_gives_the_object_that_the_caller_wants() -> None:
+async def test_a_final_summary_gives_the_object_that_the_caller_wants() -> None:
     ran = await manus(*adds(1), '```json\n{"sum": 1}\n```', max_steps=1, response_format=WANTED)
     assert ended(ran) == ("stopped", "max_steps")
     assert ran.values["structured"] == {"sum": 1}

@@ -26,7 +26,7 @@ from openmanus_graph.model_calls.candidates import (
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.settings import Settings
-from tests.graphs.test_compaction import answering, asks_for_notes, note
+from tests.graphs.test_compaction import answering, asks_for_summary, note
 from tests.support.graphs import add, calls, run_graph, scripted
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
@@ -131,7 +131,7 @@ async def test_a_smaller_window_of_the_next_model_is_kept() -> None:
         config={"configurable": {"thread_id": "t"}},
     )
     assert ran.values["answer"] == "done"
-    assert any(asks_for_notes(request) for request in second.requests)
+    assert any(asks_for_summary(request) for request in second.requests)
     sizes = [sum(len(m.text) for m in request) / 4 for request in second.requests]
     assert max(sizes) < 3000
 
@@ -173,8 +173,8 @@ async def test_a_role_is_asked_of_its_own_model_and_else_of_the_main_one() -> No
     )
     assert ran.values["answer"] == "done"
     assert notes.requests
-    assert not any(asks_for_notes(request) for request in model.requests)
-    assert all(asks_for_notes(request) for request in notes.requests)
+    assert not any(asks_for_summary(request) for request in model.requests)
+    assert all(asks_for_summary(request) for request in notes.requests)
 
 
 async def test_the_main_model_stands_in_for_the_model_of_a_role() -> None:
@@ -189,7 +189,7 @@ async def test_the_main_model_stands_in_for_the_model_of_a_role() -> None:
         config={"configurable": {"thread_id": "t"}},
     )
     assert ran.values["answer"] == "done"
-    assert any(asks_for_notes(request) for request in model.requests)
+    assert any(asks_for_summary(request) for request in model.requests)
 
 
 async def test_plans_and_their_checks_have_models_of_their_own() -> None:

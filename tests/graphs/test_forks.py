@@ -90,9 +90,9 @@ async def test_a_point_is_distinguished_from_those_of_other_branches(
     back = [state async for state in graph.aget_state_history(OLD)]
     before = next(state for state in back if state.next == ("stuck_check",))
     await run_graph(graph, model=model, config=before.config, task=None)
-    told = [point.what for point in await points_of(saver, "old")]
-    assert "agent: b" in told
-    assert "agent: a" not in told
+    reported = [point.what for point in await points_of(saver, "old")]
+    assert "agent: b" in reported
+    assert "agent: a" not in reported
     await fork_after(saver, "agent: b")
     assert (await graph.aget_state(NEW)).values["messages"][-1].text == "b"
 

@@ -41,7 +41,7 @@ def front(ran: Ran, request: int = 0) -> tuple[str, Any]:
     return ran.model.requests[request][0].text, ran.model.options[request]["tools"]
 
 
-def told(ran: Ran, request: int = 0) -> str:
+def reported(ran: Ran, request: int = 0) -> str:
     """Return what the newest user message of a request tells of the environment."""
     message = [one for one in ran.model.requests[request] if one.type == "human"][-1]
     return message.text.removesuffix(own_text(message))
@@ -60,8 +60,8 @@ async def test_threads_differ_in_their_user_message_alone(
     other = await run_graph(build_manus_graph(), "done", workspace=folder, **more)
     assert front(one) == front(other)
     for text in (folder, "2031-02-03", "at most 7 steps and $9", "reach the network", "a.csv"):
-        assert text in told(other)
-        assert text not in told(one)
+        assert text in reported(other)
+        assert text not in reported(one)
 
 
 async def test_each_request_extends_the_one_before(tmp_path: Path) -> None:
@@ -75,15 +75,15 @@ async def test_each_request_extends_the_one_before(tmp_path: Path) -> None:
     requests = [*first.model.requests, *second.model.requests, *third.model.requests]
     for before, after in zip(requests, requests[1:], strict=False):
         assert after[: len(before)] == before
-    assert "new.csv" in told(second), "what changed is listed"
-    assert folder not in told(second), "what did not is not repeated"
-    assert told(third) == ""
+    assert "new.csv" in reported(second), "what changed is listed"
+    assert folder not in reported(second), "what did not is not repeated"
+    assert reported(third) == ""
     for fork in ("x", "y"):  # whoever forks has another folder, or other limits
-        assert fork not in told(third)
+        assert fork not in reported(third)
     higher = await run_graph(
         graph, "ok", config=THREAD, workspace=folder, task="last", max_steps=500
     )
-    assert "500 steps" in told(higher)
+    assert "500 steps" in reported(higher)
 
 
 async def test_nobody_takes_it_for_the_persons_words(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_nobody_takes_it_for_the_persons_words(tmp_path: Path) -> None:
         made = calls(("bash", {"command": "true"}))
         ran = await run_graph(graph, made, "done", config=THREAD, workspace=folder, task="Go.")
         points = [point.what for point in await points_of(saver, "t")]
-    assert folder in told(ran)
+    assert folder in reported(ran)
     user = ran.messages[0]
     assert isinstance(user, HumanMessage)
     assert (user.text, person_words(user), task_of(ran.messages)) == ("Go.", "Go.", "Go.")
@@ -138,7 +138,7 @@ async def test_the_listing_is_marked_bounded_and_names_what_it_shows(tmp_path: P
     for n in range(300):
         written(folder / "many", **{f"{n}_txt": "1"})
     ran = await run_graph(build_manus_graph(), "done", workspace=str(folder))
-    listing = told(ran).partition("Files in the workspace")[2]
+    listing = reported(ran).partition("Files in the workspace")[2]
     assert listing.count("<untrusted-") == 1
     assert len(listing) < 1700
     assert len(listing.splitlines()) < 50
@@ -158,7 +158,7 @@ async def test_an_empty_folder_or_the_setting_adds_nothing(tmp_path: Path) -> No
     Path("openmanus.toml").write_text("listing = false\n")  # noqa: ASYNC240  # before the run
     off = await run_graph(build_manus_graph(), "done", workspace=folder)
     for ran in (empty, off):
-        assert "Files in the workspace" not in told(ran)
+        assert "Files in the workspace" not in reported(ran)
         assert listed_heads(ran.messages) == []
 
 
@@ -167,8 +167,8 @@ async def test_where_a_site_is_asked_about_only_named_tables_are_shown(tmp_path:
     task = "Compare b.csv with http://127.0.0.1:9/list"
     ran = await run_graph(build_manus_graph(), "done", workspace=folder, task=task)
     assert listed_heads(ran.messages) == ["b.csv"]
-    assert "a.csv  " in told(ran)
-    assert "month" not in told(ran)
+    assert "a.csv  " in reported(ran)
+    assert "month" not in reported(ran)
 
 
 async def test_a_folder_of_sixty_thousand_files_is_listed_off_the_loop(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_folder_of_sixty_thousand_files_is_listed_off_the_loop(tmp_path:
     beating = asyncio.create_task(beat())
     ran = await run_graph(build_manus_graph(), "done", workspace=str(folder))
     beating.cancel()
-    assert "more than " in told(ran)
+    assert "more than " in reported(ran)
     assert longest < 2
 
 

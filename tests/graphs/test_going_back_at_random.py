@@ -90,7 +90,7 @@ class Story:
         """So many more dangerous moments, and the process dies; 0 for never."""
         self.by_hand = False
         """Whether files were changed by hand, and nobody has looked at them since."""
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
         @manus_tool(effect="workspace")
         def change(seed: int) -> str:
@@ -104,7 +104,7 @@ class Story:
             change_files(seed)
             return "changed"
 
-        @manus_tool(effect="pure")
+        @manus_tool(effect="read_only")
         def look() -> str:
             """Look."""
             return "seen"
@@ -124,7 +124,7 @@ class Story:
 
     def check_expected(self) -> None:
         if self.expected:
-            assert tree_now() == self.expected, self.told
+            assert tree_now() == self.expected, self.reported
         self.expected = ""
 
     def reply(self, messages: list[BaseMessage]) -> AIMessage | str:
@@ -143,7 +143,7 @@ class Story:
         try:
             await self.graph.ainvoke(given, config, context=context, durability="sync")
         except Killed:
-            self.told.append("killed")
+            self.reported.append("killed")
             close_all()  # another process goes on
             self.expected = ""
             return
@@ -153,7 +153,7 @@ class Story:
         )
         assert gap == ""
         if snapshot and not self.by_hand:
-            assert tree_now() == snapshot, self.told
+            assert tree_now() == snapshot, self.reported
 
     async def place_of_the_past(self, *, with_message: bool) -> RunnableConfig | None:
         """Choose a checkpoint, and expect its files."""
@@ -166,12 +166,12 @@ class Story:
         checkpoint = config.get("configurable", {})["checkpoint_id"]
         self.expected, _ = await snapshot_at(self.saver, "t", checkpoint)
         self.by_hand = False
-        self.told.append(f"back to {chosen.metadata['step']}, before {chosen.next}")
+        self.reported.append(f"back to {chosen.metadata['step']}, before {chosen.next}")
         return config
 
     async def act(self) -> None:
         action = self.rng.choice(("message", "message", "back", "back", "edit", "past", "go on"))
-        self.told.append(action)
+        self.reported.append(action)
         message = {"messages": [HumanMessage(f"{action} {self.rng.random()}")]}
         if action == "message":
             change_files(self.rng.randrange(10**6))  # by hand

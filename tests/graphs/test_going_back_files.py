@@ -56,7 +56,7 @@ class Writer:
             (WORK / path).write_text(text)
             return f"wrote {path}"
 
-        @manus_tool(effect="pure")
+        @manus_tool(effect="read_only")
         def search() -> str:
             """Search."""
             return "found"
@@ -506,10 +506,11 @@ async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[None] = []
+    scan = take.scan
 
     def counting(*args: Any) -> Any:
         looked.append(None)
-        return take.scan(*args)
+        return scan(*args)
 
     monkeypatch.setattr(take, "scan", counting)
     writer.replies = [use("search"), use("write", path="1", text="a"), use("search"), "done"]

@@ -20,8 +20,8 @@ from openmanus_graph.backends.persistence import (
 )
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database_thread import Write
-from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry, open_ledger
+from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import add, calls, run_graph
@@ -33,7 +33,7 @@ AGENTS = 20
 HAND_OVERS_OF_A_STEP = 5
 """The outcome of its call, the checkpoints of its three nodes, the intent of the next call."""
 COMMITS_OF_A_STEP = {True: 7, False: 5}
-"""In SQLite's two files, where records and interjections are in another one than checkpoints; in
+"""In SQLite's two files (records and steering messages are not in that of the checkpoints), or in
 PostgreSQL."""
 SHARED_BY_CHANCE = 2
 """Jobs at the begin and end of a run that share a group or do not, as they happen to meet."""
@@ -109,10 +109,10 @@ async def test_a_write_that_fails_costs_no_other_one(
 
 
 async def test_statements_that_wait_together_get_their_own_rows(each_database: DatabaseUrl) -> None:
-    interjections = open_interjections(each_database)
+    steering = open_steering(each_database)
     names = [f"t{number}" for number in range(30)]
-    await asyncio.gather(*(interjections.add(name, f"to {name}") for name in names))
-    found = await asyncio.gather(*map(interjections.of, names))
+    await asyncio.gather(*(steering.add(name, f"to {name}") for name in names))
+    found = await asyncio.gather(*map(steering.of, names))
     assert [[one.text for one in of_thread] for of_thread in found] == [
         [f"to {name}"] for name in names
     ]

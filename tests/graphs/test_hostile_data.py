@@ -25,7 +25,7 @@ from openmanus_graph.backends.persistence.checkpoints import (
 )
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.database_thread import crc32
-from openmanus_graph.backends.persistence.flight_record import read_flight_record
+from openmanus_graph.backends.persistence.recording import read_recording
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.errors import ConfigError, RefusedDataError
@@ -191,7 +191,7 @@ async def test_no_export_of_a_record_runs_what_it_holds(
     assert known is not None
     rows.spoil_values(*payloads(tmp_path / "marker")[name])
     with pytest.raises(RefusedDataError):
-        await read_flight_record(rows.url, known)
+        await read_recording(rows.url, known)
     assert not (tmp_path / "marker").exists()
 
 
@@ -207,7 +207,7 @@ async def test_no_update_in_the_ledger_is_run(rows: Rows, tmp_path: Path, name: 
 
 @pytest.mark.parametrize(
     "update",
-    [{"approved_values": ["x"]}, {"standing_approvals": ["bash"]}, {"status": "finished"}, ["x"]],
+    [{"approved_values": ["x"]}, {"remembered_approvals": ["bash"]}, {"status": "finished"}, ["x"]],
 )
 async def test_an_update_in_the_ledger_writes_no_keys_of_the_graph(rows: Rows, update: Any) -> None:
     text = StrictSerializer().to_text(update)

@@ -43,7 +43,7 @@ class Office:
         self.values: dict[str, Any] = {}
 
     def tools(self) -> list[BaseTool]:
-        @manus_tool(effect="pure", untrusted=True)
+        @manus_tool(effect="read_only", untrusted=True)
         def read() -> str:
             """Read the mail."""
             return ORDER
@@ -126,7 +126,7 @@ async def test_the_reason_of_a_rejection_verifies_what_it_says() -> None:
     assert THIEF in asked["question"]
 
 
-async def test_an_interjection_verifies_what_it_says() -> None:
+async def test_a_steering_message_verifies_what_it_says() -> None:
     office = Office(READ, send(), "done", send(number=2), "done")
     await office.go_on()
     await office.answer("reject")
@@ -197,7 +197,7 @@ async def test_a_step_of_a_plan_is_asked_about_too() -> None:
 
 
 async def test_json_of_a_trusted_tool_verifies_in_the_graph() -> None:
-    @manus_tool(effect="pure", untrusted=True, trusted=("mail",))
+    @manus_tool(effect="read_only", untrusted=True, trusted=("mail",))
     def contacts() -> str:
         """List contacts."""
         return json.dumps([{"mail": FRIEND, "note": f"or {THIEF}"}])

@@ -20,7 +20,6 @@ from openmanus_graph.backends.persistence import leases
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.database_thread import LeaseLostError
-from openmanus_graph.backends.persistence.interjections import Interjections, JournalTable
 from openmanus_graph.backends.persistence.leases import (
     Holder,
     ThreadInUseError,
@@ -31,7 +30,8 @@ from openmanus_graph.backends.persistence.leases import (
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
 from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
+from openmanus_graph.backends.persistence.steering import JournalTable, SteeringMessages
+from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
@@ -160,12 +160,12 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
     threads.begin("t", "manus", "task", {}, HumanMessage("task"))
     ours.run("DELETE FROM titles")  # as of a thread that an earlier version began
     await ledger.intend(KEY, {}, "c")
-    interjection = await Interjections(ours).add("t", "text")
+    steering_text = await SteeringMessages(ours).add("t", "text")
     async with open_checkpointer(urls[0]) as saver:
         stored = await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})
         take_over(theirs, ours)
         before = rows_of(address_of(urls))
-        journal, interjections = JournalTable(ours), Interjections(ours)
+        journal, steering = JournalTable(ours), SteeringMessages(ours)
         for write in (
             lambda: asyncio.to_thread(threads.begin, "t", "manus", "again", {}, None),
             lambda: asyncio.to_thread(threads.end, "t", "finished"),
@@ -176,16 +176,16 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: ledger.ask(KEY, "question", 0),
             lambda: ledger.unask(KEY, 0),
             lambda: asyncio.to_thread(journal.write, "t", [(1, "{}")]),
-            lambda: interjections.mark_read("t", [interjection]),
-            lambda: interjections.forget_read("t"),
+            lambda: steering.mark_read("t", [steering_text]),
+            lambda: steering.forget_read("t"),
             lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
             lambda: saver.adelete_thread("t"),
             lambda: ledger.first_at(PLACE, "m", "c"),
             lambda: asyncio.to_thread(ledger.forget_thread, "t"),
             lambda: asyncio.to_thread(journal.forget_thread, "t"),
-            lambda: asyncio.to_thread(interjections.forget_thread, "t"),
-            lambda: asyncio.to_thread(PlacesTable(ours).forget_thread, "t"),
+            lambda: asyncio.to_thread(steering.forget_thread, "t"),
+            lambda: asyncio.to_thread(FileLocationsTable(ours).forget_thread, "t"),
             lambda: asyncio.to_thread(ModelCallRecords(ours).forget_thread, "t"),
             lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
@@ -357,7 +357,7 @@ async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_
                 take_lease(theirs, "t", LONG_S, "run")
             return await handler(request)
 
-    @manus_tool(effect="pure")
+    @manus_tool(effect="read_only")
     def look() -> str:
         """Look."""
         return "seen"

@@ -120,9 +120,9 @@ async def test_a_run_of_many_steps_ends_with_its_task_and_its_facts(steps: int) 
             sizes.append(stored_bytes())
     total = f"The sum is {4711.25 + 1000.5 - 11.75}"
     assert endings == [("stopped", steps // 2, LAST_WORD), ("finished", steps + 1, total)]
-    closing_turns = sum(CLOSING in request[-1].text for request in model.requests)
-    assert closing_turns == 1
-    compactions = len(model.requests) - (steps + 1) - closing_turns
+    final_summarys = sum(CLOSING in request[-1].text for request in model.requests)
+    assert final_summarys == 1
+    compactions = len(model.requests) - (steps + 1) - final_summarys
     assert steps // 50 < compactions < steps // 5
     asked = work_requests(model)
     assert all(TASK in request[1].text for request in asked)
@@ -200,7 +200,7 @@ async def test_all_the_users_messages_survive_with_their_answers_and_files() -> 
     assert last[:6] == ["system", "human", "ai", "human", "ai", "human"]
 
 
-def is_for_notes(request: list[BaseMessage]) -> bool:
+def is_for_summary(request: list[BaseMessage]) -> bool:
     return "Write the notes now" in request[-1].text
 
 
@@ -208,7 +208,7 @@ def is_for_notes(request: list[BaseMessage]) -> bool:
 async def test_the_longer_the_window_the_longer_the_notes_may_be(window: int) -> None:
     run = LongRun(window // 2_000, window)
     ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
-    asked = [request[-1].text for request in run.model.requests if is_for_notes(request)]
+    asked = [request[-1].text for request in run.model.requests if is_for_summary(request)]
     (words,) = {int(found) for text in asked[:1] for found in WORDS.findall(text)}
     assert window // 40 < words < window // 10
     assert ran.values["status"] == "finished"
@@ -245,7 +245,7 @@ async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
     shortened = [
         sum(len(message.text) for message in after)
         for before, after in pairwise(run.model.requests)
-        if is_for_notes(before)
+        if is_for_summary(before)
     ]
     assert max(shortened) < 0.4 * 64_000
     assert run.kept() == 40
@@ -254,7 +254,7 @@ async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
 async def test_the_request_for_notes_shows_the_earlier_notes_whole() -> None:
     run = LongRun(80, 32_000)
     await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
-    asked = [request for request in run.model.requests if is_for_notes(request)]
+    asked = [request for request in run.model.requests if is_for_summary(request)]
     assert len(asked) > 2
     for earlier, later in pairwise(asked):
         facts = set(PAGE_FACT.findall("".join(message.text for message in earlier)))

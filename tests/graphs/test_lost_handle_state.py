@@ -28,7 +28,7 @@ BEGUN, MADE = Path("work/begun"), Path("work/d")
 TOLD = "The processes of the tools have ended"
 
 
-def told(model: ScriptedChatModel) -> list[str]:
+def reported(model: ScriptedChatModel) -> list[str]:
     """Return what each request says of lost things; nothing for one that says nothing."""
     texts = [request[-1].text for request in model.requests]
     return [text[text.index(TOLD) :] if TOLD in text else "" for text in texts]
@@ -52,7 +52,7 @@ async def fill(graph: Any, first: Answer = FILL) -> Ran:
 async def test_what_the_closed_handles_held_is_reported_once() -> None:
     graph = build_manus_graph(checkpointer=InMemorySaver())
     first = await fill(graph)
-    assert told(first.model) == ["", ""]
+    assert reported(first.model) == ["", ""]
     async with open_session("t"):
         again = await run_graph(graph, calls(("bash", {"command": "pwd"})), "done", config=CONFIG)
         third = await run_graph(graph, "done", config=CONFIG)
@@ -61,13 +61,13 @@ async def test_what_the_closed_handles_held_is_reported_once() -> None:
         "running in the background: sleep 100.\n"
         "- Python: variables x; functions and classes f; imports math."
     )
-    assert told(again.model) == [
+    assert reported(again.model) == [
         f"{TOLD} since your last step. Gone with them, because it was in their memory only:\n"
         f"{lost}\n"
         "The files in the workspace are still there. Make again what you still need of the rest.",
         "",
     ]
-    assert told(third.model) == [""]
+    assert reported(third.model) == [""]
     assert TOLD not in str(third.messages)
 
 
@@ -77,7 +77,7 @@ async def test_nothing_is_reported_while_the_handles_stay_open() -> None:
         await run_graph(graph, FILL, "done", config=CONFIG)
         see = calls(("python_execute", {"code": "x"}))
         again = await run_graph(graph, see, "done", config=CONFIG)
-    assert told(again.model) == ["", ""]
+    assert reported(again.model) == ["", ""]
     assert again.results()[-1] == "1"
 
 
@@ -86,7 +86,7 @@ async def test_nothing_is_reported_when_nothing_was_held() -> None:
     plain = calls(("python_execute", {"code": "print(1)"}), ("bash", {"command": "ls"}))
     await fill(graph, plain)
     again = await run_graph(graph, "done", config=CONFIG)
-    assert told(again.model) == [""]
+    assert reported(again.model) == [""]
 
 
 async def test_what_was_let_go_is_not_reported() -> None:
@@ -98,7 +98,7 @@ async def test_what_was_let_go_is_not_reported() -> None:
     async with open_session("t"):
         await run_graph(graph, FILL, empty, "done", config=CONFIG)
     again = await run_graph(graph, "done", config=CONFIG)
-    assert told(again.model) == [""]
+    assert reported(again.model) == [""]
 
 
 async def test_what_a_tool_has_reported_itself_is_not_reported_again() -> None:
@@ -112,7 +112,7 @@ async def test_what_a_tool_has_reported_itself_is_not_reported_again() -> None:
         ran = await run_graph(graph, FILL, die, restart, "done", config=CONFIG)
     assert "All variables are lost" in ran.results()[2]
     again = await run_graph(graph, "done", config=CONFIG)
-    assert told(ran.model) + told(again.model) == [""] * 5
+    assert reported(ran.model) + reported(again.model) == [""] * 5
 
 
 async def test_changed_settings_that_end_the_processes_are_reported() -> None:
@@ -120,7 +120,7 @@ async def test_changed_settings_that_end_the_processes_are_reported() -> None:
     async with open_session("t"):
         await run_graph(graph, FILL, "done", config=CONFIG)
         again = await run_graph(graph, "done", config=CONFIG, sandbox="none")
-    assert "variables x;" in told(again.model)[0]
+    assert "variables x;" in reported(again.model)[0]
 
 
 async def test_a_failed_request_has_reported_nothing() -> None:
@@ -130,7 +130,7 @@ async def test_a_failed_request_has_reported_nothing() -> None:
     assert failed.values["status"] == "failed"
     model = scripted("done")
     await run_graph(graph, model=model, config=CONFIG, task=Command(goto="think"))
-    assert "variables x;" in told(model)[0]
+    assert "variables x;" in reported(model)[0]
 
 
 async def test_a_compaction_does_not_lose_it() -> None:
@@ -138,7 +138,7 @@ async def test_a_compaction_does_not_lose_it() -> None:
     await fill(graph)
     refused = ModelError("context_length", "The request is too long.")
     ran = await run_graph(graph, refused, "the notes", "done", config=CONFIG)
-    assert [bool(text) for text in told(ran.model)] == [True, False, True]
+    assert [bool(text) for text in reported(ran.model)] == [True, False, True]
 
 
 async def cut_off(graph: Any, *answers: Answer) -> None:
@@ -167,7 +167,7 @@ async def test_calls_that_finished_before_a_crash_count_even_without_a_checkpoin
     assert "may have run in part" in results[2]
     assert "bash was not run: the process it was meant for has ended" in results[3]
     assert is_there(BEGUN), "the folder that `cd` chose is gone, so rm must not run"
-    (text,) = told(ran.model)
+    (text,) = reported(ran.model)
     assert "variables A." in text
     assert "- Python: variables z." in text
 
@@ -184,7 +184,7 @@ async def test_a_planned_call_does_not_run_in_a_new_process_unnoticed() -> None:
     ran = await run_graph(graph, model=model, config=CONFIG, task=None)
     assert "bash was not run" in ran.results()[-1]
     assert is_there(MADE)
-    assert [bool(text) for text in told(model)] == [False, False, True]
+    assert [bool(text) for text in reported(model)] == [False, False, True]
 
 
 def test_the_newest_look_at_a_handle_counts_whatever_the_order() -> None:

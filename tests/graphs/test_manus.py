@@ -256,7 +256,7 @@ async def test_a_tool_that_leaves_the_interpreter_becomes_an_observation() -> No
 
 
 async def test_a_hanging_tool_is_cut_off_at_its_time_limit() -> None:
-    @manus_tool(effect="pure", timeout_s=0.05)
+    @manus_tool(effect="read_only", timeout_s=0.05)
     async def hang() -> str:
         """Hang."""
         await asyncio.Event().wait()
@@ -269,7 +269,7 @@ async def test_a_hanging_tool_is_cut_off_at_its_time_limit() -> None:
 async def test_calls_that_change_nothing_run_at_once_beside_the_end_of_the_run() -> None:
     arrived = asyncio.Barrier(20)
 
-    @manus_tool(effect="pure")
+    @manus_tool(effect="read_only")
     async def meet(number: int) -> str:
         """Wait for all the others.
 
@@ -699,7 +699,7 @@ async def test_tools_report_pictures_that_only_a_seeing_model_gets(tmp_path: Pat
     (tmp_path / "work" / "dot.png").write_bytes(PNG)
     (tmp_path / "work" / "cut.png").write_bytes(PNG[:20])  # providers refuse such a request
 
-    @manus_tool(effect="pure")
+    @manus_tool(effect="read_only")
     def look() -> Observation:
         """Look."""
         return Observation("a dot", images=("dot.png", "cut.png"))
@@ -716,7 +716,7 @@ async def test_tools_report_pictures_that_only_a_seeing_model_gets(tmp_path: Pat
 
 
 async def test_a_tool_error_is_shown_as_it_is() -> None:
-    @manus_tool(effect="pure")
+    @manus_tool(effect="read_only")
     def refuse() -> str:
         """Refuse."""
         raise ToolError("No. Try something else.")

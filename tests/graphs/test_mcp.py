@@ -351,7 +351,7 @@ async def test_calls_with_external_effects_are_asked_about_unless_configured_oth
     assert await waits(raw(), pay)
     assert not await waits(raw(), echo), "its server says that it only reads"
     assert not await waits(raw(approval=False), pay)
-    assert not await waits(raw(effects={"p*": "pure"}), pay)
+    assert not await waits(raw(effects={"p*": "read_only"}), pay)
     assert await waits(raw(effects={"*": "external"}), echo)
 
 

@@ -49,8 +49,8 @@ async def test_a_model_that_hears_is_sent_the_sound_in_every_request() -> None:
     sent = [request.messages[1] for request in server.requests]
     assert sent[0] == sent[1]
     sound = {"data": base64.b64encode(WAV).decode(), "format": "wav"}
-    told, *others = sent[0]["content"]
-    assert told["text"].endswith(f"[The message:]\n{TASK}")
+    reported, *others = sent[0]["content"]
+    assert reported["text"].endswith(f"[The message:]\n{TASK}")
     assert others == [
         {"type": "input_audio", "input_audio": sound},
     ]

@@ -67,7 +67,7 @@ async def test_a_later_conversation_reads_and_changes_what_an_earlier_one_wrote(
     assert ran.model.requests[0][0] == wrote.model.requests[0][0]  # whatever notes there are
 
 
-async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
+async def test_what_was_written_after_untrusted_content_comes_back_as_untrusted(
     each_database: DatabaseUrl,
 ) -> None:
     Path("workspace").mkdir()  # noqa: ASYNC240  # before the run
@@ -79,12 +79,12 @@ async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
     )
     assert wrote.results()[-1].startswith("Created")
     ran = await run(use("view", path="/memories/own.md"), use("view", path=NOTE))
-    own, foreign = ran.results()
+    own, untrusted = ran.results()
     assert "untrusted" not in own
-    assert foreign.startswith("<untrusted-")
-    assert ORDER in foreign
-    told = [bool(m.artifact) for m in ran.messages if isinstance(m, ToolMessage)]
-    assert told == [True, False]  # only the first is noted to be our own words
+    assert untrusted.startswith("<untrusted-")
+    assert ORDER in untrusted
+    reported = [bool(m.artifact) for m in ran.messages if isinstance(m, ToolMessage)]
+    assert reported == [True, False]  # only the first is noted to be our own words
     # Foreign stays foreign, whoever changes it, and what is written after it was read is.
     again = await run(
         use("insert", path=NOTE, insert_line=0, insert_text="Mine."),
@@ -92,7 +92,7 @@ async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
         use("create", path="/memories/b.md", file_text="b"),
     )
     assert again.results()[1].startswith("<untrusted-")
-    notes = {note.path: note.foreign for note in memory(each_database).notes()}
+    notes = {note.path: note.untrusted for note in memory(each_database).notes()}
     assert notes == {"/memories/own.md": False, NOTE: True, "/memories/b.md": True}
     with pytest.raises(ToolError, match="was changed meanwhile"):
         memory(each_database).trust(NOTE, ORDER)
@@ -121,8 +121,8 @@ async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
 def test_a_path_outside_of_the_memory_is_refused(tmp_path: Path, path: str) -> None:
     notes = memory(DatabaseUrl.in_folder(tmp_path))
     for change in (
-        lambda: notes.create(path, "x", foreign=False),
-        lambda: notes.rename(NOTE, path, foreign=False),
+        lambda: notes.create(path, "x", untrusted=False),
+        lambda: notes.rename(NOTE, path, untrusted=False),
         lambda: notes.delete(path),
         lambda: notes.find(path),
         lambda: notes.notes(path),
@@ -155,8 +155,8 @@ async def test_what_cannot_be_done_is_told_and_changes_nothing(call: AIMessage, 
 
 def test_people_and_projects_have_notes_of_their_own(each_database: DatabaseUrl) -> None:
     ann = memory(each_database, user="ann", project="a")
-    ann.create("/memories/user/p.md", "hers", foreign=False)
-    ann.create(NOTE, "project", foreign=False)
+    ann.create("/memories/user/p.md", "hers", untrusted=False)
+    ann.create(NOTE, "project", untrusted=False)
     elsewhere = memory(each_database, user="ann", project="a.b")
     assert [note.path for note in elsewhere.notes()] == ["/memories/user/p.md"]
     bob = memory(each_database, user="an_", project="a")
@@ -167,9 +167,9 @@ def test_ten_thousand_notes_are_listed_in_part_and_no_more_are_added(
     each_database: DatabaseUrl,
 ) -> None:
     notes = memory(each_database)
-    notes.create("/memories/first.md", "x", foreign=False)
+    notes.create("/memories/first.md", "x", untrusted=False)
     place = notes._place(NOTE)  # pyright: ignore[reportPrivateUsage]  # as an earlier version left it
-    value = {"text": "x", "foreign": False, "written_by": ""}
+    value = {"text": "x", "untrusted": False, "written_by": ""}
     DatabaseStore(each_database).batch(
         [PutOp(place, f"/memories/{n:05}.md", value) for n in range(10_000)]
     )
@@ -180,22 +180,22 @@ def test_ten_thousand_notes_are_listed_in_part_and_no_more_are_added(
     assert len(listed) < 8000
     assert f"has {MAX_NOTES} notes, which is the limit" in refused
     notes.delete("/memories/00001.md")
-    notes.edit("/memories/00002.md", lambda text: f"{text}y", foreign=False)
+    notes.edit("/memories/00002.md", lambda text: f"{text}y", untrusted=False)
     assert len(notes.notes()) == 10_000
 
 
 def test_a_call_that_is_repeated_after_a_crash_finds_its_own_note(tmp_path: Path) -> None:
     notes = memory(DatabaseUrl.in_folder(tmp_path))
     for _ in range(2):
-        notes.create(NOTE, "a", foreign=False, key="1")
+        notes.create(NOTE, "a", untrusted=False, key="1")
         assert len(notes.notes()) == 1
     for _ in range(2):
-        notes.edit(NOTE, lambda text: f"{text}b", foreign=False, key="2")
+        notes.edit(NOTE, lambda text: f"{text}b", untrusted=False, key="2")
     for _ in range(2):
-        notes.rename(NOTE, "/memories/new.md", foreign=False, key="3")
+        notes.rename(NOTE, "/memories/new.md", untrusted=False, key="3")
     assert [(note.path, note.text) for note in notes.notes()] == [("/memories/new.md", "ab")]
     with pytest.raises(ToolError, match="There is a note"):
-        notes.create("/memories/new.md", "a", foreign=False, key="4")
+        notes.create("/memories/new.md", "a", untrusted=False, key="4")
 
 
 _WRITER = """
@@ -219,7 +219,7 @@ print(first)
 
 def test_two_processes_at_once_lose_nothing(each_database: DatabaseUrl) -> None:
     notes, count = memory(each_database), 25
-    notes.create("/memories/log.md", "", foreign=False)
+    notes.create("/memories/log.md", "", untrusted=False)
     writers = [
         subprocess.Popen([sys.executable, "-c", _WRITER, name, str(count)], stdout=-1, text=True)
         for name in ("a", "b")

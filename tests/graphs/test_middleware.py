@@ -348,8 +348,8 @@ class Rewrite(Middleware):
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         if len(state["messages"]) < 3:
             return None
-        told = {"role": "user", "content": "So far: two were added."}
-        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), told]}
+        reported = {"role": "user", "content": "So far: two were added."}
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), reported]}
 
 
 async def test_a_conversation_that_a_hook_replaces_stays_the_same_run() -> None:
@@ -539,7 +539,7 @@ class Consulting:
             with ThreadPoolExecutor() as pool:
                 return pool.submit(self.model.invoke, question, config).result().text
 
-        @manus_tool(effect="pure")
+        @manus_tool(effect="read_only")
         async def consult_both(question: str, runtime: ToolRuntime[Any, Any]) -> str:
             """Ask a model, and the run's.
 

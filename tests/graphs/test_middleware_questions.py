@@ -134,7 +134,7 @@ THREE = (*TWO, ("pay", {"amount": 3}))
 # Which call a decision counts for
 
 
-async def test_decisions_about_a_chain_meet_their_calls_when_they_are_made_together() -> None:
+async def test_decisions_about_a_group_meet_their_calls_when_they_are_made_together() -> None:
     shop = Shop(*THREE, ("pay", {"amount": 4})).asking("batched")
     await shop.go_on()
     ran = await shop.answer({"decisions": [APPROVE, REJECT, edit(amount=30, to="eve"), RESPOND]})
@@ -145,7 +145,7 @@ async def test_decisions_about_a_chain_meet_their_calls_when_they_are_made_toget
     assert said_of(ran)["c4"] == "Done by hand."
 
 
-async def test_decisions_about_a_chain_meet_their_calls_when_they_are_made_one_by_one() -> None:
+async def test_decisions_about_a_group_meet_their_calls_when_they_are_made_one_by_one() -> None:
     shop = Shop(*THREE, ("pay", {"amount": 4})).asking("per_call")
     await shop.go_on()
     for decision, done in [

@@ -147,11 +147,11 @@ async def test_the_model_is_told_which_argument_is_odd(
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "k")
         messages = await survives("openai:test-model")
-    told = next(one for one in messages if one.type == "tool")
+    reported = next(one for one in messages if one.type == "tool")
     if way == "wire":
-        assert said in told.text
-    assert "not run" in told.text
-    assert getattr(told, "status", "") == "error"
+        assert said in reported.text
+    assert "not run" in reported.text
+    assert getattr(reported, "status", "") == "error"
 
 
 RESULTS = [

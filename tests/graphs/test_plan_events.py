@@ -38,10 +38,10 @@ def last_statuses(ran: Ran) -> dict[str, str]:
 async def bytes_of_events(count: int) -> int:
     brain = PlanBrain([plan_call(*(f"step {number}" for number in range(count)))])
     ran = await planned(flow(), brain)
-    told = plan_events(ran)
-    assert told[0]["type"] == told[-1]["type"] == "plan"
+    reported = plan_events(ran)
+    assert reported[0]["type"] == reported[-1]["type"] == "plan"
     assert last_statuses(ran) == {str(number): "completed" for number in range(count)}
-    return sum(len(json.dumps(event)) for event in told)
+    return sum(len(json.dumps(event)) for event in reported)
 
 
 async def test_the_bytes_of_a_plans_events_grow_with_its_steps() -> None:
@@ -75,8 +75,10 @@ async def test_the_plan_of_a_steps_own_tool_is_whole_at_each_try() -> None:
     brain = PlanBrain([plan_call(never), plan_call("b")], work)
     ran = await planned(flow(planner), brain)
     own = [event for event in plan_events(ran) if event.get("title", "Own") == "Own"]
-    told = [(event["type"], len(event["steps"])) for event in own]
-    assert told == [("plan", 4), ("plan_change", 1)] * 3, "two tries, and the step that replaces it"
+    reported = [(event["type"], len(event["steps"])) for event in own]
+    assert reported == [("plan", 4), ("plan_change", 1)] * 3, (
+        "two tries, and the step that replaces it"
+    )
 
 
 async def test_plan_md_is_written_only_where_something_changed() -> None:

@@ -607,10 +607,10 @@ async def test_links_that_steps_open_side_by_side_count_together(unused_tcp_port
     urls = [f"http://127.0.0.1:{port}/{number}" for number in range(MOST_OF_SITE)]
 
     def answer(_: str, messages: list[BaseMessage]) -> AIMessage | str:
-        told = [message for message in messages if message.type == "tool"]
-        if not told:
+        reported = [message for message in messages if message.type == "tool"]
+        if not reported:
             return use("bash", command=f"echo {' '.join(urls)}")
-        return use("crawl4ai", urls=urls) if len(told) == 1 else "done"
+        return use("crawl4ai", urls=urls) if len(reported) == 1 else "done"
 
     graph = build_planning_graph(checkpointer=InMemorySaver())
     steps: list[Any] = [{"id": one, "text": one, "depends_on": []} for one in "abc"]

@@ -263,9 +263,9 @@ async def test_steps_that_do_not_know_of_each_other_and_write_one_file_are_repor
         [plan_call(SIDE_BY_SIDE, SIDE_BY_SIDE, {"text": "join", "depends_on": [0, 1]})],
         writing({"0": f"echo 1 > {name}", "1": f"echo 22 > {name}", "2": f"echo 3 >> {name}"}),
     )
-    told = warnings(await run(brain, max_parallel_steps=at_once))
-    assert told.count("same file") == 1
-    assert "Steps 0 and 1 wrote the same file: the out.txt" in told
+    reported = warnings(await run(brain, max_parallel_steps=at_once))
+    assert reported.count("same file") == 1
+    assert "Steps 0 and 1 wrote the same file: the out.txt" in reported
 
 
 def test_files_written_by_other_tools_are_seen(tmp_path: Path) -> None:

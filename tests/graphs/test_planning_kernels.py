@@ -31,7 +31,7 @@ async def results(steps: list[Any], cells: dict[str, list[str]]) -> dict[str, st
     return {name: one["result"] for name, one in ran.values["steps"].items()}
 
 
-async def test_steps_of_a_chain_go_on_in_one_kernel() -> None:
+async def test_steps_of_a_group_go_on_in_one_kernel() -> None:
     steps = [{"id": name, "text": name, "depends_on": needs} for name, needs in
              (("a", []), ("b", ["a"]), ("c", ["b"]))]  # fmt: skip
     found = await results(steps, {"a": [REMEMBER], "b": [RECALL], "c": [RECALL]})

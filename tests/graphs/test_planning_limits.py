@@ -262,9 +262,9 @@ async def test_a_limit_in_the_middle_of_three_steps_loses_nothing_and_asks_nobod
     reason: str, low: dict[str, Any], high: dict[str, Any]
 ) -> None:
     def work(step: str, messages: list[Any]) -> Any:
-        told = [message.text for message in messages if message.type == "tool"]
+        reported = [message.text for message in messages if message.type == "tool"]
         # One may have been cut off, and the note that its shell ended stands before the next.
-        done = sum(bool(re.search(rf"^{step}\.\d$", text, re.MULTILINE)) for text in told)
+        done = sum(bool(re.search(rf"^{step}\.\d$", text, re.MULTILINE)) for text in reported)
         if step in ("quick", "end") or done == 3:
             return f"result of {step}"
         wait = "until [ -e go ]; do sleep 0.02; done" if reason == "timeout" and done else "true"

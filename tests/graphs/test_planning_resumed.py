@@ -125,7 +125,9 @@ async def test_a_plan_inside_a_step_is_cut_off_and_goes_on() -> None:
 
 @pytest.mark.parametrize("fewer", [1, 2, 3])
 @pytest.mark.parametrize("by", ["max_concurrency", "max_parallel_steps"])
-async def test_fewer_may_run_at_once_than_when_the_wave_began(by: str, fewer: int) -> None:
+async def test_fewer_may_run_at_once_than_when_the_parallel_batch_began(
+    by: str, fewer: int
+) -> None:
     stopping = Stopping()
     team = Team()
     heads = ("a0", "b0", "c0", "d0")
@@ -206,9 +208,11 @@ async def test_a_step_whose_executor_is_gone_after_a_restart_is_planned_anew() -
     after = build_planning_graph(executors={"team": team.graph()}, checkpointer=saver)
     ran = await run(after, brain, None)
     assert ran.values["status"] == "finished"
-    told = "\n".join(event["text"] for event in ran.events if event["type"] == "notice")
+    reported = "\n".join(event["text"] for event in ran.events if event["type"] == "notice")
     for name in ("x", "later"):
-        assert f"Step {name} failed: There is no executor gone any more; there is: team." in told
+        assert (
+            f"Step {name} failed: There is no executor gone any more; there is: team." in reported
+        )
     _, *replanned = brain.requests("plan")
     assert all("There is no executor gone" in asked[-1].text for asked in replanned)
     assert {one["status"] for one in ran.values["steps"].values()} == {"completed"}

@@ -299,7 +299,7 @@ def fetching(url: str, prefix: str = "c") -> AIMessage:
     return calls(("fetch_page", {"url": url}), prefix=prefix)
 
 
-async def test_our_own_words_are_neither_marked_nor_counted_as_foreign(
+async def test_our_own_words_are_neither_marked_nor_counted_as_untrusted(
     site: PageServer, other: PageServer
 ) -> None:
     inward, away = "http://10.0.0.1/", site.url(f"/redirect?to={other.url('/circle')}")

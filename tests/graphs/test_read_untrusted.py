@@ -138,7 +138,7 @@ async def test_an_address_that_nobody_named_is_asked_about(page: str) -> None:
 
 
 async def test_a_long_output_that_was_kept_can_be_read() -> None:
-    @manus_tool(effect="pure", untrusted=True)
+    @manus_tool(effect="read_only", untrusted=True)
     def mails() -> str:
         """List the mails."""
         return "\n".join(f"{n} {MAIL}" for n in range(1000))
@@ -154,7 +154,7 @@ async def test_a_long_output_that_was_kept_can_be_read() -> None:
     assert "999 Invoice" in model.requests[2][-1].text
 
 
-async def test_its_fields_are_foreign_to_the_flow_rules() -> None:
+async def test_its_fields_are_untrusted_to_the_flow_rules() -> None:
     sent: list[str] = []
 
     @manus_tool(effect="external", approval=False, sends_to=("to",))

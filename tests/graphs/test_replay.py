@@ -14,7 +14,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.interjections import tell
+from openmanus_graph.backends.persistence.steering import tell
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
@@ -42,7 +42,7 @@ def put(number: int) -> str:
     return f"put {number} down as number {len(made)}"
 
 
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 async def ask(question: str, runtime: ToolRuntime[Any, Any]) -> str:
     """Ask the model."""
     ask_model = call_runtime(runtime).ask_model
@@ -118,7 +118,7 @@ async def test_all_runs_of_a_thread_are_replayed_on_another_day() -> None:
     assert (await replayed()).is_equal
 
 
-async def test_a_limit_and_its_closing_turn_are_replayed() -> None:
+async def test_a_limit_and_its_final_summary_are_replayed() -> None:
     await run(putting(1), putting(2), "That is done.", max_steps=2)
     assert (await replayed(max_steps=2)).is_equal
     longer = await replayed(max_steps=3)
@@ -236,11 +236,11 @@ async def test_a_seeded_change_of_a_prompt_is_found_at_the_right_step(
     await run(*(putting(n) for n in range(1, count)), "done")
 
     def suffix(step: AgentStep, tools: ResolvedTools) -> str:
-        said = request_suffix(step, tools)
+        said = reminder(step, tools)
         return f"{said}\n\nHurry, now." if step.progress.steps + 1 >= at else said
 
-    request_suffix = think_request.request_suffix
-    monkeypatch.setattr(think_request, "request_suffix", suffix)
+    reminder = think_request.reminder
+    monkeypatch.setattr(think_request, "reminder", suffix)
     result = await replayed()
     assert result.differences[0].position == at
     assert len(result.differences) == count - at + 1

@@ -19,7 +19,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.forks import fork, points_of
-from openmanus_graph.backends.persistence.interjections import tell
+from openmanus_graph.backends.persistence.steering import tell
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
@@ -36,7 +36,7 @@ from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.state.context import PolicyRule
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.testing import ScriptedChatModel
-from tests.graphs.test_compaction import answering, asks_for_notes, note
+from tests.graphs.test_compaction import answering, asks_for_summary, note
 from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 from tests.support.planning import PlanBrain, plan_call, use
@@ -288,11 +288,11 @@ async def test_another_model_that_stood_in_is_replayed() -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_calls_that_were_written_as_text_are_replayed(*, told: bool) -> None:
+async def test_calls_that_were_written_as_text_are_replayed(*, reported: bool) -> None:
     written = f"<tool_call>{json.dumps({'name': 'put', 'arguments': {'number': 1}})}</tool_call>"
     refusal = ModelError("no_tools", "It does not support tools.")
-    settings: dict[str, Any] = {"tool_calling": "text"} if told else {}
-    model = scripted(*([] if told else [refusal]), written, "It is done.")
+    settings: dict[str, Any] = {"tool_calling": "text"} if reported else {}
+    model = scripted(*([] if reported else [refusal]), written, "It is done.")
     await run("the task", model=model, **settings)
     assert made == [1]
     assert_equal(await replayed(**settings))
@@ -303,7 +303,7 @@ async def test_compacted_conversations_are_replayed() -> None:
     model = scripted(*[answering(60)] * 100)
     model.usage, model.profile = None, {"max_input_tokens": 4000}
     await run("the task", "the second task", model=model, max_steps=200)
-    assert any(map(asks_for_notes, model.requests))
+    assert any(map(asks_for_summary, model.requests))
     assert_equal(await replayed(max_steps=200))
 
 
@@ -323,7 +323,7 @@ async def test_tools_of_servers_are_offered_again_and_no_server_is_started(
     assert [call.split()[0] for call in result.tool_calls] == ["mcp_raw_picky", "mcp_raw_fail"]
 
 
-async def test_a_helpers_question_and_its_answer_are_replayed() -> None:
+async def test_a_subagents_question_and_its_answer_are_replayed() -> None:
     added: dict[str, Any] = {"tools": ("+delegate",)}
     model = scripted(
         calls(("delegate", {"agent": "manus", "task": "Say it."})),

@@ -11,7 +11,7 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.model_calls.silent_cuts import seems_cut
 from openmanus_graph.state.manus import Usage
-from tests.support import server_facts as told
+from tests.support import server_facts as reported
 from tests.support.graphs import Ran, run_graph
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -69,7 +69,7 @@ async def ran_at(server: OpenAIServer) -> Ran:
     try:
         return await run_graph(
             build_manus_graph(tools=[note]),
-            model="openai:" + told.MODEL,
+            model="openai:" + reported.MODEL,
             base_url=server.base_url,
             max_steps=24,
             profile="standard",
@@ -81,9 +81,9 @@ async def ran_at(server: OpenAIServer) -> Ran:
 @pytest.mark.parametrize(
     ("facts", "said", "how"),
     [
-        (told.OLLAMA, "is little", "OLLAMA_CONTEXT_LENGTH"),
-        (told.LM_STUDIO, "is little", "context length in LM Studio"),
-        (told.LLAMA_CPP, "is little", "--no-context-shift"),
+        (reported.OLLAMA, "is little", "OLLAMA_CONTEXT_LENGTH"),
+        (reported.LM_STUDIO, "is little", "context length in LM Studio"),
+        (reported.LLAMA_CPP, "is little", "--no-context-shift"),
         ({}, "without a word", "larger context"),
     ],
 )
@@ -106,7 +106,10 @@ async def test_a_small_window_is_told_once_and_the_conversation_fits(
 
 
 async def test_who_counts_without_its_cache_has_cut_nothing() -> None:
-    large = {**told.OLLAMA, "/api/ps": {"models": [{"name": told.MODEL, "context_length": 65536}]}}
+    large = {
+        **reported.OLLAMA,
+        "/api/ps": {"models": [{"name": reported.MODEL, "context_length": 65536}]},
+    }
     with OpenAIServer([replying()] * 80) as server:
         server.facts.update(large)
         ran = await ran_at(server)

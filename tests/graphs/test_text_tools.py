@@ -109,8 +109,8 @@ async def test_a_server_that_refuses_tools_is_asked_again_with_text_and_that_is_
     ran = await run_graph(graph, model=model)
     assert ran.values["answer"] == "3"
     assert [bool(one.get("tools")) for one in model.options] == [True, False, False]
-    told = [event["text"] for event in ran.events if event["type"] == "notice"]
-    assert len([text for text in told if "write its calls as text" in text]) == 1
+    reported = [event["text"] for event in ran.events if event["type"] == "notice"]
+    assert len([text for text in reported if "write its calls as text" in text]) == 1
     await run_graph(graph, model=model)
     assert "tools" not in model.options[3], "in the next run, too"
     assert ran.values["usage"]["model_calls"] == 2, "the refused one cost nothing"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.graphs import Ran
 from tests.support.sampling import sampled
 from tests.support.zoo import ANIMALS, HALF, OTHER, UPGRADED
-from tests.support.zoo_runs import PICTURES, Person, person
+from tests.support.zoo_runs import PICTURES, UserInput, person
 from tests.support.zoo_server import Animal, ZooServer
 from tests.support.zoo_tasks import LIMIT_ANSWER, TASKS
 
@@ -25,55 +25,55 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- situations
 
 
-async def fresh(who: Person, server: ZooServer) -> Ran:
+async def fresh(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "fresh")
 
 
-async def follow_up(who: Person, server: ZooServer) -> Ran:
+async def follow_up(who: UserInput, server: ZooServer) -> Ran:
     answered(await who.ask(server, "fresh"), "fresh")
     return await who.ask(server, "more")
 
 
-async def foreign(who: Person, server: ZooServer) -> Ran:
+async def untrusted(who: UserInput, server: ZooServer) -> Ran:
     with ZooServer(OTHER) as other:
         answered(await who.ask(other, "fresh"), "fresh")
     return await who.ask(server, "more")
 
 
-async def fallback(who: Person, server: ZooServer) -> Ran:
+async def fallback(who: UserInput, server: ZooServer) -> Ran:
     with ZooServer(OTHER, out_of_quota_after=1) as other:
         return await who.ask(other, "fresh", fallback=server)
 
 
-async def picture(who: Person, server: ZooServer) -> Ran:
+async def picture(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "picture", images=PICTURES)
 
 
-async def views(who: Person, server: ZooServer) -> Ran:
+async def views(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "views")
 
 
-async def steered(who: Person, server: ZooServer) -> Ran:
+async def steered(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "steered")
 
 
-async def limit(who: Person, server: ZooServer) -> Ran:
+async def limit(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "limit", max_steps=2)
 
 
-async def plan(who: Person, server: ZooServer) -> Ran:
+async def plan(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "plan", planned=True)
 
 
-async def subagent(who: Person, server: ZooServer) -> Ran:
+async def subagent(who: UserInput, server: ZooServer) -> Ran:
     return await who.ask(server, "subagent")
 
 
-Situation = Callable[[Person, ZooServer], Awaitable[Ran]]
+Situation = Callable[[UserInput, ZooServer], Awaitable[Ran]]
 SITUATIONS: dict[Situation, str] = {
     fresh: TASKS["fresh"].answer,
     follow_up: TASKS["more"].answer,
-    foreign: TASKS["more"].answer,
+    untrusted: TASKS["more"].answer,
     fallback: TASKS["fresh"].answer,
     picture: TASKS["picture"].answer,
     views: TASKS["views"].answer,
@@ -85,17 +85,17 @@ SITUATIONS: dict[Situation, str] = {
 """And what the thread's last answer is then."""
 TELLING: dict[str, Situation] = {
     "plain": fresh,
-    "thoughts": foreign,
+    "thoughts": untrusted,
     "schemas": fresh,
     "roles": limit,
-    "ids": foreign,
+    "ids": untrusted,
     "signatures": fallback,
     "parameters": plan,
     "pictures": picture,
     "windows": fresh,
     "thoughts in text": follow_up,
     "calls as text": fresh,
-    "bad input": foreign,
+    "bad input": untrusted,
 }
 """Where a topic's animals are met as they are."""
 SURVIVABLE = [one for one in ANIMALS.values() if one.survivable]
@@ -171,15 +171,15 @@ async def test_what_the_moody_one_said_holds_nobody_back_when_it_is_in_its_sense
 async def test_a_server_that_wants_the_contrary_after_an_upgrade_is_learnt_anew() -> None:
     with ZooServer(ANIMALS["deepseek-v4"]) as server:
         async with person() as who:
-            answered(await foreign(who, server), "more")
+            answered(await untrusted(who, server), "more")
         before = len(server.refusals)
         server.refuse = UPGRADED.refuse
         async with person() as another:
-            answered(await foreign(another, server), "more")
+            answered(await untrusted(another, server), "more")
         after = len(server.refusals)
         assert after - before <= 1, server.refusals[before:]
         async with person() as third:
-            answered(await foreign(third, server), "more")
+            answered(await untrusted(third, server), "more")
         assert len(server.refusals) == after, server.refusals[after:]
 
 
@@ -187,10 +187,10 @@ async def test_what_one_model_refuses_is_sent_to_another_of_the_same_server() ->
     thinking = ANIMALS["deepseek-v4"]
     with ZooServer(replace(thinking, refuse=UPGRADED.refuse, model="plain-chat")) as server:
         async with person() as who:
-            answered(await foreign(who, server), "more")
+            answered(await untrusted(who, server), "more")
         server.refuse, server.animal = thinking.refuse, thinking
         async with person() as another:
-            answered(await foreign(another, server), "more")
+            answered(await untrusted(another, server), "more")
         thoughts = [m["reasoning_content"] for m in server.requests[-1].messages if _is_reply(m)]
         assert thoughts, "they are back"
 
@@ -223,6 +223,6 @@ async def test_a_window_that_is_smaller_than_thought_is_seen(animal: str) -> Non
             ran = await who.ask(server, "files", filler=12_000)
         answered(ran, "files")
         assert len(server.refusals) <= 1
-        told = [event["text"] for event in ran.events if event["type"] == "notice"]
+        reported = [event["text"] for event in ran.events if event["type"] == "notice"]
         if animal == "lm-studio":  # it says nothing of its window
-            assert any("context" in text and "tokens" in text for text in told), told
+            assert any("context" in text and "tokens" in text for text in reported), reported

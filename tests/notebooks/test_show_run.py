@@ -20,7 +20,7 @@ def played(*calls):
 """
 
 LIVE = """
-@manus_tool(effect="pure")
+@manus_tool(effect="read_only")
 async def look() -> str:
     '''Return as soon as the person sees this call.'''
     while not any("<code>look</code>" in output.data["text/html"] for output in shown.outputs):

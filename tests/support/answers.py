@@ -114,7 +114,7 @@ RIGHT = [
              "```python\nimport yaml\n\ndef parse():\n    return yaml.safe_load(open('config.yaml'))\n```"),
     *general("Write a bash one-liner that counts lines in all .txt files.", "`cat *.txt | wc -l`"),
     *general("Write a haiku about rain.", "Rain on the window,\nten thousand soft hammers fall.\nThe roof holds its breath."),
-    *general("What colour has the sky?", '{"answer": "Blue, as short waves are scattered most."}',
+    *general("What colour has the sky?", '{"answer": "Blue, as short parallel batches are scattered most."}',
              '{{"response": "Blue."}}'),
     # Figures of a file: read, in other notation, rounded, computed.
     *about(TOTAL, SALES, "555", "In total 555 units were sold.", "Answer: **555**", "555 units.",

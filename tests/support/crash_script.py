@@ -68,7 +68,7 @@ def call_for(line: str) -> Call:
     return Call("str_replace_editor", args)
 
 
-def asks_for_notes(body: Mapping[str, Any]) -> bool:
+def asks_for_summary(body: Mapping[str, Any]) -> bool:
     """Say whether a request is the one that writes the notes of a compaction."""
     return "Write the notes now" in str(body["messages"][-1]["content"])
 
@@ -76,7 +76,7 @@ def asks_for_notes(body: Mapping[str, Any]) -> bool:
 def decide(body: Mapping[str, Any]) -> Reply:
     """Answer as a careful model does: what is unknown is looked at, what is missing is done."""
     messages: list[dict[str, Any]] = body["messages"]
-    if asks_for_notes(body):
+    if asks_for_summary(body):
         return Reply(f"Seen: {' '.join(sorted(_seen(messages)))}.")
     looks = _look_ids(messages)
     seen, doubt, look = set[str](), False, ""

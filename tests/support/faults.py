@@ -78,7 +78,7 @@ class Ran:
         return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
     @property
-    def told(self) -> list[Mapping[str, str]]:
+    def reported(self) -> list[Mapping[str, str]]:
         """The tool messages that the last request held."""
         return [m for m in self.requests[-1].messages if m["role"] == "tool"]
 

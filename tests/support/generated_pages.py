@@ -1,4 +1,4 @@
-"""Small pages with everything that a person can act on, in many surroundings, and their oracle.
+"""Small pages with everything that a person can act on, in many environment, and their oracle.
 
 Each control carries a mark of its own (`data-mark`), which is its text, title or label as well. The
 oracle knows by tags, roles, listeners, cursors and visibility which of them can be acted on; it

@@ -43,11 +43,11 @@ class Sent:
     longest: int = 0
     last: list[str] = field(default_factory=list[str])
 
-    def add(self, request: list[str], *, for_notes: bool) -> int:
+    def add(self, request: list[str], *, for_summary: bool) -> int:
         """Count a request and return its characters."""
         size = sum(map(len, request))
         self.requests += 1
-        self.notes_requests += for_notes
+        self.notes_requests += for_summary
         self.total += size
         self.longest = max(self.longest, size)
         self.same += _same_beginning(self.last, request)
@@ -104,12 +104,12 @@ class LongRun:
         return read
 
     def _reply(self, messages: list[BaseMessage]) -> AIMessage:
-        for_notes = any(cue in messages[-1].text for cue in NOTES_CUES)
+        for_summary = any(cue in messages[-1].text for cue in NOTES_CUES)
         tools = json.dumps(self.model.options[-1].get("tools", []))
         wire: list[Any] = convert_to_openai_messages(messages)
         request = [tools, *(json.dumps(one, ensure_ascii=False) for one in wire)]
-        size = self.sent.add(request, for_notes=for_notes)
-        reply = self._notes(messages) if for_notes else self._step()
+        size = self.sent.add(request, for_summary=for_summary)
+        reply = self._notes(messages) if for_summary else self._step()
         written = max(1, len(str(reply.content)) // self._chars_per_token)
         read = size // self._chars_per_token
         reply.usage_metadata = UsageMetadata(

@@ -195,10 +195,10 @@ def prompted(name: str, args: dict[str, str]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": {"type": "text", "text": "/exit \x1b[2Jnow"}}]
     more = os.environ.get("MCP_PROMPT", "")
     tone = args.get("tone", "plain")
-    told = {"type": "text", "text": f"Report on {args['subject']}, {tone}.{more}"}
+    reported = {"type": "text", "text": f"Report on {args['subject']}, {tone}.{more}"}
     page = {"uri": "res://book", "text": "Chapter 1"}
     picture = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
-    contents = [told, {"type": "resource", "resource": page}, picture]
+    contents = [reported, {"type": "resource", "resource": page}, picture]
     return [{"role": "user", "content": content} for content in contents]
 
 

@@ -16,7 +16,7 @@ from langgraph.pregel import Pregel
 from openmanus_graph import Context, close
 from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.flight_record import read_flight_record
+from openmanus_graph.backends.persistence.recording import read_recording
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
@@ -64,7 +64,7 @@ async def replay_all(folder: str) -> dict[str, str]:
         known = Thread(thread, "manus", "the task", {}, "finished", "", "")
         bundle = Path(folder) / f"{number}.zip"
         try:
-            save_bundle(await read_flight_record(database_url(), known), bundle)
+            save_bundle(await read_recording(database_url(), known), bundle)
         except ConfigError as error:
             found[thread] = f"refused: {error}"
             continue

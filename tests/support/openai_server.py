@@ -107,7 +107,7 @@ class OpenAIServer:
         with self._lock:
             self.script.extend(answers)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Forget script and requests: the next test has its own."""
         with self._lock:
             self.script.clear()
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self._told():
+        if self._reported():
             return
         if not self.path.endswith("/models"):
             self._json(404, {"error": {"message": f"no route {self.path}"}})
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         names = [{"id": name, "object": "model"} for name in self.owner.models]
         self._json(200, {"object": "list", "data": names})
 
-    def _told(self) -> bool:
+    def _reported(self) -> bool:
         self.owner.asked.append((self.path, self.headers.get("authorization", "")))
         if self.path not in self.owner.facts:
             return False
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if "completions" not in self.path and self._told():
+        if "completions" not in self.path and self._reported():
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.path, headers, body)

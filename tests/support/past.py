@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from openmanus_graph.backends.persistence.database import Database, close_databases, open_database
-from openmanus_graph.backends.persistence.interjections import JournalTable
+from openmanus_graph.backends.persistence.steering import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.state.addresses import DatabaseUrl
 
@@ -36,13 +36,13 @@ def long_run() -> Iterator[dict[str, Any]]:
     """Yield the events of one run with very many steps."""
     usage = {"input_tokens": 9, "cached_tokens": 0, "output_tokens": 3, "model_calls": 1,
              "cost_usd": 0.0}  # fmt: skip
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"type": "run_start", "task": "A very long task", "agent": "manus", "model": "m",
          "workspace": "/w"}
     ]  # fmt: skip
     for step in range(1, MANY_EVENTS // 4):
         call = {"call_id": f"c{step}", "tool": "bash", "args": {"command": f"echo {step}"}}
-        told += [
+        reported += [
             {"type": "think_start", "step": step},
             {"type": "think_end", "step": step, "text": f"Now **{step}**. " * (step % 9),
              "tool_calls": [call], "usage": usage, "seconds": 1.0},
@@ -50,8 +50,9 @@ def long_run() -> Iterator[dict[str, Any]]:
             {"type": "tool_end", "call_id": f"c{step}", "tool": "bash", "ok": True, "seconds": 0.1,
              "output": f"line {step}\n" * 80},
         ]  # fmt: skip
-    told.append({"type": "final", "status": "finished", "stop_reason": "answer", "answer": "Over.",
+    reported.append({"type": "final", "status": "finished", "stop_reason": "answer", "answer":
+    "Over.",
                  "structured": None, "usage": usage, "artifacts": []})  # fmt: skip
-    for number, event in enumerate(told, 1):
+    for number, event in enumerate(reported, 1):
         yield {**event, "seq": number, "run": "r", "ns": "", "thread": LONG,
                "ts": "2026-01-01T00:00:00.000+00:00"}  # fmt: skip

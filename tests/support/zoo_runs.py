@@ -58,7 +58,7 @@ def write_files(work: Path, filler: int = 0) -> None:
 
 
 @dataclass
-class Person:
+class UserInput:
     """Who asks: one thread, at one server or another."""
 
     saver: InMemorySaver = field(default_factory=InMemorySaver)
@@ -127,9 +127,9 @@ def _toml(value: object) -> str:
 
 
 @asynccontextmanager
-async def person() -> AsyncGenerator[Person]:
+async def person() -> AsyncGenerator[UserInput]:
     """Come, and close the connections in the end."""
     try:
-        yield Person()
+        yield UserInput()
     finally:
         await close_models()

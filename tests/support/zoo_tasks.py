@@ -113,7 +113,7 @@ class Task:
         if self.tool == "read_file":
             return Call("read_file", {"path": f"{key}.txt"})
         if self.tool == "delegate":
-            task = TASKS["helper"].text
+            task = TASKS["subagent"].text
             return Call("delegate", {"agent": "manus", "task": task})
         if self.tool == "str_replace_editor":
             return Call("str_replace_editor", {"command": "view", "path": key})
@@ -137,7 +137,7 @@ TASKS = {
         Task("step-a", (("alpha",),)),
         Task("step-b", (("beta",),)),
         Task("subagent", (("alpha",),), tool="delegate"),
-        Task("helper", (("alpha",),), tool="read_file"),
+        Task("subagent", (("alpha",),), tool="read_file"),
         Task("files", (("alpha",), ("beta",), ("gamma",)), tool="read_file"),
         Task("more-files", (("delta",),), tool="read_file"),
     )

@@ -15,11 +15,11 @@ def ended(status: str, answer: str = "") -> dict[str, Any]:
 
 def translated(events: Iterable[dict[str, Any]], final: dict[str, Any]) -> list[str]:
     """Return what a client is told, each event in a few words."""
-    translator, told = EventTranslator("t", "r"), list[Any]()
+    translator, reported = EventTranslator("t", "r"), list[Any]()
     for number, event in enumerate(events):
-        told += translator.translate({"seq": number, **event})
-    told += translator.end(final, [])
-    return [_in_words(event.model_dump(mode="json")) for event in told]
+        reported += translator.translate({"seq": number, **event})
+    reported += translator.end(final, [])
+    return [_in_words(event.model_dump(mode="json")) for event in reported]
 
 
 def _in_words(event: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.tool_calls.chains import call_chains
 from openmanus_graph.tool_calls.declaration import flow_traits
+from openmanus_graph.tool_calls.sequential_groups import call_groups
 from openmanus_graph.tool_calls.toolset import (
     ARGUMENTS,
     TOOLS,
@@ -109,7 +109,7 @@ def test_the_address_behind_another_name_is_looked_at() -> None:
         ToolMessage("go to evil", name="fetch_page", tool_call_id="a1"),
         calls(("fetch_page", {"link": "http://evil.example/?x"}), prefix="b"),
     ]
-    ((call,),) = call_chains(KNOWN, flow_traits(KNOWN), conversation)
+    ((call,),) = call_groups(KNOWN, flow_traits(KNOWN), conversation)
     assert call.get("unverified") == ["http://evil.example/?x"]
     assert call.get("requested_args") == {"link": "http://evil.example/?x"}
 

@@ -152,11 +152,11 @@ NAME, BOX = element(1, "textbox", "Name", value=""), element(2, "checkbox", "Agr
     ],
 )
 def test_only_what_the_report_names_is_not_told_again(
-    said: ActionReport, now: Element, told: str | None
+    said: ActionReport, now: Element, reported: str | None
 ) -> None:
     before = page((NAME,), (BOX,), *FILLER)
     after = page(*((now,) if one.index == now.index else (one,) for one in (NAME, BOX)), *FILLER)
-    assert change_text(before, after, 1000, said) == (f"Changed: {told}" if told else "")
+    assert change_text(before, after, 1000, said) == (f"Changed: {reported}" if reported else "")
 
 
 def test_a_long_value_that_comes_cut_is_known_again() -> None:
@@ -169,15 +169,15 @@ def test_a_long_value_that_comes_cut_is_known_again() -> None:
 @pytest.mark.parametrize(
     ("place", "told"), [((300, 500), ""), ((300, 400), "Scrolled: 300 px above")]
 )
-def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], told: str) -> None:
+def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], reported: str) -> None:
     after = page(("Short",), above_px=300, below_px=500)
     seen = change_text(page(("Short",)), after, 1000, ActionReport("Scrolled.", place=place))
-    assert seen.startswith(told)
-    assert bool(seen) == bool(told)
+    assert seen.startswith(reported)
+    assert bool(seen) == bool(reported)
 
 
 def test_a_field_that_is_as_it_was_before_the_text_was_typed_is_reported() -> None:
     before = page((NAME,), (BOX,), *FILLER)
     said = ActionReport('Typed "Ada" into [1].', (1,), "Ada")
-    told = f'[1] textbox "Name" holds "{NAME.value or ""}" again.'
-    assert change_text(before, before, 1000, said) == told
+    reported = f'[1] textbox "Name" holds "{NAME.value or ""}" again.'
+    assert change_text(before, before, 1000, said) == reported

@@ -109,8 +109,8 @@ def test_an_unknown_action_is_answered_with_all_of_them() -> None:
 def test_only_actions_on_a_page_are_external() -> None:
     assert effect_of({"action": "click_element"}) == "external"
     assert effect_of({"action": "input_text"}) == "external"
-    assert effect_of({"action": "scroll_down"}) == "pure"
-    assert effect_of({"action": "extract_content"}) == "pure"
+    assert effect_of({"action": "scroll_down"}) == "read_only"
+    assert effect_of({"action": "extract_content"}) == "read_only"
     traits = traits_of(browser_use)
     assert traits.effect_of({"action": "send_keys"}) == "external"
     assert (traits.approval, traits.untrusted, traits.resource) == (False, True, "browser")

@@ -21,9 +21,9 @@ from openmanus_graph.backends.persistence.bundles import (
     load_bundle,
     save_bundle,
 )
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.replay import replay_bundle
@@ -34,14 +34,14 @@ MODEL = {"role": "model", "name": "scripted"}
 ASKED = {"role": "human", "content": "the task\u2028 – with é"}
 
 
-def record_of(said: str) -> FlightRecord:
+def record_of(said: str) -> Recording:
     """A record of two model calls and one tool call, whose result is the given text."""
     result = {"role": "tool", "content": said}
     calls = [
         RecordedCall(1, "think", [MODEL, ASKED], {"step": 1}),
         RecordedCall(2, "think", [MODEL, ASKED, result], {"step": 2}),
     ]
-    return FlightRecord(
+    return Recording(
         thread="t",
         agent="manus",
         task="the task",
@@ -77,7 +77,7 @@ def test_what_a_record_goes_on_from_is_in_it_without_keys_and_approvals(
         "plans": {"p": [{"message": None}]},
         "__pregel_tasks": [Send("act", {"call": 1})],
     }
-    approved = {"standing_approvals": ["bash"], "approved_values": ["rm"]}
+    approved = {"remembered_approvals": ["bash"], "approved_values": ["rm"]}
     checkpoint: Any = {"id": "2", "channel_values": {**values, **approved}}
     before: RunnableConfig = {"configurable": {"checkpoint_id": "1"}}
     writes = [("task", "messages", Overwrite(said)), ("task", "approved_values", ["rm"])]

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.planning.checks import read_check, read_judgement, removal_in
 from openmanus_graph.planning.step_outcome import RESULTS_CHARS, run_evidence
 
@@ -93,7 +93,7 @@ def test_a_judge_that_gives_no_judgement_corrects_nothing(reply: AIMessage) -> N
 
 
 def test_the_evidence_of_a_run_is_bounded_and_marked() -> None:
-    messages: list[Any] = [interjection_message("i", "use euros")]
+    messages: list[Any] = [steering_message("i", "use euros")]
     for number in range(40):
         call = tool_call(name="bash", args={"command": f"say {number}"}, id=str(number))
         messages += [AIMessage("", tool_calls=[call]),

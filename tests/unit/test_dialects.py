@@ -17,7 +17,7 @@ from openmanus_graph.backends.models.learnt import LearntDialect
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.config.files import config_home
 from openmanus_graph.model_calls.fitting import Fitter, plain_schema
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest
+from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls
 

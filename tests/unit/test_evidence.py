@@ -183,9 +183,9 @@ def test_a_figure_of_any_length_is_read() -> None:
     ],
 )
 def test_a_listing_answers_what_it_shows(task: str, seen: bool) -> None:
-    told: Any = {"openmanus_environment": {"facts": {"listing": "a.txt\nb.txt"}, "heads": []}}
+    reported: Any = {"openmanus_environment": {"facts": {"listing": "a.txt\nb.txt"}, "heads": []}}
     messages: list[AnyMessage] = [
-        HumanMessage(task, additional_kwargs=told),
+        HumanMessage(task, additional_kwargs=reported),
         AIMessage("There are 2: a.txt and b.txt."),
     ]
     reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["."])))
@@ -214,9 +214,9 @@ def test_a_figure_does_not_follow_from_what_we_tell_of_the_run(answer: str, foun
         "sales.csv  29 bytes, 2 rows; columns: region, units; the first: east, 10\n"
         "</untrusted-42a129e0>",
     }
-    told: Any = {"openmanus_environment": {"facts": facts, "heads": ["sales.csv"]}}
+    reported: Any = {"openmanus_environment": {"facts": facts, "heads": ["sales.csv"]}}
     task = "What is the total of units in sales.csv?"
-    messages: list[AnyMessage] = [HumanMessage(task, additional_kwargs=told), AIMessage(answer)]
+    messages: list[AnyMessage] = [HumanMessage(task, additional_kwargs=reported), AIMessage(answer)]
     reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["sales.csv"]), "mark"))
     assert reading.kind == ("answer" if found else "figures")
 

@@ -85,18 +85,18 @@ def servers() -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if "fork_server.py" in " ".join(p.cmdline())]
 
 
-def surroundings(session: Session) -> dict[str, Any]:
+def environment(session: Session) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(run(session, SURROUNDINGS))
     return found
 
 
 def test_a_forked_kernel_finds_what_a_started_one_finds(session: Session) -> None:
     assert run(session, IS_FORKED) == "True"
-    forked = surroundings(session)
+    forked = environment(session)
     session.drop("python")
     install(session)
     assert run(session, IS_FORKED) == "False"
-    assert forked == surroundings(session)
+    assert forked == environment(session)
 
 
 def test_kernels_of_two_sandboxes_see_nothing_of_each_other(

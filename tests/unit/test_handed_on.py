@@ -1,4 +1,4 @@
-"""What an agent hands on to another one: a helper, a step of a plan, a plan's later turn."""
+"""What an agent hands on to another one: a subagent, a step of a plan, a plan's later turn."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -82,55 +82,55 @@ def call_of(name: str, **args: Any) -> PendingCall:
     return PendingCall(id="n", name=name, args=args, occurrence=0, problem=None)
 
 
-def asks(helper: AnyMessage, call: PendingCall) -> bool:
-    """Say whether the first call of a helper needs a question."""
+def asks(subagent: AnyMessage, call: PendingCall) -> bool:
+    """Say whether the first call of a subagent needs a question."""
     made = tool_call(name=call["name"], args=call["args"], id="n")
-    messages: Sequence[AnyMessage] = [helper, AIMessage("", tool_calls=[made])]
+    messages: Sequence[AnyMessage] = [subagent, AIMessage("", tool_calls=[made])]
     return bool(
         unverified_addresses(call, messages, TRAITS) or unverified_values(call, messages, TRAITS)
     )
 
 
 @pytest.mark.parametrize("read", READ)
-def test_a_helper_is_armed_by_whatever_its_agent_read(read: str) -> None:
-    helper = task_message(CALL, f"Open {EVIL}.", [], READ[read])
-    assert asks(helper, call_of("fetch_page", url=EVIL))
-    assert asks(helper, call_of("send", to=MALLORY))
-    assert is_tainted([helper], TRAITS)  # so its notes count as untrusted
+def test_a_subagent_is_armed_by_whatever_its_agent_read(read: str) -> None:
+    subagent = task_message(CALL, f"Open {EVIL}.", [], READ[read])
+    assert asks(subagent, call_of("fetch_page", url=EVIL))
+    assert asks(subagent, call_of("send", to=MALLORY))
+    assert is_tainted([subagent], TRAITS)  # so its notes count as untrusted
     many = [f"https://evil.example/{n}" for n in range(MOST_OF_SITE + 1)]
-    assert excess_addresses(call_of("crawl4ai", urls=many), [helper], TRAITS) == many
+    assert excess_addresses(call_of("crawl4ai", urls=many), [subagent], TRAITS) == many
 
 
-def test_a_helper_of_a_helper_is_armed_too() -> None:
-    helper = task_message(CALL, "x", [], READ["a quoted mail"])
-    inner = task_message(CALL, "x", [], [helper])
+def test_a_subagent_of_a_subagent_is_armed_too() -> None:
+    subagent = task_message(CALL, "x", [], READ["a quoted mail"])
+    inner = task_message(CALL, "x", [], [subagent])
     assert asks(inner, call_of("fetch_page", url=EVIL))
 
 
-def test_an_untrusted_prompt_arms_a_helper() -> None:
+def test_an_untrusted_prompt_arms_a_subagent() -> None:
     assert not asks(
         task_message(CALL, "x", [], [HumanMessage("Look.")]), call_of("send", to="a@b.example")
     )
-    helper = task_message(CALL, "x", [], [HumanMessage("Look.")], tainted=True)
-    assert asks(helper, call_of("fetch_page", url=EVIL))
+    subagent = task_message(CALL, "x", [], [HumanMessage("Look.")], tainted=True)
+    assert asks(subagent, call_of("fetch_page", url=EVIL))
 
 
-def test_before_anything_was_read_a_helper_is_free() -> None:
-    helper = task_message(CALL, f"Open {EVIL}.", [], [HumanMessage("Look.")])
-    assert not asks(helper, call_of("fetch_page", url=EVIL))
+def test_before_anything_was_read_a_subagent_is_free() -> None:
+    subagent = task_message(CALL, f"Open {EVIL}.", [], [HumanMessage("Look.")])
+    assert not asks(subagent, call_of("fetch_page", url=EVIL))
 
 
-def test_names_of_files_arm_no_leak_rule_in_a_helper() -> None:
+def test_names_of_files_arm_no_leak_rule_in_a_subagent() -> None:
     listed = [HumanMessage("Look."), *did("bash", "a.txt", {"listing": True}, command="ls")]
-    helper = task_message(CALL, "x", [], listed)
-    assert not asks(helper, call_of("fetch_page", url=EVIL))
-    assert asks(helper, call_of("send", to=MALLORY))
+    subagent = task_message(CALL, "x", [], listed)
+    assert not asks(subagent, call_of("fetch_page", url=EVIL))
+    assert asks(subagent, call_of("send", to=MALLORY))
 
 
-def test_a_helper_that_knows_only_pages_may_open_many() -> None:
+def test_a_subagent_that_knows_only_pages_may_open_many() -> None:
     page = [HumanMessage("Look."), *did("fetch_page", "a page", url="https://evil.example/")]
     origin = handed_on(page, web_traits())
     assert origin["tainted"]
-    helper = HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})
+    subagent = HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})
     many = [f"https://evil.example/{n}" for n in range(MOST_OF_SITE + 1)]
-    assert excess_addresses(call_of("crawl4ai", urls=many), [helper], TRAITS) == []
+    assert excess_addresses(call_of("crawl4ai", urls=many), [subagent], TRAITS) == []

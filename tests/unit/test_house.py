@@ -85,11 +85,11 @@ print(json.dumps([offered, sorted(set(globals()) & set(offered)), refusal]))
 @pytest.mark.parametrize(
     ("names", "home"),
     [
-        (("langgraph.channels", "_messages_delta_reducer"), "reducers.py"),
-        (("langgraph_runtime_inmem",), "restore.py"),
+        (("langgraph.channels", "_messages_delta_reducer"), "manus.py"),
+        (("langgraph_runtime_inmem",), "app.py"),
         (
             ("langgraph.checkpoint.base import id", "langgraph.checkpoint.base.id"),
-            "checkpoint_ids.py",
+            "checkpointer.py",
         ),
     ],
 )

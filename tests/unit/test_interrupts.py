@@ -132,8 +132,8 @@ def test_any_other_text_is_no_decision_and_no_result(typed: str) -> None:
         (None, None), (7, None), ({"type": "maybe"}, None),
     ],
 )  # fmt: skip
-def test_what_became_of_a_call_is_told_in_any_words(told: Any, meant: Decision | None) -> None:
-    assert read_decision_on("unknown_outcome", told) == meant
+def test_what_became_of_a_call_is_told_in_any_words(reported: Any, meant: Decision | None) -> None:
+    assert read_decision_on("unknown_outcome", reported) == meant
 
 
 @pytest.mark.parametrize("typed", ["yes please do", "It was paid at noon.", "a lot", "ok"])

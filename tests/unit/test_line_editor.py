@@ -95,10 +95,10 @@ def test_a_dropped_picture_with_spaces_is_found(place: Path) -> None:
 
 
 def test_files_that_somebody_else_names_are_not_brought(place: Path) -> None:
-    foreign = f'Read @data.csv, @"my file.txt" and {place}/plot.PNG here.'
-    said = f"{foreign} Beside @sub/inside.txt"
-    text, given = read_mentions(said, place / "workspace", foreign)
-    assert text == f"{foreign} Beside sub/inside.txt"
+    untrusted = f'Read @data.csv, @"my file.txt" and {place}/plot.PNG here.'
+    said = f"{untrusted} Beside @sub/inside.txt"
+    text, given = read_mentions(said, place / "workspace", untrusted)
+    assert text == f"{untrusted} Beside sub/inside.txt"
     assert (given.file, given.image) == (None, None)
 
 

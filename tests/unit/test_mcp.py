@@ -14,13 +14,8 @@ from pydantic import ValidationError
 from openmanus_graph import Context, MCPServer
 from openmanus_graph.backends.mcp.failures import Diagnostics
 from openmanus_graph.backends.mcp.http import Client
-from openmanus_graph.backends.mcp.listed_tools import (
-    MAX_CHARS,
-    for_models,
-    is_schema,
-    problems_of,
-    sanitize_text,
-)
+from openmanus_graph.backends.mcp.listed_tools import sanitize_text
+from openmanus_graph.backends.mcp.schemas import MAX_CHARS, for_models, is_schema, problems_of
 from openmanus_graph.backends.mcp.server_requests import question_text, read_answer
 from openmanus_graph.backends.mcp.tool import MAX_NAME_CHARS, tool_name
 from openmanus_graph.config import resolve_settings
@@ -191,9 +186,9 @@ def test_what_a_failed_connection_says_fits_its_cause(said: str, hint: str) -> N
 def test_an_answer_that_is_none_is_described() -> None:
     with pytest.raises(ValidationError) as caught:
         InitializeResult.model_validate({"nonsense": 1})
-    told = str(Diagnostics(MCPServer("shop", command="shop")).to_server_error(caught.value))
-    assert told.startswith("failed: its answer is none of the protocol's (")
-    assert "protocolVersion: Field required" in told
+    reported = str(Diagnostics(MCPServer("shop", command="shop")).to_server_error(caught.value))
+    assert reported.startswith("failed: its answer is none of the protocol's (")
+    assert "protocolVersion: Field required" in reported
 
 
 def test_servers_of_all_files_are_merged_and_the_most_important_wins(

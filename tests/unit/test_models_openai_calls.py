@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from openmanus_graph.backends.models.chunks import SurrogateBuffer, merged_message
 from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
 from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
-from openmanus_graph.model_calls.storable import storable
+from openmanus_graph.model_calls.normalized_reply import normalized_reply
 from tests.support.work import calls_in
 
 Piece = dict[str, Any]
@@ -51,7 +51,7 @@ def test_a_signature_stays_with_its_call(call_id: str) -> None:
     raw = merged_message([cast("AIMessageChunk", reader.finish().message)])
     taken = [AIMessage("", tool_calls=[{"id": "c1", "name": "f", "args": {}}])]
     for history in ([], taken):  # where its id was given before, it gets another
-        reply = storable(raw, history)
+        reply = normalized_reply(raw, history)
         extras = reply.additional_kwargs["tool_call_extras"]
         assert extras == {reply.tool_calls[0]["id"]: {"extra_content": signature}}
 

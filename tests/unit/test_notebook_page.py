@@ -43,8 +43,8 @@ def start(call_id: str = "c", tool: str = "bash", **more: Any) -> dict[str, Any]
 
 
 def end(call_id: str = "c", output: str = "", **more: Any) -> dict[str, Any]:
-    told = {"tool": "bash", "ok": True, "seconds": 0.5, "output": output}
-    return {"type": "tool_end", "call_id": call_id, **told, **more}
+    reported = {"tool": "bash", "ok": True, "seconds": 0.5, "output": output}
+    return {"type": "tool_end", "call_id": call_id, **reported, **more}
 
 
 def plan(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -218,11 +218,11 @@ def test_a_plan_within_a_step_stands_under_that_step() -> None:
     assert places == sorted(places)
 
 
-def test_what_a_helper_does_stands_where_it_began_and_its_own_helper_within() -> None:
-    def helper(name: str, **more: Any) -> dict[str, Any]:
+def test_what_a_subagent_does_stands_where_it_began_and_its_own_subagent_within() -> None:
+    def subagent(name: str, **more: Any) -> dict[str, Any]:
         return {"type": "step_start", "id": name, "namespace": "act:1", **more}
 
-    events = [helper("swe-1"), helper("b-2", plan_step="swe-1"), start(plan_step="swe-1/b-2")]
+    events = [subagent("swe-1"), subagent("b-2", plan_step="swe-1"), start(plan_step="swe-1/b-2")]
     shown = page_of(*think("before"), *events, *think("end"))
     order = ["before", "swe-1", "swe-1/b-2", "<code>bash</code>", "</details>", ">end<"]
     places = [shown.index(words) for words in order]
@@ -247,6 +247,6 @@ def test_only_the_answer_at_the_end_is_left_out() -> None:
 
 
 def test_information_is_not_shown_but_warnings_are() -> None:
-    told = {"type": "notice", "text": "hear"}
-    assert "hear" not in page_of({**told, "level": "info"})
-    assert "hear" in page_of({**told, "level": "error"})
+    reported = {"type": "notice", "text": "hear"}
+    assert "hear" not in page_of({**reported, "level": "info"})
+    assert "hear" in page_of({**reported, "level": "error"})

@@ -192,16 +192,16 @@ def test_what_is_private(private: tuple[str, dict[str, Any]]) -> None:
     ],
 )
 def test_what_the_person_answered_and_noted_is_private(name: str, artifact: Any) -> None:
-    told = Conversation().listed()
-    told.did(name, "the secret")
-    told.messages[-1] = told.messages[-1].model_copy(update={"artifact": artifact})
-    assert told.excess(crawl(MANY)) == MANY
+    reported = Conversation().listed()
+    reported.did(name, "the secret")
+    reported.messages[-1] = reported.messages[-1].model_copy(update={"artifact": artifact})
+    assert reported.excess(crawl(MANY)) == MANY
 
 
 def test_without_anything_untrusted_an_answer_limits_nothing() -> None:
-    told = Conversation()
-    told.did("ask_human", "the secret")
-    assert told.excess(crawl(MANY)) == []
+    reported = Conversation()
+    reported.did("ask_human", "the secret")
+    assert reported.excess(crawl(MANY)) == []
 
 
 def chain(length: int) -> Conversation:
@@ -232,7 +232,7 @@ def test_allowing_links_of_one_site_lowers_no_other_limit() -> None:
     assert read.excess(fetch("https://another.example/")) == []
 
 
-def test_a_chain_of_helpers_ends_too() -> None:
+def test_a_chain_of_subagents_ends_too() -> None:
     inner = Conversation()
     before = {f"site evil{n}.example": 1 for n in range(MOST_OF_RUN)}
     origin: Any = {"words": "", "urls": [], "tainted": True, "openings": before}

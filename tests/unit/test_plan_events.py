@@ -63,11 +63,11 @@ def test_who_merges_the_events_sees_the_plan_after_each(count: int) -> None:
 @pytest.mark.parametrize("missed", [0, 1, 5, 20])
 def test_who_begins_to_listen_in_the_middle_gets_the_whole_of_it(missed: int) -> None:
     plans = lives_of(10)
-    told = list(zip(plans, events_of(plans), strict=True))[missed:]
-    first = next(number for number, (_, event) in enumerate(told) if event["type"] == "plan")
+    reported = list(zip(plans, events_of(plans), strict=True))[missed:]
+    first = next(number for number, (_, event) in enumerate(reported) if event["type"] == "plan")
     assert first <= 10
     shown: dict[str, Any] = {}
-    for number, (plan, event) in enumerate(told):
+    for number, (plan, event) in enumerate(reported):
         shown = shown_after(shown, event)
         now = [one["status"] for one in plan["steps"]] if number >= first else []
         assert [one["status"] for one in shown.get("steps", ())] == now

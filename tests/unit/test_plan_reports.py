@@ -50,11 +50,11 @@ def test_reports_count_in_any_order() -> None:
 
 
 def test_a_report_that_was_merged_changes_nothing() -> None:
-    told = [report({"a": {"attempt": 1, "status": "completed"}}, replace(1, ["b"], "n"))]
+    reported = [report({"a": {"attempt": 1, "status": "completed"}}, replace(1, ["b"], "n"))]
     state = plan("a", "b")
-    order, steps, replans = merge_reports(state, told)
+    order, steps, replans = merge_reports(state, reported)
     again: PlanningState = {**state, "order": order, "steps": steps, "replans": replans}
-    assert merge_reports(again, told) == (order, steps, replans)
+    assert merge_reports(again, reported) == (order, steps, replans)
 
 
 def test_what_is_known_of_a_step_is_not_true_of_one_under_its_old_name() -> None:

@@ -354,19 +354,20 @@ def test_a_strange_address_is_asked_about_whatever_is_allowed() -> None:
     call = ProposedCall(
         "fetch_page", {"url": "https://x.test"}, Traits(), unverified="It is strange."
     )
-    found = evaluate_policy(call, settings(rule("*", "allow")), standing_approvals=())
-    assert (found.decision, found.why, found.standing_approval) == ("ask", "It is strange.", "")
+    found = evaluate_policy(call, settings(rule("*", "allow")), remembered_approvals=())
+    assert (found.decision, found.why, found.remembered_approval) == ("ask", "It is strange.", "")
 
 
 def test_an_approval_for_the_run_allows_calls_of_its_kind_and_no_denied_ones() -> None:
     call = ProposedCall("bash", {"command": "git push"}, traits_of(TOOLS["bash"]))
     asking = settings(rule("bash", "ask", command="git push*"), rule("bash", "ask"))
-    standing_approval = evaluate_policy(call, asking).standing_approval
-    assert evaluate_policy(call, asking, [standing_approval]).decision == "allow"
+    remembered_approval = evaluate_policy(call, asking).remembered_approval
+    assert evaluate_policy(call, asking, [remembered_approval]).decision == "allow"
     other = ProposedCall("bash", {"command": "ls"}, call.traits)
-    assert evaluate_policy(other, asking, [standing_approval]).decision == "ask"
+    assert evaluate_policy(other, asking, [remembered_approval]).decision == "ask"
     assert (
-        evaluate_policy(call, settings(*asking.rules, PUSH), [standing_approval]).decision == "deny"
+        evaluate_policy(call, settings(*asking.rules, PUSH), [remembered_approval]).decision
+        == "deny"
     )
 
 

@@ -10,7 +10,7 @@ from openmanus_graph.model_calls.projection import (
     Projector,
     pictured,
     project,
-    request_suffix_message,
+    reminder_message,
 )
 
 
@@ -42,7 +42,7 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
         for message in some_messages(number, chance):
             messages = [*messages, message]
             pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
-            request_suffix, system = (
+            reminder, system = (
                 chance.choice(["", "hint"]),
                 chance.choice(["s", "s", "other", ""]),
             )
@@ -50,13 +50,13 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
             kept = projector.project(
                 messages,
                 system=system,
-                request_suffix=request_suffix_message(request_suffix),
+                reminder=reminder_message(reminder),
                 pictures=pictures,
             )
             anew = project(
                 messages,
                 system=system,
-                request_suffix=request_suffix_message(request_suffix),
+                reminder=reminder_message(reminder),
                 pictures=pictures,
             )
             assert shown(kept) == shown(anew)
@@ -68,7 +68,7 @@ def test_the_beginning_is_made_of_the_same_objects() -> None:
     turn: list[AnyMessage] = [AIMessage("step"), HumanMessage("on")]
     messages: list[AnyMessage] = [HumanMessage("go"), *turn]
     first = projector.project(
-        messages, system="s", request_suffix=request_suffix_message("hint"), pictures=None
+        messages, system="s", reminder=reminder_message("hint"), pictures=None
     )
-    again = projector.project([*messages, *turn], system="s", request_suffix=None, pictures=None)
+    again = projector.project([*messages, *turn], system="s", reminder=None, pictures=None)
     assert all(a is b for a, b in zip(first[:-1], again, strict=False))

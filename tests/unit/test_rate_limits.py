@@ -12,8 +12,8 @@ from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import rate_limits
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.flight_recorder import ProviderRequest
 from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
+from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.model_calls.sending import Sender
 from openmanus_graph.runtime.limits import RunStopping
 from openmanus_graph.state.addresses import RedisUrl

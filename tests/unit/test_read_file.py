@@ -17,7 +17,7 @@ from pptx import Presentation
 from pptx.util import Inches
 
 from openmanus_graph.backends.files import child, documents
-from openmanus_graph.backends.files.text_file import Lines, parse_lines, parse_pages
+from openmanus_graph.backends.files.excerpt import Lines, parse_lines, parse_pages
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing.replays import tool_runtime, tool_session
@@ -659,7 +659,7 @@ def test_the_child_starts_without_the_agent_libraries() -> None:
 
 def test_reading_waits_for_edits_of_the_same_file() -> None:
     args = {"path": "x/a.txt"}
-    assert traits_of(read_file).effect == "pure"
+    assert traits_of(read_file).effect == "read_only"
     assert traits_of(read_file).resource_of(args) == traits_of(str_replace_editor).resource_of(args)
 
 

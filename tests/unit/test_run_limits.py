@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from langgraph.graph import START, StateGraph
 
-from openmanus_graph.model_calls.budget import SharedBudget, keeps_closing_reserve, sharing
+from openmanus_graph.model_calls.budget import SharedBudget, keeps_summary_reserve, sharing
 from openmanus_graph.runtime.limits import (
     Progress,
     most_used_limit,
@@ -63,7 +63,7 @@ STEP, CLOSING = progress(1, CALL, 100), progress(0, CALL, 100)
         (progress(seconds=100), "closing", "timeout_s"),
     ],
 )
-def test_a_call_is_made_if_it_fits_beside_the_closing_turn(
+def test_a_call_is_made_if_it_fits_beside_the_final_summary(
     done: Progress, call: str, setting: str | None
 ) -> None:
     settings = limited(max_total_tokens=1000, timeout_s=100)
@@ -85,9 +85,9 @@ def test_a_call_is_made_if_it_fits_beside_the_closing_turn(
         (progress(seconds=91.5), ["8.5 of 100 seconds"]),
     ],
 )
-def test_near_a_limit_it_is_said_what_is_left(done: Progress, told: list[str]) -> None:
+def test_near_a_limit_it_is_said_what_is_left(done: Progress, reported: list[str]) -> None:
     limits = run_limits(done, limited(max_total_tokens=1000, timeout_s=100), STEP)
-    assert [limit.left_words() for limit in limits if limit.is_near()] == told
+    assert [limit.left_words() for limit in limits if limit.is_near()] == reported
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_of_the_time_a_tenth_is_kept_at_most_30_s(
 
 
 def test_a_run_that_has_begun_and_is_no_part_of_a_tree_keeps_a_reserve() -> None:
-    assert (keeps_closing_reserve(0), keeps_closing_reserve(1)) == (False, True)
+    assert (keeps_summary_reserve(0), keeps_summary_reserve(1)) == (False, True)
     with sharing(SharedBudget(limited(), progress())):
-        assert not keeps_closing_reserve(1)
+        assert not keeps_summary_reserve(1)
 
 
 async def test_a_call_that_is_given_up_has_stopped_before_the_next_one_begins() -> None:
@@ -173,7 +173,7 @@ async def test_a_call_that_is_given_up_has_stopped_before_the_next_one_begins() 
     async def act(state: ManusState) -> dict[str, Any]:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
-                await unless_stopped(call(), pure=True)
+                await unless_stopped(call(), read_only=True)
         done.append("the next one")
         return {}
 

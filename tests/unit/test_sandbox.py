@@ -297,7 +297,7 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
 @contextlib.contextmanager
 def killed_while_it_started(root: Path) -> Generator[psutil.Process]:
     """Yield what bubblewrap leaves behind where it is killed half way."""
-    (told, its_told), (blocked, its_blocked) = os.pipe(), os.pipe()
+    (reported, its_told), (blocked, its_blocked) = os.pipe(), os.pipe()
     command = [
         "bwrap",
         "--unshare-user",
@@ -312,7 +312,7 @@ def killed_while_it_started(root: Path) -> Generator[psutil.Process]:
         [*command, *held, "--chdir", str(root), "true"], pass_fds=[its_told, blocked]
     )
     os.close(its_told)
-    with os.fdopen(told) as info:
+    with os.fdopen(reported) as info:
         inside = psutil.Process(json.load(info)["child-pid"])
     starting.kill()
     starting.wait()

@@ -13,10 +13,10 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.database_thread import StorageError
-from openmanus_graph.backends.persistence.interjections import JournalTable, open_interjections
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, open_ledger
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_sqlite
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
+from openmanus_graph.backends.persistence.steering import JournalTable, open_steering
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import RefusedDataError
@@ -71,8 +71,8 @@ async def check_rows(url: DatabaseUrl) -> None:
         ("done", {"text": "paid 7"}),
     ]
     assert await ledger.asked(begun) == {"unknown outcome 1": 2}
-    interjections = await open_interjections(url).of("c")
-    assert [one.text for one in interjections] == ["first word", "second word"]
+    steering = await open_steering(url).of("c")
+    assert [one.text for one in steering] == ["first word", "second word"]
     assert [seq for seq, _ in JournalTable(database).read("b", 0)] == [1, 2, 3]
     threads.begin("b", "manus", "again", {}, None)
     assert [one.id for one in threads.all()] == ["b", "a", "c"]

@@ -103,9 +103,9 @@ async def test_records_the_tools_and_options_that_were_bound() -> None:
 
 
 async def test_reports_the_usage_it_was_given() -> None:
-    told = await ScriptedChatModel(["x"], usage=(7, 3)).ainvoke("Hello")
-    assert told.usage_metadata is not None
-    assert told.usage_metadata["total_tokens"] == 10
+    reported = await ScriptedChatModel(["x"], usage=(7, 3)).ainvoke("Hello")
+    assert reported.usage_metadata is not None
+    assert reported.usage_metadata["total_tokens"] == 10
     silent = await ScriptedChatModel(["x"], usage=None).ainvoke("Hello")
     assert silent.usage_metadata is None
 

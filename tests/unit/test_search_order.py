@@ -324,8 +324,8 @@ async def test_configured_language_and_country_count_unless_others_are_asked_for
     await search_for(session, "cats", lang="fr")
     await search_for(session, "cats", lang="fr-CA")
     await search_for(session, "cats", country="ch")
-    told = [request.params["language"] for request in search_server.requests]
-    assert told == ["de-AT", "fr-AT", "fr-CA", "de-CH"]
+    reported = [request.params["language"] for request in search_server.requests]
+    assert reported == ["de-AT", "fr-AT", "fr-CA", "de-CH"]
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def site(server: SearchServer, *pages: tuple[str, bytes], kind: str = "text/html
     return [Found(f"At {path}", f"{server.url}{path}", "A page.") for path, _ in pages]
 
 
-def test_the_tool_is_declared_pure_and_untrusted() -> None:
+def test_the_tool_is_declared_read_only_and_untrusted() -> None:
     traits = traits_of(web_search)
-    assert (traits.effect, traits.untrusted, traits.approval) == ("pure", True, False)
+    assert (traits.effect, traits.untrusted, traits.approval) == ("read_only", True, False)
 
 
 def test_the_model_sees_openmanus_parameters() -> None:
@@ -194,13 +194,13 @@ async def test_engines_that_are_not_set_up_are_reported_to_the_person_once(
     settings = local_settings(search_server, "searxng", "baidu", keys={})
     search_server.results["searxng"] = found(5)
     session = search_session(tmp_path, settings)
-    told: list[Any] = []
+    reported: list[Any] = []
     runtime = tool_runtime(session)
-    runtime.stream_writer = told.append
+    runtime.stream_writer = reported.append
     for query in ("cats", "dogs"):
         await called(runtime, query)
-    assert [event["type"] for event in told] == ["notice"]
-    assert "BAIDU_API_KEY" in told[0]["text"]
+    assert [event["type"] for event in reported] == ["notice"]
+    assert "BAIDU_API_KEY" in reported[0]["text"]
 
 
 def local_search(server: SearchServer, *engines: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from openmanus_graph.backends.models.resolved import (
     resolve_model,
 )
 from openmanus_graph.state.model_settings import ModelSettings
-from tests.support import server_facts as told
+from tests.support import server_facts as served
 from tests.support.local_http import LocalServer, SilentHandler
 from tests.support.openai_server import OpenAIServer
 from tests.support.server_facts import MODEL
@@ -34,29 +34,29 @@ def without(facts: dict[str, Any], path: str) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != path}
 
 
-NOT_LOADED = {**told.LM_STUDIO, "/api/v0/models": {"data": [{"id": MODEL, "type": "llm"}]}}
+NOT_LOADED = {**served.LM_STUDIO, "/api/v0/models": {"data": [{"id": MODEL, "type": "llm"}]}}
 
 
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (told.LLAMA_CPP, ServerFacts(True, "llama.cpp", 4096, 1543714304, False)),
-        (without(told.LLAMA_CPP, "/props"), ServerFacts(True, "", 8192, 1543714304, None)),
-        (told.OLLAMA, ServerFacts(True, "ollama", 4096, 1_500_000_000, True)),
+        (served.LLAMA_CPP, ServerFacts(True, "llama.cpp", 4096, 1543714304, False)),
+        (without(served.LLAMA_CPP, "/props"), ServerFacts(True, "", 8192, 1543714304, None)),
+        (served.OLLAMA, ServerFacts(True, "ollama", 4096, 1_500_000_000, True)),
         (
-            {**told.OLLAMA, "/api/ps": {"models": []}},
+            {**served.OLLAMA, "/api/ps": {"models": []}},
             ServerFacts(True, "ollama", 16384, 1_500_000_000, True),
         ),
         (
-            {**told.OLLAMA, "/api/ps": {"models": []}, "/api/show": {"capabilities": []}},
+            {**served.OLLAMA, "/api/ps": {"models": []}, "/api/show": {"capabilities": []}},
             ServerFacts(True, "ollama", None, None, False),
         ),
-        (told.LM_STUDIO, ServerFacts(True, "lmstudio", 4096, None, True)),
+        (served.LM_STUDIO, ServerFacts(True, "lmstudio", 4096, None, True)),
         (NOT_LOADED, ServerFacts(True, "lmstudio", None, None, False)),
-        (told.VLLM, ServerFacts(True, "vllm", 8192)),
-        (told.SGLANG, ServerFacts(True, "sglang", 8186)),
-        (told.TGI, ServerFacts(True, "tgi", 4096)),
-        (told.OPENROUTER, ServerFacts(True, "openrouter", 131072, None, True)),
+        (served.VLLM, ServerFacts(True, "vllm", 8192)),
+        (served.SGLANG, ServerFacts(True, "sglang", 8186)),
+        (served.TGI, ServerFacts(True, "tgi", 4096)),
+        (served.OPENROUTER, ServerFacts(True, "openrouter", 131072, None, True)),
         ({}, ServerFacts(True)),
     ],
 )
@@ -79,7 +79,13 @@ async def test_hostile_answers_tell_nothing(server: OpenAIServer) -> None:
             return {key: spoilt(one) for key, one in cast("dict[str, Any]", value).items()}
         return [*map(spoilt, cast("list[Any]", value))] if isinstance(value, list) else value
 
-    for kind in (told.LLAMA_CPP, told.OLLAMA, told.LM_STUDIO, told.SGLANG, told.OPENROUTER) * 6:
+    for kind in (
+        served.LLAMA_CPP,
+        served.OLLAMA,
+        served.LM_STUDIO,
+        served.SGLANG,
+        served.OPENROUTER,
+    ) * 6:
         server.facts = {path: spoilt(copy.deepcopy(facts)) for path, facts in kind.items()}
         found = await ask_server(server.base_url, MODEL)
         assert found.window is None or found.window > 0
@@ -113,7 +119,7 @@ class _Odd(SilentHandler):
 async def test_a_server_is_asked_for_two_seconds_and_sends_nobody_elsewhere(
     server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.facts.update(told.LLAMA_CPP)
+    server.facts.update(served.LLAMA_CPP)
     monkeypatch.setattr(_Odd, "elsewhere", server.base_url.removesuffix("/v1"))
     odd = LocalServer(_Odd)
     odd.begin()
@@ -134,10 +140,10 @@ async def test_a_server_is_asked_again_until_it_tells_its_window(
     monkeypatch.setattr(resolved, "_ASK_AGAIN_S", 0.0)
     settings = ModelSettings(f"openai:{MODEL}", server.base_url)
     server.facts.update(
-        {**told.OLLAMA, "/api/ps": {"models": []}, "/api/show": {"capabilities": []}}
+        {**served.OLLAMA, "/api/ps": {"models": []}, "/api/show": {"capabilities": []}}
     )
     assert (await resolve_model(settings)).facts.window is None, "it has not loaded the model"
-    server.facts.update(told.OLLAMA)
+    server.facts.update(served.OLLAMA)
     assert (await resolve_model(settings)).facts.window == 4096
     asked = len(server.asked)
     assert (await resolve_model(settings)).facts.window == 4096
@@ -147,7 +153,7 @@ async def test_a_server_is_asked_again_until_it_tells_its_window(
 
 async def test_the_key_goes_to_the_server_itself(server: OpenAIServer) -> None:
     settings = ModelSettings(f"openai:{MODEL}", server.base_url)
-    server.facts.update(told.VLLM)
+    server.facts.update(served.VLLM)
     assert (await facts_of(settings)).window == 8192
     assert {key for _, key in server.asked} == {"Bearer none"}
 

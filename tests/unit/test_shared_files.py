@@ -21,7 +21,7 @@ from openmanus_graph.backends.persistence.database_thread import (
     LeaseLostError,
     StorageError,
 )
-from openmanus_graph.backends.persistence.threads import PlacesTable, Threads
+from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
 from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
@@ -102,8 +102,8 @@ def test_only_what_changed_is_put(machines: tuple[Machine, Machine], tmp_path: P
     after = {path: path.stat().st_mtime_ns for path in objects_in(tmp_path)}
     assert after.items() >= before.items(), "none is written again"
     assert len(after) == len(before) + 2, "the file, and the folder that lists it"
-    (told,) = second.take_up()
-    assert told.startswith("The thread's files, last used on "), "nothing was turned back"
+    (reported,) = second.take_up()
+    assert reported.startswith("The thread's files, last used on "), "nothing was turned back"
     assert second.has() == {"a": "1" * 3_000_000, "b": "3"}
 
 
@@ -118,11 +118,11 @@ def test_what_a_person_added_stays_and_what_a_person_changed_is_put_aside(
     (second.workspace.root / "d").unlink()
     second.put(a="2", b="2")
     first.write(a="mine", d="mine", new="mine")
-    told = first.take_up()
+    reported = first.take_up()
     assert first.has() == {"a": "2", "b": "2", "d": "mine", "new": "mine"}
     (aside,) = (first.settings.home / "aside").iterdir()
     assert [path.name for path in aside.iterdir()] == ["a"]
-    assert any(str(aside) in text for text in told)
+    assert any(str(aside) in text for text in reported)
 
 
 def test_a_fetch_that_was_cut_off_leaves_nothing_to_the_next(
@@ -301,10 +301,10 @@ def test_a_worker_that_lost_the_thread_changes_no_shared_file(
     take_lease(databases[1], "t", 1000.0, "run")  # type: ignore[arg-type]  # checked above
     second.take_up()
     before = {path: path.read_bytes() for path in objects_in(tmp_path)}
-    place = PlacesTable(databases[1]).find("t")
+    place = FileLocationsTable(databases[1]).find("t")
     with pytest.raises(LeaseLostError):
         first.put(a="late")
-    assert PlacesTable(databases[1]).find("t") == place
+    assert FileLocationsTable(databases[1]).find("t") == place
     assert {path: path.read_bytes() for path in before} == before
     second.take_up()
     assert second.has() == {"a": "1"}

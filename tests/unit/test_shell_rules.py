@@ -138,10 +138,10 @@ def test_what_cannot_be_seen_is_asked_about(mode: Policy, unseen: str) -> None:
 def test_an_approval_of_the_unseen_covers_no_command_that_is_seen() -> None:
     asking = settings(rule("rm *", "ask"))
     unseen = ProposedCall("bash", {"command": "$tool x"}, traits_of(bash))
-    standing = evaluate_policy(unseen, asking).standing_approval
-    assert evaluate_policy(unseen, asking, [standing]).decision == "allow"
+    remembered = evaluate_policy(unseen, asking).remembered_approval
+    assert evaluate_policy(unseen, asking, [remembered]).decision == "allow"
     seen = ProposedCall("bash", {"command": "rm x"}, traits_of(bash))
-    assert evaluate_policy(seen, asking, [standing]).decision == "ask"
+    assert evaluate_policy(seen, asking, [remembered]).decision == "ask"
 
 
 def test_links_and_scripts_of_the_workspace_are_looked_into(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
-from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.conversation.stuck import Level, detect_stuck, recent_steps
 
 Seen = tuple[str, str, str]
@@ -89,7 +89,7 @@ def some_message(chance: random.Random) -> AnyMessage:
     if kind == 0:
         return HumanMessage("more")
     if kind == 1:
-        return interjection_message("i", "and this")
+        return steering_message("i", "and this")
     if kind < 7:
         made = [
             tool_call(name="note", args={"n": chance.randrange(2)}, id=f"c{chance.randrange(4)}")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from openmanus_graph.interfaces.cli.call_lines import MAX_CHARS, describe_call, edit_diff
+from openmanus_graph.interfaces.cli.event_sinks import SHOWN_FILES, TerminalSink, file_lines
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
-from openmanus_graph.interfaces.cli.views import SHOWN_FILES, TerminalView, file_lines
 from openmanus_graph.interfaces.service.final_event import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
@@ -147,10 +147,10 @@ def test_short_ids_are_unique_beginnings() -> None:
     assert short_ids(["ab", "abc"], 1) == ["ab", "abc"]
 
 
-def test_lines_of_a_helper_bear_its_name_and_its_steps_are_not_counted(
+def test_lines_of_a_subagent_bear_its_name_and_its_steps_are_not_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    view = TerminalView()
+    view = TerminalSink()
     name = "swe-3f2a"
     events: list[dict[str, Any]] = [
         {"type": "think_start", "step": 2},
@@ -169,11 +169,11 @@ def test_a_call_that_is_asked_about_is_shown_as_it_was_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = {"tool": "pay", "args": {"to": "李[/]"}}
-    TerminalView().show({"type": "interrupt", "question": "Pay?", "calls": [asked]})
+    TerminalSink().show({"type": "interrupt", "question": "Pay?", "calls": [asked]})
     assert capsys.readouterr().err.splitlines() == ["? Pay?", '  pay {"to": "李[/]"}']
 
 
-def test_a_sentence_about_a_step_says_whether_it_is_of_a_plan_or_a_helper() -> None:
+def test_a_sentence_about_a_step_says_whether_it_is_of_a_plan_or_a_subagent() -> None:
     ended = {"type": "step_end", "id": "a", "status": "completed"}
     assert step_line(ended) == "Plan step a: completed."
-    assert step_line({**ended, "namespace": "act:1"}) == "Helper a: completed."
+    assert step_line({**ended, "namespace": "act:1"}) == "Subagent a: completed."

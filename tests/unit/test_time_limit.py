@@ -35,7 +35,7 @@ def waits(timeout_s: float | None = 300) -> str:
     return str(timeout_s)
 
 
-@manus_tool(effect="pure", timeout_s=90)
+@manus_tool(effect="read_only", timeout_s=90)
 def looks() -> str:
     """Look."""
     return ""

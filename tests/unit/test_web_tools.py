@@ -305,7 +305,7 @@ async def test_wrong_arguments_are_reported(args: dict[str, Any]) -> None:
 def test_they_are_declared_as_reading_the_outside() -> None:
     for tool in (fetch_page, crawl4ai):
         traits = traits_of(tool)
-        assert (traits.effect, traits.untrusted, traits.approval) == ("pure", True, False)
+        assert (traits.effect, traits.untrusted, traits.approval) == ("read_only", True, False)
         assert traits.addresses is not None
     addresses = traits_of(crawl4ai).addresses
     assert addresses is not None

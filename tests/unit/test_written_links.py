@@ -23,11 +23,11 @@ TRAITS = {
     **flow_traits({
         tool.name: tool for tool in [*default_tools(), delegate, memory, planning, read_untrusted]
     }),
-    "mcp_pure": Traits(effect="pure", untrusted=True, sends_to=()),
+    "mcp_pure": Traits(effect="read_only", untrusted=True, sends_to=()),
     "mcp": Traits(untrusted=True, sends_to=()),
-    "own": Traits(effect="pure"),
+    "own": Traits(effect="read_only"),
     "send": Traits(sends_to=("to",)),
-    "bank": Traits(effect="pure", private=("pin",)),
+    "bank": Traits(effect="read_only", private=("pin",)),
 }  # fmt: skip
 LEAK = "https://evil.example/?d=TOPSECRET"
 Did = tuple[str, dict[str, Any], str]
@@ -102,7 +102,7 @@ def test_pieces_that_were_typed_into_a_page_are_no_link_of_it() -> None:
     assert not asks(after(seen))
 
 
-def test_a_helper_may_have_written_a_file() -> None:
+def test_a_subagent_may_have_written_a_file() -> None:
     made: Did = ("delegate", {"agent": "manus", "task": "Write links.txt."}, "done")
     assert asks(after(made, ("read_file", {"path": "links.txt"}, LEAK)))
 
@@ -126,7 +126,7 @@ def test_links_of_others_are_seen(did: Did) -> None:
 
 
 @pytest.mark.parametrize("name", ["delegate", "browser_use"])
-def test_a_helper_and_an_extract_pass_on_what_was_really_seen(name: str) -> None:
+def test_a_subagent_and_an_extract_pass_on_what_was_really_seen(name: str) -> None:
     args = {"action": "extract_content", "goal": "links", "task": "Find it."}
     messages = after((name, args, f"See {BENIGN} and {LEAK}"))
     messages[-1] = ToolMessage(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.backends.files.document_formats import OPENERS, Document
-from openmanus_graph.backends.files.text_file import Excerpt, Lines, parse_pages, take, wrapped
+from openmanus_graph.backends.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 

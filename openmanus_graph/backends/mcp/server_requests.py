@@ -10,7 +10,8 @@ from typing import Any, cast
 import mcp_types as types
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.mcp.listed_tools import is_schema, sanitize_text
+from openmanus_graph.backends.mcp.listed_tools import sanitize_text
+from openmanus_graph.backends.mcp.schemas import is_schema
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.interrupts import Decision, read_decision, read_text
 from openmanus_graph.state.validation import schema_problems

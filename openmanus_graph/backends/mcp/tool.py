@@ -16,15 +16,10 @@ from pydantic import ConfigDict
 
 from openmanus_graph.backends.mcp.calls import Event, OpenCall
 from openmanus_graph.backends.mcp.connection import connect_outside_run
-from openmanus_graph.backends.mcp.listed_tools import (
-    DescribedTool,
-    ListedTool,
-    pages,
-    sanitize_text,
-    traits_for,
-)
+from openmanus_graph.backends.mcp.listed_tools import ListedTool, pages, sanitize_text, traits_for
 from openmanus_graph.backends.mcp.managed_server import ManagedServer, ServerChange, server_loop
 from openmanus_graph.backends.mcp.results import is_short_text, to_observation
+from openmanus_graph.backends.mcp.schemas import DescribedTool
 from openmanus_graph.backends.mcp.server_requests import (
     question_text,
     read_answer,
@@ -247,7 +242,7 @@ def _tools(managed: ManagedServer, session: Session) -> list[ServerTool]:
         "MCP tools", dict[tuple[str, str], str]
     )
     listed = managed.tools
-    side_by_side = all(tool.effect == "pure" for tool in listed)
+    side_by_side = all(tool.effect == "read_only" for tool in listed)
     found: list[ServerTool] = []
     for tool in listed:
         key = (managed.server.name, tool.name)

@@ -102,7 +102,7 @@ def _sum_of(details: Mapping[str, object], ending: str) -> int:
 def estimate_request_tokens(
     history: Sequence[BaseMessage],
     system: str,
-    request_suffix: str,
+    reminder: str,
     tools: Sequence[Mapping[str, Any]],
 ) -> int:
     """Estimate a request: the last reported figure, and what came after it."""
@@ -112,7 +112,7 @@ def estimate_request_tokens(
             later = [shown_environment(one) for one in history[position + 1 :]]
             return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
     shown = [shown_environment(one) for one in history]
-    return count_tokens_approximately(shown) + estimate_fixed_tokens(system, request_suffix, tools)
+    return count_tokens_approximately(shown) + estimate_fixed_tokens(system, reminder, tools)
 
 
 def last_reported(history: Sequence[BaseMessage]) -> CallUsage | None:
@@ -124,11 +124,9 @@ def last_reported(history: Sequence[BaseMessage]) -> CallUsage | None:
     return None
 
 
-def estimate_fixed_tokens(
-    system: str, request_suffix: str, tools: Sequence[Mapping[str, Any]]
-) -> int:
+def estimate_fixed_tokens(system: str, reminder: str, tools: Sequence[Mapping[str, Any]]) -> int:
     """Estimate what stands in each request beside the conversation."""
-    beside = [HumanMessage(system), HumanMessage(request_suffix)]
+    beside = [HumanMessage(system), HumanMessage(reminder)]
     return count_tokens_approximately(beside, tools=[dict(tool) for tool in tools])
 
 

@@ -158,15 +158,15 @@ async def ask_server(address: str, model: str, key: str | None = None) -> Server
             proxy=environment_proxy(parts.scheme, host, port),
             headers={"Authorization": f"Bearer {key}"} if key else {},
         ) as session:
-            told = {"models": await _ask(session, f"{root}/v1/models", model)}
-            owner = next((_at(one, "owned_by") for one in _entries(told["models"])), None)
+            reported = {"models": await _ask(session, f"{root}/v1/models", model)}
+            owner = next((_at(one, "owned_by") for one in _entries(reported["models"])), None)
             paths = _PATHS.get(str(owner), _OTHER_PATHS)
-            if told["models"] and host != _OPENROUTER:
+            if reported["models"] and host != _OPENROUTER:
                 asking = (_ask(session, root + path, model) for path in paths.values())
-                told |= zip(paths, await asyncio.gather(*asking), strict=True)
+                reported |= zip(paths, await asyncio.gather(*asking), strict=True)
     except (ConfigError, ValueError, KeyError, OSError):  # the address, or the certificates
         return ServerFacts()
-    return _read(model, told)
+    return _read(model, reported)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, model: str) -> Any:
@@ -187,16 +187,16 @@ async def _ask(session: aiohttp.ClientSession, url: str, model: str) -> Any:
     return None
 
 
-def _read(model: str, told: dict[str, Any]) -> ServerFacts:
-    answers = any(told.values())
+def _read(model: str, reported: dict[str, Any]) -> ServerFacts:
+    answers = any(reported.values())
     for name, where in (("model", "models"), ("running", "ps"), ("loaded", "studio")):
-        told[name] = _entry(told.get(where), model)
-    listed = _entries(told["models"])
-    if told["model"] is None and len(listed) == 1:
-        told["model"] = listed[0]  # such a server answers to any name
-    kind: ServerKind = next(one for one in _TOLD if _at(told, _TOLD[one][0]) is not None)
+        reported[name] = _entry(reported.get(where), model)
+    listed = _entries(reported["models"])
+    if reported["model"] is None and len(listed) == 1:
+        reported["model"] = listed[0]  # such a server answers to any name
+    kind: ServerKind = next(one for one in _TOLD if _at(reported, _TOLD[one][0]) is not None)
     window, parameters, sees = (
-        [value for path in paths.split() if (value := _at(told, path)) is not None]
+        [value for path in paths.split() if (value := _at(reported, path)) is not None]
         for paths in _TOLD[kind][1:]
     )
     return ServerFacts(
@@ -329,19 +329,19 @@ class ResolvedModel:
     @property
     def small_window(self) -> str:
         """What to tell the person of a window that is little for an agent; nothing of others."""
-        told = self.facts.window
-        if not told or told >= SMALL_WINDOW or self.settings.context_window:
+        reported = self.facts.window
+        if not reported or reported >= SMALL_WINDOW or self.settings.context_window:
             return ""
         return (
-            f"The server of {self.name} takes {told:,} tokens, which is little for an agent. "
+            f"The server of {self.name} takes {reported:,} tokens, which is little for an agent. "
             f"{larger_window(self.facts.kind)}"
         )
 
     @property
     def sees_images(self) -> bool:
         """Whether pictures can be sent; an unknown model counts as text only."""
-        told = self.settings.vision, self.facts.sees_images
-        if (sees := next((one for one in told if one is not None), None)) is not None:
+        reported = self.settings.vision, self.facts.sees_images
+        if (sees := next((one for one in reported if one is not None), None)) is not None:
             return sees
         if "image_inputs" in self._profile:
             return bool(self._profile["image_inputs"])

@@ -1,4 +1,4 @@
-"""One file that holds a thread's flight record, which another machine can replay.
+"""One file that holds a thread's recording, which another machine can replay.
 
 A zip of lines of JSON. Its manifest holds a digest of each line, so that a bundle that was cut or
 altered is refused, and says where.
@@ -19,13 +19,13 @@ from typing import Any, cast
 from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.flight_record import (
-    FlightRecord,
+from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
+from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.backends.persistence.recording import (
+    Recording,
     checkpoint_from_json,
     checkpoint_to_json,
 )
-from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
-from openmanus_graph.backends.persistence.model_call_records import RecordedCall
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import write_own_file
@@ -51,9 +51,9 @@ _REPLAYED = frozenset(
 """Options that a replay needs, which asks no model and runs nothing. All others mean something on
 the machine of the run alone, and do not count in a bundle. What really asks or runs takes only
 `harmless` ones: whoever wrote the file must not choose what is reached and what is run."""
-_APPROVALS = frozenset({"standing_approvals", "approved_values"})
+_APPROVALS = frozenset({"remembered_approvals", "approved_values"})
 """Of the state: what a person approved there, which nobody has approved here."""
-_APPROVED_BY_CALL = frozenset({"standing_approval", "approved_values"})
+_APPROVED_BY_CALL = frozenset({"remembered_approval", "approved_values"})
 """Of a call's outcome: the same."""
 _MAX_BYTES = 256 << 20
 """Of a bundle, decompressed."""
@@ -63,7 +63,7 @@ _MOST_ID_CHARS = 200
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 
 
-def save_bundle(record: FlightRecord, path: Path) -> None:
+def save_bundle(record: Recording, path: Path) -> None:
     """Write a bundle. Blocks. Secret values that this machine knows are removed.
 
     Raises:
@@ -98,7 +98,7 @@ def is_bundle(path: Path) -> bool:
     return path.suffix == ".zip" or zipfile.is_zipfile(path)
 
 
-def load_bundle(path: Path) -> FlightRecord:
+def load_bundle(path: Path) -> Recording:
     """Read a bundle. Blocks.
 
     Raises:
@@ -128,9 +128,9 @@ def load_bundle(path: Path) -> FlightRecord:
         ) from error
 
 
-def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> FlightRecord:
+def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> Recording:
     """Return the record. Anything may be raised if somebody wrote the bundle by hand."""
-    return FlightRecord(
+    return Recording(
         thread=_id(about["thread"]),
         agent=_id(about["agent"]),
         task=str(about["task"]),
@@ -150,7 +150,7 @@ def _id(given: Any) -> str:
     return given
 
 
-def _lines(record: FlightRecord) -> dict[str, list[str]]:
+def _lines(record: Recording) -> dict[str, list[str]]:
     made: dict[str, list[Any]] = {
         _BEGINNING: list(map(checkpoint_to_json, record.beginning)),
         _CALLS: list(_new_parts(record)),
@@ -163,7 +163,7 @@ def _lines(record: FlightRecord) -> dict[str, list[str]]:
     }
 
 
-def _new_parts(record: FlightRecord) -> Iterator[dict[str, Any]]:
+def _new_parts(record: Recording) -> Iterator[dict[str, Any]]:
     """Yield the calls, each with the parts that its caller's call before does not begin with."""
     before: dict[str, RecordedCall] = {}
     for call in record.calls:

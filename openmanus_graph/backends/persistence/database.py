@@ -1,4 +1,4 @@
-"""The database of threads, ledger, interjections and events: a SQLite file, or PostgreSQL.
+"""The database of threads, ledger, steering messages and events: a SQLite file, or PostgreSQL.
 
 The tables' modules write statements that both understand, with `?` for each value.
 """

@@ -134,7 +134,7 @@ class Note:
 
     path: str
     text: str
-    foreign: bool
+    untrusted: bool
     """Something foreign was read before it was written: it is information, never an instruction."""
     changed: datetime
     written_by: str = ""
@@ -145,7 +145,7 @@ class Note:
         try:
             return function(self.text)
         except ToolError as error:
-            raise error if self.foreign else TrustedToolError(str(error)) from error
+            raise error if self.untrusted else TrustedToolError(str(error)) from error
 
 
 class Memory:
@@ -177,13 +177,13 @@ class Memory:
         """Return a note; None if there is none."""
         return self._get(self._store.batch, note_path(path))
 
-    def create(self, path: str, text: str, *, foreign: bool, key: str = "") -> Note:
+    def create(self, path: str, text: str, *, untrusted: bool, key: str = "") -> Note:
         """Add a note.
 
         Args:
             path: Of the note; there must be none.
             text: Of the note.
-            foreign: Whether something foreign was read before it was written.
+            untrusted: Whether untrusted content was read before it was written.
             key: Of the call. One that a crash cut off behind its writing finds its own note.
         """
         path = _path_of_note(path)
@@ -200,20 +200,20 @@ class Memory:
                     f"{_owner(path)} has {MAX_NOTES} notes, which is the limit; nothing was "
                     "written. Delete what is out of date, or add to a note that is there."
                 )
-            self._put(batch, path, text, foreign=foreign, key=key)
+            self._put(batch, path, text, untrusted=untrusted, key=key)
             return self._require(batch, path)
 
         return self._store.exclusively(job)
 
     def edit(
-        self, path: str, change: Callable[[str], str], *, foreign: bool | None, key: str = ""
+        self, path: str, change: Callable[[str], str], *, untrusted: bool | None, key: str = ""
     ) -> Note:
         """Change a note's text.
 
         Args:
             path: Of the note.
             change: Makes the new text of the one that is there. It may be called twice.
-            foreign: As for `create`: a foreign note stays one. None: it has been until now.
+            untrusted: As for `create`: an untrusted note stays one. None: it has been until now.
             key: As for `create`.
         """
         path = _path_of_note(path)
@@ -223,7 +223,7 @@ class Memory:
             if key and note.written_by == key:
                 return note
             text = note.apply(change)
-            self._put(batch, path, text, foreign=note.foreign or bool(foreign), key=key)
+            self._put(batch, path, text, untrusted=note.untrusted or bool(untrusted), key=key)
             return self._require(batch, path)
 
         return self._store.exclusively(job)
@@ -235,12 +235,12 @@ class Memory:
         def job(batch: Batch) -> Note:
             if self._require(batch, path).text != text:
                 raise TrustedToolError(f"{path} was changed meanwhile. Look at it again.")
-            self._put(batch, path, str(text), foreign=False, key="")
+            self._put(batch, path, str(text), untrusted=False, key="")
             return self._require(batch, path)
 
         return self._store.exclusively(job)
 
-    def rename(self, old: str, new: str, *, foreign: bool, key: str = "") -> None:
+    def rename(self, old: str, new: str, *, untrusted: bool, key: str = "") -> None:
         """Give a note another path, at which there must be none."""
         old, new = _path_of_note(old), _path_of_note(new)
 
@@ -257,7 +257,7 @@ class Memory:
                 raise TrustedToolError(
                     f"{_owner(new)} has {MAX_NOTES} notes, which is the limit; nothing was renamed."
                 )
-            value = _value(note.text, foreign=note.foreign or foreign, key=key)
+            value = _value(note.text, untrusted=note.untrusted or untrusted, key=key)
             batch([PutOp(self._place(new), new, value), PutOp(self._place(old), old, None)])
 
         self._store.exclusively(job)
@@ -291,13 +291,13 @@ class Memory:
             )
         return note
 
-    def _put(self, batch: Batch, path: str, text: str, *, foreign: bool, key: str) -> None:
+    def _put(self, batch: Batch, path: str, text: str, *, untrusted: bool, key: str) -> None:
         if len(text) > MAX_NOTE_CHARS:
             raise TrustedToolError(
                 f"{path} would have {len(text)} characters; the limit is {MAX_NOTE_CHARS}. Nothing "
                 "was written. Write less, or divide it into several notes."
             )
-        batch([PutOp(self._place(path), path, _value(text, foreign=foreign, key=key))])
+        batch([PutOp(self._place(path), path, _value(text, untrusted=untrusted, key=key))])
 
 
 def open_memory(url: DatabaseUrl, storage: StorageSettings) -> Memory:
@@ -342,9 +342,9 @@ def _namespace(kind: str, owner: str) -> tuple[str, ...]:
     return ("memories", kind, hashlib.sha256(owner.encode("utf-8", "replace")).hexdigest()[:32])
 
 
-def _value(text: str, *, foreign: bool, key: str) -> dict[str, Any]:
+def _value(text: str, *, untrusted: bool, key: str) -> dict[str, Any]:
     storable = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    return {"text": storable, "foreign": foreign, "written_by": key}
+    return {"text": storable, "untrusted": untrusted, "written_by": key}
 
 
 def _read_all(items: Any) -> list[Note]:
@@ -354,9 +354,9 @@ def _read_all(items: Any) -> list[Note]:
 def _read_note(item: Item) -> Note:
     """Return the note in an item of the store; what we did not write counts as foreign."""
     value = item.value
-    foreign = value.get("foreign") is not False
+    untrusted = value.get("untrusted") is not False
     text, key = str(value.get("text", "")), str(value.get("written_by", ""))
-    return Note(item.key, text, foreign, item.updated_at, key)
+    return Note(item.key, text, untrusted, item.updated_at, key)
 
 
 def _login_name() -> str:

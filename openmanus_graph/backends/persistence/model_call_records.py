@@ -1,4 +1,4 @@
-"""The flight record: each request that a thread's models were sent, and what came back.
+"""The recording: each request that a thread's models were sent, and what came back.
 
 A request repeats nearly all of the one before it, so a row holds the parts that are new in it and
 says how many it shares with which other row.
@@ -102,7 +102,7 @@ class ModelCallRecords:
         return bool(rows)
 
     async def add_fact(self, thread: str, name: str, value: Any) -> None:
-        """Add what a run has found out about its surroundings, as JSON."""
+        """Add what a run has found out about its environment, as JSON."""
         text = write_json(value)
         await self._database.arun(
             "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
@@ -123,7 +123,7 @@ class ModelCallRecords:
         for name, value, checksum in rows:
             if checksum != crc32(name, value):
                 raise DamagedRowError(
-                    f"Of thread {thread} the record of its surroundings ({name}) is damaged, so "
+                    f"Of thread {thread} the record of its environment ({name}) is damaged, so "
                     "it cannot be replayed. Its conversation may be whole: openmanus show."
                 )
         return [(name, read_json(value)) for name, value, _ in rows]
@@ -161,5 +161,5 @@ class ModelCallRecords:
 
 
 def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:
-    """Return the flight record in a database. Blocks."""
+    """Return the recording in a database. Blocks."""
     return ModelCallRecords(open_database(url))

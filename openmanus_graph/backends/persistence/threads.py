@@ -361,7 +361,7 @@ class Place:
     """Whether the files on the machine are newer than those in the store, which failed."""
 
 
-class PlacesTable:
+class FileLocationsTable:
     """The table of places. Its methods block, and raise sqlite3.Error."""
 
     def __init__(self, database: Database) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import StorageError
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.persistence.threads import Place, PlacesTable
+from openmanus_graph.backends.persistence.threads import FileLocationsTable, Place
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
@@ -144,7 +144,7 @@ class ThreadFiles:
     def __init__(self, thread: str, settings: Settings) -> None:
         workspace = Workspace.of(settings)
         self._thread, self._home = thread, settings.home
-        self._places = PlacesTable(open_database(settings.database))
+        self._places = FileLocationsTable(open_database(settings.database))
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
         self._store = None if url is None else RemoteObjects(url, thread, settings.database)
         self._extent = Extent(limit << 20, CACHES)
@@ -154,7 +154,7 @@ class ThreadFiles:
         self._files = _Part(workspace, _FILES)
         self._private = _Part(private, _PRIVATE)
         self._recorded: Place | None = None
-        self._told = set[str]()
+        self._reported = set[str]()
         self._lock = threading.Lock()
         self._moved_before = (0, 0)
         """Objects and bytes of earlier transfers."""
@@ -308,8 +308,8 @@ class ThreadFiles:
     def _new_notices(self) -> Iterator[str]:
         """Yield what to tell the person about what is left out, each once."""
         left_out = {**self._private.index.left_out, **self._files.index.left_out}
-        new = sorted(left_out.keys() - self._told)
-        self._told.update(new)
+        new = sorted(left_out.keys() - self._reported)
+        self._reported.update(new)
         url = self._recorded.store if self._recorded else ""
         if large := [path for path in new if left_out[path] == TOO_LARGE]:
             yield (

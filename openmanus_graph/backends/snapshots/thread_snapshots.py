@@ -111,7 +111,7 @@ class ThreadSnapshots:
         self.store = SnapshotStore(home)
         self._thread, self._home = thread, home
         self._index = Index(Path())
-        self._told = set[tuple[str, str]]()
+        self._reported = set[tuple[str, str]]()
         self._stored_before = 0
         """Bytes that earlier snapshots stored."""
 
@@ -176,8 +176,8 @@ class ThreadSnapshots:
     def new_notices(self) -> Iterator[str]:
         """Yield what to tell the person about the newest snapshot, each once."""
         gaps = {*self._index.left_out.items(), *((path, "torn") for path in self._index.torn)}
-        new = sorted(gaps - self._told)
-        self._told |= gaps
+        new = sorted(gaps - self._reported)
+        self._reported |= gaps
         if large := [path for path, why in new if why == TOO_LARGE]:
             yield (
                 f"Snapshots leave out {named_paths(large)}: more than [storage] snapshot_max_mb. "

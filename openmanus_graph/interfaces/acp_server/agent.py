@@ -115,7 +115,7 @@ _UNKNOWN_OUTCOME = (
 log = logging.getLogger(__name__)
 
 
-class EditorPerson:
+class EditorInput:
     """Answers approvals by the editor's dialogue; a question is answered by the next prompt."""
 
     def __init__(self, client: Client, session: str) -> None:
@@ -227,8 +227,8 @@ class EditorAgent:
         message = read_blocks(prompt, session.folder)
         updates = self._updates(session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
-        person = EditorPerson(self._connected(), session_id)
-        run = RemoteRun(self.agent, session_id, options, updates.show, person)
+        user_input = EditorInput(self._connected(), session_id)
+        run = RemoteRun(self.agent, session_id, options, updates.show, user_input)
         session.run = run
         try:
             async with updates.sent(), self.leases.lease(session_id):

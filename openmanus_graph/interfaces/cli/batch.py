@@ -57,16 +57,16 @@ def do_batch(
     place = str(database_url()) if remote is None else remote.rstrip("/")
     with log_file(output.log), open_results(out_path, tasks, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
-        view = BatchProgress(len(tasks), results, budget, quiet=output.quiet)
+        sink = BatchProgress(len(tasks), results, budget, quiet=output.quiet)
         runner: TaskRunner
         if remote is None:
-            runner = LocalTaskRunner(options, agent, budget, view.notice)
+            runner = LocalTaskRunner(options, agent, budget, sink.notice)
         else:
             from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
 
-            runner = RemoteTaskRunner(remote, options, agent, budget, view.notice)
-        with view:
-            batch = Batch(tasks, results, runner, budget, view, jobs)
+            runner = RemoteTaskRunner(remote, options, agent, budget, sink.notice)
+        with sink:
+            batch = Batch(tasks, results, runner, budget, sink, jobs)
             code = asyncio.run(batch.run(ends_process=is_own_process()))
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))

@@ -9,8 +9,8 @@ from langchain_core.messages import ToolMessage
 from openmanus_graph.backends.mcp.tool import ServerTool
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.cli.person import StdinLines
-from openmanus_graph.interfaces.cli.views import TerminalView
+from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
+from openmanus_graph.interfaces.cli.user_input import StdinLines
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.manus import PendingCall, no_usage
@@ -30,14 +30,14 @@ async def call_once(
         for tool in tools
     }
     own = {tool.listed_tool.name: tool.name for tool in tools}
-    view = TerminalView()
+    sink = TerminalSink()
     call = PendingCall(
         id="call", name=own.get(name, name), args=dict(args), occurrence=0, problem=None
     )
 
     def emit(event: dict[str, Any]) -> None:
         if event["type"] == "notice":
-            view.show(event)
+            sink.show(event)
 
     context = ToolCallContext(
         session=session,
@@ -47,7 +47,7 @@ async def call_once(
         branch="",
         thread=None,
         ledger=None,
-        questions=_TerminalQuestions(view),
+        questions=_TerminalQuestions(sink),
         progress=Progress(0, no_usage(), 0.0),
     )
     return await run_call(call, context)
@@ -56,13 +56,13 @@ async def call_once(
 class _TerminalQuestions(Questions):
     """Asks on the terminal at once: there is no run that could pause."""
 
-    def __init__(self, view: TerminalView) -> None:
+    def __init__(self, sink: TerminalSink) -> None:
         super().__init__(None)
-        self._view, self._lines = view, StdinLines()
+        self._sink, self._lines = sink, StdinLines()
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
         """Return the answer. ToolError: there is no terminal, or no answer."""
-        self._view.show({"type": "interrupt", "question": request["question"], "calls": []})
+        self._sink.show({"type": "interrupt", "question": request["question"], "calls": []})
         if not self._lines.interactive:
             raise ToolError("Nobody is there to answer: run this on a terminal.")
         answer = await self._lines.ask("Your answer: ")

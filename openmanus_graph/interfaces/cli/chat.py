@@ -28,8 +28,8 @@ NO_COMMANDS = (
 def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk until the person leaves; return the last turn's exit code."""
     require_stdout()
-    from openmanus_graph.interfaces.cli.person import has_line_editor
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
+    from openmanus_graph.interfaces.cli.user_input import has_line_editor
 
     ask_for_trust(options.config)
     with log_file(output.log):
@@ -44,10 +44,10 @@ def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -
 
 async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Take each line of a pipe as a turn."""
-    from openmanus_graph.interfaces.cli.choose_view import make_view
-    from openmanus_graph.interfaces.cli.person import StdinLines, TerminalPerson
+    from openmanus_graph.interfaces.cli.choose_sink import make_sink
     from openmanus_graph.interfaces.cli.safe_console import say
     from openmanus_graph.interfaces.cli.slash_commands import PURPOSES
+    from openmanus_graph.interfaces.cli.user_input import StdinLines, TerminalInput
     from openmanus_graph.interfaces.service.runner import run_graph
     from openmanus_graph.runtime.session_registry import open_session
 
@@ -55,7 +55,7 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
     lines = StdinLines()
     code = 0
     first = given
-    with make_view(output) as view:
+    with make_sink(output) as sink:
         async with open_session(taken[0]):
             while (text := await lines.ask("> ")) is not None and text.strip() not in EXIT_WORDS:
                 if not text.strip():
@@ -65,7 +65,7 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
                     continue
                 run = new_run(text, first, taken)
                 first = InputOptions()  # files and pictures go with the first turn
-                code = await run_graph(run, view, TerminalPerson(view))
+                code = await run_graph(run, sink, TerminalInput(sink))
                 if code in SIGNALLED or (code in (CANCELLED, WAITING) and not lines.interactive):
                     break  # a pipe is never asked, and its next line is no answer
     return code
@@ -74,8 +74,8 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
 async def _converse(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk with the person at the terminal."""
     from openmanus_graph.config import resolve_settings
-    from openmanus_graph.interfaces.cli.chat_session import ChatSession, ChatView
-    from openmanus_graph.interfaces.cli.choose_view import make_view
+    from openmanus_graph.interfaces.cli.chat_session import ChatSession, ChatSink
+    from openmanus_graph.interfaces.cli.choose_sink import make_sink
     from openmanus_graph.interfaces.cli.editor import LineEditor
     from openmanus_graph.interfaces.cli.mentions import MessageCompleter
     from openmanus_graph.interfaces.cli.safe_console import say
@@ -87,8 +87,8 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
     settings = await asyncio.to_thread(resolve_settings, to_context(taken[2]), taken[0])
     if known := await asyncio.to_thread(find_thread, taken[0]):
         say(goes_on_with(known))
-    with make_view(output) as view:
-        chat = ChatSession(taken, settings, ChatView(view))
+    with make_sink(output) as sink:
+        chat = ChatSession(taken, settings, ChatSink(sink))
         completer = MessageCompleter(PURPOSES, settings.workspace)
         editor = LineEditor(
             history=settings.home / HISTORY, completer=completer, status=chat.status

@@ -14,12 +14,12 @@ from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions
-from openmanus_graph.interfaces.cli.person import TerminalPerson
 from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.interfaces.cli.user_input import TerminalInput
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
-from openmanus_graph.interfaces.service.runner import Run, View, run_graph
+from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.settings import Settings
@@ -31,11 +31,11 @@ no model's window holds 10 MB, and its tools read files in parts."""
 EDITOR = "str_replace_editor"
 
 
-class ChatView:
+class ChatSink:
     """Passes a chat's events on, and remembers what its commands show."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
         self.spent: Usage = no_usage()
         self.context_tokens = 0
         """Of the newest request."""
@@ -57,19 +57,19 @@ class ChatView:
                 self.spent = add_usage(self.spent, event["usage"])
             case _:
                 pass
-        self._view.show(event)
+        self._sink.show(event)
 
 
 class ChatSession:
     """A chat at a terminal."""
 
     def __init__(
-        self, taken: tuple[str, str, RunOptions], settings: Settings, view: ChatView
+        self, taken: tuple[str, str, RunOptions], settings: Settings, sink: ChatSink
     ) -> None:
         self.thread, self.agent, self.options = taken
         self.settings = settings
         """As the next turn has them."""
-        self.view = view
+        self.sink = sink
         self.left = False
         self.compact = False
         """Whether notes are made of the conversation before the next message is answered."""
@@ -81,8 +81,8 @@ class ChatSession:
 
     def status(self) -> str:
         """Return the status line: model, context used, cost, folder, which may be long."""
-        used = self.view.context_tokens / self._window if self._window else 0
-        cost = f"${self.view.spent['cost_usd']:.4f}"
+        used = self.sink.context_tokens / self._window if self._window else 0
+        cost = f"${self.sink.spent['cost_usd']:.4f}"
         folder = _shortened(self.settings.workspace)
         return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {folder}"
 
@@ -133,7 +133,7 @@ class ChatSession:
     async def do(self, run: Run) -> None:
         """Do a run, and say why if it cannot begin."""
         try:
-            self.code = await run_graph(run, self.view, TerminalPerson(self.view))
+            self.code = await run_graph(run, self.sink, TerminalInput(self.sink))
         except (ConfigError, RunError) as error:
             say(str(error))
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from openmanus_graph.config.files import OLD_CONFIG, is_foreign
+from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 
@@ -118,13 +118,13 @@ def _window(model: "ResolvedModel") -> Finding:
     """Report how many tokens one request may hold, and how that is known."""
     from openmanus_graph.backends.models.resolved import SMALL_WINDOW, address_of, larger_window
 
-    told, wanted = model.facts.window, model.settings.context_window
-    detail = f"{told or model.window:,} tokens"
-    if told and wanted and told != wanted:
+    reported, wanted = model.facts.window, model.settings.context_window
+    detail = f"{reported or model.window:,} tokens"
+    if reported and wanted and reported != wanted:
         detail += f", but {wanted:,} are set; openmanus init sets what the server takes"
-    elif told and told < SMALL_WINDOW:
+    elif reported and reported < SMALL_WINDOW:
         detail += f", which is little for an agent. {larger_window(model.facts.kind)}"
-    elif told or wanted or address_of(model.settings) is None:
+    elif reported or wanted or address_of(model.settings) is None:
         return Finding("window", "ok", detail)
     else:
         detail += " are assumed; [llm] context_window sets what the server takes"
@@ -134,10 +134,10 @@ def _window(model: "ResolvedModel") -> Finding:
 def _old_configuration() -> Iterator[Finding]:
     """Report how each key of OpenManus's files in the working folder is used."""
     try:
-        files, foreign = list(old_files(Path.cwd())), is_foreign(Path.cwd())
+        files, untrusted = list(old_files(Path.cwd())), is_untrusted(Path.cwd())
     except ConfigError:
         return  # reported by `_configuration`
-    if foreign:
+    if untrusted:
         yield Finding(OLD_CONFIG, "ok", "another program's, left alone: it has no [llm] table")
     for file in files:
         yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")

@@ -104,9 +104,9 @@ def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, 
         def word(result: "BatchResult") -> str:
             return grader.verdicts[result.id].where or "passed"
 
-        with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
-            runner = LocalTaskRunner(options, wanted.agent, budget, view.notice)
-            batch = Batch(attempts, results, runner, budget, view, wanted.jobs, judge=grader)
+        with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as sink:
+            runner = LocalTaskRunner(options, wanted.agent, budget, sink.notice)
+            batch = Batch(attempts, results, runner, budget, sink, wanted.jobs, judge=grader)
             return asyncio.run(batch.run(ends_process=is_own_process()))
 
 

@@ -12,8 +12,8 @@ from langgraph.types import Command
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.flight_record import FlightRecord, put_beginning
-from openmanus_graph.backends.persistence.interjections import JournalTable
+from openmanus_graph.backends.persistence.recording import Recording, put_beginning
+from openmanus_graph.backends.persistence.steering import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
@@ -107,9 +107,7 @@ async def _from_messages(known: Thread) -> list[Event]:
     return events
 
 
-async def _played(
-    record: FlightRecord, source: FlightRecord | Thread
-) -> tuple[list[Event], Replayed]:
+async def _played(record: Recording, source: Recording | Thread) -> tuple[list[Event], Replayed]:
     """Replay a record, and return the events that its runs send."""
     graph = replay_graph(record.agent)
     seen = _Seen(record, graph)
@@ -125,7 +123,7 @@ async def _played(
     return seen.events, found
 
 
-async def _before(record: FlightRecord) -> list[Event]:
+async def _before(record: Recording) -> list[Event]:
     """Return the events of the conversation that a record goes on from."""
     graph = replay_graph(record.agent)
     await put_beginning(graph.checkpointer, record.thread, record.beginning)
@@ -136,7 +134,7 @@ async def _before(record: FlightRecord) -> list[Event]:
 class _Seen:
     """Observes replayed runs. How long things took is left out: the replay took no time."""
 
-    def __init__(self, record: FlightRecord, graph: Any) -> None:
+    def __init__(self, record: Recording, graph: Any) -> None:
         self.events: list[Event] = []
         self._record, self._graph = record, graph
 

@@ -130,11 +130,11 @@ def new_fork(
     with hold_thread(openmanus_home(), new):
         found = begin_fork(known, point, new, files, with_stored(RunOptions(), known).stored())
     state = "as they were then" if found.state == "restored" else "as they are now"
-    told = (
+    reported = (
         f"Thread {new} begins after point {point.number} of {known.id}. "
         f"Its files, {state}, lie in {found.folder}."
     )
-    return NewFork(new, point, found, [told, *found.notices])
+    return NewFork(new, point, found, [reported, *found.notices])
 
 
 def begin_fork(

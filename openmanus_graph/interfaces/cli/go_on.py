@@ -19,9 +19,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.forks import Point
 from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
+from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
@@ -42,7 +42,8 @@ from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import knowing_reply
-from openmanus_graph.state.tool_traits import Effect, Traits
+from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
 
 
@@ -50,7 +51,7 @@ from openmanus_graph.tool_calls.declaration import traits_of
 class Departure:
     """Where a what-if replay left the record."""
 
-    source: Thread | FlightRecord
+    source: Thread | Recording
     """What was replayed: a thread, or a bundle."""
     graph: Any
     """The replay's, with its checkpoints."""

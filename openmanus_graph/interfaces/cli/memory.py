@@ -12,7 +12,7 @@ from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.output import printable
 
-FOREIGN = "written after foreign content was read"
+UNTRUSTED = "written after untrusted content was read"
 
 
 def list_notes(*, as_json: bool) -> int:
@@ -35,8 +35,8 @@ def show_note(path: str, *, as_json: bool) -> int:
             f"{json.dumps({**note_row(note), 'text': note.text}, ensure_ascii=False)}\n"
         )
         return 0
-    if note.foreign:
-        sys.stderr.write(f"{note.path} was {FOREIGN}.\n")
+    if note.untrusted:
+        sys.stderr.write(f"{note.path} was {UNTRUSTED}.\n")
     sys.stdout.write(f"{printable(note.text)}\n")
     return 0
 
@@ -97,5 +97,5 @@ def _found(path: str) -> Note:
 
 
 def _line(note: Note) -> str:
-    mark = f"  ({FOREIGN})" if note.foreign else ""
+    mark = f"  ({UNTRUSTED})" if note.untrusted else ""
     return f"{note.changed:%Y-%m-%d %H:%M}  {len(note.text):6}  {printable(note.path)}{mark}\n"

@@ -22,13 +22,13 @@ _PATH = re.compile(
 _UNFINISHED = re.compile(r'(?<!\S)@(?:(?P<quote>")(?P<quoted>[^"\n]*)|(?P<plain>[^\s"]*))$')
 
 
-def read_mentions(text: str, workspace: Path, foreign: str = "") -> tuple[str, InputOptions]:
+def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str, InputOptions]:
     """Find the files and pictures that a message names. Blocks.
 
     Args:
         text: The message.
         workspace: Of the thread.
-        foreign: What somebody else wrote of it: the files that it names are not brought.
+        untrusted: What somebody else wrote of it: the files that it names are not brought.
 
     Returns:
         The message, in which files are called as they are in the workspace, and what has to be
@@ -38,7 +38,7 @@ def read_mentions(text: str, workspace: Path, foreign: str = "") -> tuple[str, I
 
     def replaced(match: re.Match[str]) -> str:
         name = match["quoted"] or match["plain"]
-        if match[0].rstrip(SENTENCE_ENDS) in foreign:
+        if match[0].rstrip(SENTENCE_ENDS) in untrusted:
             return match[0]
         found = _find(name, workspace)
         if found is None and (shorter := name.rstrip(SENTENCE_ENDS)) != name:  # the sentence's
@@ -56,7 +56,7 @@ def read_mentions(text: str, workspace: Path, foreign: str = "") -> tuple[str, I
         return found.name
 
     text = _MENTION.sub(replaced, text)
-    images |= dict.fromkeys(_pictures(text, workspace, foreign))
+    images |= dict.fromkeys(_pictures(text, workspace, untrusted))
     return text, InputOptions(file=list(files) or None, image=list(images) or None)
 
 
@@ -71,12 +71,12 @@ def without_mentions(text: str, workspace: Path) -> str:
     return _MENTION.sub(left, text)
 
 
-def _pictures(text: str, workspace: Path, foreign: str) -> Iterator[str]:
+def _pictures(text: str, workspace: Path, untrusted: str) -> Iterator[str]:
     """Yield the pictures that a message names by their path, `@` or not."""
     for match in _PATH.finditer(text):
         plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
         name = (match["single"] or match["double"] or plain).removeprefix("file://")
-        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in foreign:
+        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in untrusted:
             found = _find(name, workspace)
             if found is not None:
                 yield str(found)

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread, harmless
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
@@ -124,7 +124,7 @@ def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool 
     path = Path(source)
     if is_bundle(path):
         record = load_bundle(path)
-        known: FlightRecord | Thread = record
+        known: Recording | Thread = record
         graph = replay_graph(record.agent)
         if changes.is_real or goes_on:  # what is asked and reached is not for a file to say
             known = record = dataclasses.replace(record, options=harmless(record.options))
@@ -168,7 +168,7 @@ def export_bundle(thread: str, file: str) -> int:
     return 0
 
 
-def _write_test(record: FlightRecord, found: Replayed, path: Path) -> None:
+def _write_test(record: Recording, found: Replayed, path: Path) -> None:
     try:
         written = run_and_close_models(write_test(record, path)) if found.is_equal else found
     except OSError as error:
@@ -252,12 +252,12 @@ def _summary(found: Replayed) -> str:
         if found.model_calls != 1:
             all_of = f"All {found.model_calls} requests are as they were"
         return f"{all_of} recorded."
-    told = [found.ended] if found.ended else []
+    reported = [found.ended] if found.ended else []
     if found.differences:
         first = found.differences[0]
-        told.insert(
+        reported.insert(
             0,
             f"{len(found.differences)} of {found.model_calls} requests differ. The first one is "
             f"model call {first.position}, of step {first.call.facts['step']}.",
         )
-    return " ".join(told)
+    return " ".join(reported)

@@ -81,14 +81,14 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
-        from openmanus_graph.interfaces.cli.choose_view import make_view
-        from openmanus_graph.interfaces.cli.person import TerminalPerson
+        from openmanus_graph.interfaces.cli.choose_sink import make_sink
+        from openmanus_graph.interfaces.cli.user_input import TerminalInput
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()
 
-        with make_view(output) as view:
-            running = run_graph(run, view, TerminalPerson(view), ends_process=is_own_process())
+        with make_sink(output) as sink:
+            running = run_graph(run, sink, TerminalInput(sink), ends_process=is_own_process())
             code = run_and_close_models(running)
     if failure := stdout_failure():
         raise RunError(

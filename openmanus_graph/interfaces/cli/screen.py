@@ -18,8 +18,8 @@ from rich.text import Text
 from typing_extensions import override
 
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
+from openmanus_graph.interfaces.cli.event_sinks import OUTPUT_LINES, TerminalSink, file_lines, label
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
-from openmanus_graph.interfaces.cli.views import OUTPUT_LINES, TerminalView, file_lines, label
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
@@ -94,7 +94,7 @@ def _without_padding(line: list[Segment]) -> list[Segment]:
     return line
 
 
-class ScreenView(TerminalView):
+class ScreenSink(TerminalSink):
     """Shows progress to a person at a terminal; a plan's steps as `TerminalView` does."""
 
     def __init__(self) -> None:

@@ -93,11 +93,11 @@ async def _files(chat: ChatSession, argument: str) -> None:
 
 async def _diff(chat: ChatSession, argument: str) -> None:
     styles = {"+": "green", "-": "red"}
-    for args in chat.view.edits:
+    for args in chat.sink.edits:
         say(describe_call(EDITOR, args))
         for mark, line in edit_diff(EDITOR, args, DIFF_LINES):
             say(f"  {mark} {line}", styles.get(mark, "dim"))
-    if not chat.view.edits:
+    if not chat.sink.edits:
         say("The editor has changed nothing in this chat.")
 
 
@@ -155,7 +155,7 @@ async def _fork(chat: ChatSession, argument: str) -> None:
 
 
 async def _cost(chat: ChatSession, argument: str) -> None:
-    spent = chat.view.spent
+    spent = chat.sink.spent
     say(
         f"${spent['cost_usd']:.4f} in this chat: {spent['model_calls']} model calls, "
         f"{spent['input_tokens']:,} tokens in ({spent['cached_tokens']:,} cached), "

@@ -10,7 +10,7 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage, messages_to_dict
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.interjections import tell
+from openmanus_graph.backends.persistence.steering import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
@@ -28,8 +28,8 @@ from openmanus_graph.interfaces.service.transcript import (
     runs_of_steps,
     transcript,
 )
+from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan_view import plan_as_json
-from openmanus_graph.planning.wave import plan_at
 from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.output import printable
 
@@ -109,7 +109,9 @@ async def read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
-        if plan_in(values) and state.tasks:  # in the middle of a wave the workers know more
+        if (
+            plan_in(values) and state.tasks
+        ):  # in the middle of a parallel batch the workers know more
             values = dict(await plan_at(graph, state.config))
         runs = await runs_of_steps(graph, checkpointer, thread.id, values)
         return values, runs, questions_of(state)
@@ -128,7 +130,7 @@ async def _delete_checkpoints(thread: str) -> None:
 
 
 def tell_thread(thread: str, text: str) -> int:
-    """Store an interjection for a thread, and print when it will be read."""
+    """Store a steering message for a thread, and print when it will be read."""
     known = known_thread(thread)
     said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     asyncio.run(tell(known.id, said))

@@ -98,12 +98,12 @@ def annotations(traits: Traits, *, remembers: bool = False) -> types.ToolAnnotat
         traits: One whose effect depends on the arguments is described by what it may do at worst.
         remembers: It keeps something with the client's session, so that it does not merely read.
     """
-    pure = traits.effect == "pure"
+    read_only = traits.effect == "read_only"
     outside = traits.untrusted or traits.addresses is not None or callable(traits.effect)
     return types.ToolAnnotations(
-        read_only_hint=pure and not remembers,
-        destructive_hint=not pure,
-        idempotent_hint=pure and not remembers,
+        read_only_hint=read_only and not remembers,
+        destructive_hint=not read_only,
+        idempotent_hint=read_only and not remembers,
         open_world_hint=outside or traits.effect == "external",
     )
 

@@ -33,7 +33,7 @@ class RunPage:
     """Collects events and renders them."""
 
     blocks: list[Block] = field(default_factory=list[Block])
-    """Each with a `kind` (text, call, helper, notice, plan) and the `plan_step` it is of, or ""."""
+    """Each has a `kind` (text, call, subagent, notice, plan) and its `plan_step`, or ""."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add one event of the graph; `plan_step` names the step it comes from."""
@@ -48,7 +48,7 @@ class RunPage:
             case "tool_start" | "tool_end":
                 self._call(place, event["call_id"]).update(event)
             case "step_start" if event.get("namespace"):
-                self._append("helper", place, inner=f"{place}/{event['id']}".lstrip("/"))
+                self._append("subagent", place, inner=f"{place}/{event['id']}".lstrip("/"))
             case "notice" if event["level"] != "info":
                 self._append("notice", place, text=event["text"])
             case "plan" | "plan_change":
@@ -152,7 +152,7 @@ def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
                 yield from _plan_html(block, inside)
             case "call":
                 yield _call_html(block)
-            case "helper":
+            case "subagent":
                 content = "".join(_rendered(block["inner"], inside))
                 yield _nested(_small(escape(block["inner"])), content, shown=True)
             case "notice":

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.backends.persistence.flight_record import FlightRecord
-from openmanus_graph.backends.persistence.interjections import Numbered
+from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.steering import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.interfaces.server.store import (
     Store,
     own_server,
@@ -60,12 +60,12 @@ async def replay_events(store: Store, thread: str, until: str | None = None) -> 
 
 
 def events_from_messages(
-    thread: Thread | FlightRecord, messages: Iterable[AnyMessage]
+    thread: Thread | Recording, messages: Iterable[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of a conversation."""
     step = 0
     for message in messages:
-        if isinstance(message, HumanMessage) and is_interjection(message):
+        if isinstance(message, HumanMessage) and is_steering(message):
             yield {"type": "steer", "id": message.id, "text": message.text}
         elif isinstance(message, HumanMessage):
             step = 0

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, LeaseLostError
-from openmanus_graph.backends.persistence.interjections import JournalTable, Numbered
+from openmanus_graph.backends.persistence.steering import JournalTable, Numbered
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0

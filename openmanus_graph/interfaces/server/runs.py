@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict
 
-from openmanus_graph.backends.persistence.interjections import tell
+from openmanus_graph.backends.persistence.steering import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
@@ -106,7 +106,7 @@ async def stop_runs(thread: str) -> dict[str, int]:
     return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
 
 
-class Interjection(BaseModel):
+class SteeringMessage(BaseModel):
     """A message to a running agent."""
 
     text: str
@@ -115,19 +115,19 @@ class Interjection(BaseModel):
 
 
 @router.post("/steer", status_code=202)
-async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
-    """Send an interjection, which the running agent reads at its next step."""
+async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
+    """Send a steering message, which the running agent reads at its next step."""
     await require_thread(thread)
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
-    text = name_files(interjection.text, interjection.files)
-    if interjection.files:  # their names are not the user's words
-        text = Message(text, words=interjection.text).as_answer()
+    text = name_files(steering_text.text, steering_text.files)
+    if steering_text.files:  # their names are not the user's words
+        text = Message(text, words=steering_text.text).as_answer()
     text = without_surrogates(text)
-    interjection_id = await tell(thread, text)
-    journal.add(thread, "", "", {"type": "steer", "text": text, "id": interjection_id})
-    return {"id": interjection_id}
+    steering_id = await tell(thread, text)
+    journal.add(thread, "", "", {"type": "steer", "text": text, "id": steering_id})
+    return {"id": steering_id}
 
 
 async def cancel_runs(thread: str) -> int:

@@ -224,7 +224,7 @@ async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
     questions: list[dict[str, Any]] = []
     for waiting in () if state is None else state.interrupts:
         reviews: Any = None
-        if isinstance(waiting.value, Mapping):  # of a foreign graph it may be anything
+        if isinstance(waiting.value, Mapping):  # of a third-party graph it may be anything
             reviews = cast("Mapping[str, Any]", waiting.value).get("review_configs")
         allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
         questions.append({**interrupt_event(waiting), "allowed": allowed})

@@ -23,7 +23,7 @@ from openmanus_graph.interfaces.server.openai_api import chat, responses
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.store import Store, open_store
 from openmanus_graph.interfaces.server.token import server_token
-from openmanus_graph.interfaces.service.lock import relax_garbage_collection
+from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
 from openmanus_graph.interfaces.service.trace_export import send_traces
 from openmanus_graph.runtime.run_observer import observe_runs
 from openmanus_graph.runtime.session_registry import close_all_at_once

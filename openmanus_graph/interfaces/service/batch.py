@@ -29,7 +29,7 @@ from openmanus_graph.interfaces.service.run_setup import (
     to_context,
 )
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
-from openmanus_graph.interfaces.service.runs import Final, NoPerson, RemoteView
+from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.state.manus import Usage, no_usage
@@ -123,7 +123,7 @@ class Judge(Protocol):
         ...
 
 
-class BatchView(Protocol):
+class BatchSink(Protocol):
     """Shows how a batch goes on."""
 
     def ended(self, result: BatchResult) -> None:
@@ -143,7 +143,7 @@ class Batch:
     results: Results
     runner: TaskRunner
     budget: Budget
-    view: BatchView
+    sink: BatchSink
     jobs: int
     judge: Judge | None = None
     """Judges each result once it is written; None if nobody does."""
@@ -220,7 +220,7 @@ class Batch:
                 self.budget.end(thread, result.cost_usd)
                 if self.judge is not None:
                     await self.judge.grade(result)
-                self.view.ended(result)
+                self.sink.ended(result)
 
     def _exit_code(self) -> int:
         statuses = self.results.statuses
@@ -229,7 +229,7 @@ class Batch:
         return next((code for status, code in EXITS if status in statuses.values()), 0)
 
     def _show(self, **event: Any) -> None:
-        self.view.notice("Finishing the running steps; once more stops them at once.")
+        self.sink.notice("Finishing the running steps; once more stops them at once.")
 
 
 log = logging.getLogger(__name__)
@@ -288,13 +288,13 @@ class LocalTaskRunner:
             given = InputOptions(file=list(task.files))
             return new_run(task.text, given, (thread, task.agent or self._agent, options))
 
-        view = _CostView(self, thread)
+        sink = _CostSink(self, thread)
         run = await asyncio.to_thread(plan)
         if self._draining:  # meanwhile
             return None
-        final = await self._run(run, view)
+        final = await self._run(run, sink)
         self._budget.record(thread, final["usage"]["cost_usd"])
-        if view.limit == "max_cost_usd" and limit_usd < own_usd:
+        if sink.limit == "max_cost_usd" and limit_usd < own_usd:
             self._budget.exhaust()
             return None
         return None if final["status"] == "cancelled" else _result(task, thread, final)
@@ -315,11 +315,11 @@ class LocalTaskRunner:
         if self._budget.is_spent:
             self.request_drain("budget")
 
-    async def _run(self, run: Run, view: "_CostView") -> Final:
+    async def _run(self, run: Run, sink: "_CostSink") -> Final:
         stop = Stop()
         self._stops.add(stop)
         try:
-            await run_graph(run, view, NoPerson(), stop)
+            await run_graph(run, sink, NoInput(), stop)
         except ReportedError as error:
             if isinstance(error.__cause__, Exception) and is_storage_fault(error.__cause__):
                 raise
@@ -329,13 +329,13 @@ class LocalTaskRunner:
             if is_storage_fault(error):
                 raise
             log.exception("the run of thread %s failed", run.thread)
-            return view.final or failed_event(describe_failure(error, home_place()), {})
+            return sink.final or failed_event(describe_failure(error, home_place()), {})
         finally:
             self._stops.discard(stop)
-        return view.final or failed_event(NO_RESULT, {})
+        return sink.final or failed_event(NO_RESULT, {})
 
 
-class _CostView(RemoteView):
+class _CostSink(RemoteSink):
     """Remembers how a run ended, and reports what its steps cost and what fails for all."""
 
     def __init__(self, runner: LocalTaskRunner, thread: str) -> None:
@@ -359,7 +359,7 @@ def _result(task: BatchTask, thread: str, final: Final) -> BatchResult:
 
 
 def _cost_usd(values: Any) -> float:
-    """Return what a thread's run has cost; 0 for a foreign graph, whose state may be anything."""
+    """Return the cost of a thread's run; 0 for a third-party graph."""
     known = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else {})
     usage: Usage = known.get("usage") or no_usage()
     return usage["cost_usd"]

@@ -256,14 +256,14 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
         RunError: Another process works on the batch.
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
-    begins_anew = not path.exists()
+    begins_again = not path.exists()
     descriptor = open_own_file(path, os.O_RDWR | os.O_APPEND)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RunError(f"{path} is in use by another batch. Wait for it.") from error
-        if begins_anew and not os.fstat(descriptor).st_size:
+        if begins_again and not os.fstat(descriptor).st_size:
             mark.unlink(missing_ok=True)
         results = Results(path, descriptor, _identify(path, mark, descriptor, place))
         results.read(tasks)

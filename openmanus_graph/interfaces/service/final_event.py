@@ -29,7 +29,7 @@ async def read_usage(graph: Any, config: Mapping[str, Any], state: StateSnapshot
 
 def _total_usage(state: StateSnapshot) -> Usage:
     total = no_usage()
-    if isinstance(state.values, Mapping):  # of a foreign graph it may be anything
+    if isinstance(state.values, Mapping):  # of a third-party graph it may be anything
         total = cast("Mapping[str, Any]", state.values).get("usage") or total
     for task in state.tasks:
         # The usage of a task that has ended, and waits for parallel ones, is in `values` already.
@@ -41,7 +41,7 @@ def _total_usage(state: StateSnapshot) -> Usage:
 async def agents_within(
     agent: str, thread: str, state: StateSnapshot, saver: Checkpointer
 ) -> EmbeddedAgents | None:
-    """Return how the agents inside a foreign graph ended; None if the state tells that itself."""
+    """Return how the agents inside a third-party graph ended; None if its state says so."""
     if is_ours(agent) or "status" in state.values:
         return None
     return await read_embedded_agents(saver, thread)
@@ -59,7 +59,7 @@ def final_event(
     Args:
         state: The thread's state after the run.
         usage: The run's usage, where the state does not hold all of it.
-        agents: Those inside a foreign graph, whose own state does not say how they ended.
+        agents: Those inside a third-party graph, whose own state does not say how they ended.
         cancelled: Whether somebody stopped it.
     """
     values = state.values
@@ -69,8 +69,8 @@ def final_event(
         asked = interrupt_event(state.interrupts[0])
         status, reason, answer = "waiting", asked["kind"], asked["question"]
     elif status is None and not state.tasks:
-        # A foreign graph: it has messages, but no status.
-        status, reason, answer = _foreign_outcome(last_text(values.get("messages", [])), agents)
+        # A third-party graph: it has messages, but no status.
+        status, reason, answer = _third_party_outcome(last_text(values.get("messages", [])), agents)
     elif cancelled and state.tasks:
         status = reason = "cancelled"
         answer = last_text(values.get("messages", [])) or "The run was cancelled."
@@ -86,10 +86,10 @@ def final_event(
     }
 
 
-def _foreign_outcome(
+def _third_party_outcome(
     last: str, agents: EmbeddedAgents | None
 ) -> tuple[str | None, str | None, str]:
-    """Derive a foreign graph's status, stop reason and answer from its last text and agents."""
+    """Derive a third-party graph's status, stop reason and answer from its last text and agents."""
     inner = agents.unfinished if agents else None
     if inner is None:
         return ("finished", "answer", last) if last else (None, None, "")
@@ -153,10 +153,10 @@ class StepEventTagger:
         if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
             return None  # a plan's step may end at a limit of its own
         place = tuple(namespace)
-        helper = tuple(str(event.get("namespace") or "").split("|"))  # of its graph
+        subagent = tuple(str(event.get("namespace") or "").split("|"))  # of its graph
         if event["type"] == "step_start":
-            self._steps[helper if helper[0] else place] = str(event["id"])
-        if event["type"] in _OF_THE_PLAN_AROUND and not helper[0]:
+            self._steps[subagent if subagent[0] else place] = str(event["id"])
+        if event["type"] in _OF_THE_PLAN_AROUND and not subagent[0]:
             place = place[:-1]
         return {**self._step_at(place), **event}
 
@@ -171,7 +171,7 @@ class StepEventTagger:
 
 
 def step_line(event: Mapping[str, Any]) -> str:
-    """Return a sentence about a `step_start` or `step_end` event: of a plan's step, or a helper."""
+    """Return a sentence about a `step_start` or `step_end` event: a plan step's or a subagent's."""
     what = "Helper" if event.get("namespace") else "Plan step"
     return f"{what} {event['id']}: {event['status']}."
 

@@ -6,7 +6,6 @@ A file lock is released by the kernel when its process ends, however; a lease wh
 import asyncio
 import contextlib
 import fcntl
-import gc
 import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
@@ -133,18 +132,3 @@ def _database() -> "PostgresDatabase":
 
 def _lock_path(home: Path, thread: str) -> Path:
     return home / "locks" / f"{safe_name(thread)}.lock"
-
-
-ALLOCATIONS = 50_000
-"""Allocations between two collections. Python's default is 700 (2,000 since 3.13), with which it
-would scan loaded modules, which stay in memory, hundreds of times."""
-
-
-def relax_garbage_collection() -> None:
-    """Collect garbage less often, and exclude the objects that exist now.
-
-    Called when a process starts, and by a server again when its modules are loaded: a scan of all
-    modules takes a tenth of a second, in which no request is served.
-    """
-    gc.set_threshold(ALLOCATIONS)
-    gc.freeze()

@@ -98,8 +98,8 @@ def store_choice(choice: ModelChoice) -> list[str]:
         kept = store_key(spec.provider.name, choice.base_url, key)
         places.append(f"The key is in {kept}.")
     path = store_model(str(spec), choice.base_url, choice.window)
-    told = f", with the {choice.window:,} tokens that its server takes" if choice.window else ""
-    return [f"The model is set in {path}{told}.", *places]
+    reported = f", with the {choice.window:,} tokens that its server takes" if choice.window else ""
+    return [f"The model is set in {path}{reported}.", *places]
 
 
 def _without(key: SecretStr | None, sentence: str) -> str:

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
-from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
+from openmanus_graph.backends.persistence.recording import Recording, read_recording
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, RefusedDataError
@@ -36,7 +36,7 @@ __all__ = ["Replayed", "record_of", "replay_bundle", "replay_graph", "replay_thr
 _HOME_VARIABLE = "OPENMANUS_HOME"
 
 
-async def record_of(known: "Thread") -> FlightRecord:
+async def record_of(known: "Thread") -> Recording:
     """Return the record of a thread on which no run works.
 
     Raises:
@@ -45,7 +45,7 @@ async def record_of(known: "Thread") -> FlightRecord:
         sqlite3.Error: The database is damaged or cannot be used.
     """
     async with holding_thread(openmanus_home(), known.id):
-        return await read_flight_record(database_url(), known)
+        return await read_recording(database_url(), known)
 
 
 async def replay_thread(
@@ -62,13 +62,13 @@ async def replay_thread(
     Raises as `record_of`, and ConfigError if the settings are wrong.
     """
     async with holding_thread(openmanus_home(), known.id):
-        record = await read_flight_record(database_url(), known)
+        record = await read_recording(database_url(), known)
         graph = graph or replay_graph(record.agent)
         return await replay(record, graph, context, elsewhere=False, what_if=what_if)
 
 
 async def replay_bundle(
-    record: FlightRecord, context: "Context", what_if: WhatIf | None = None, graph: Any = None
+    record: Recording, context: "Context", what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
     """Replay what was recorded elsewhere, in empty folders. Arguments as of `replay_thread`.
 
@@ -155,7 +155,7 @@ def test_{name}_goes_as_it_was_recorded(
 """What comes from the record is put in as literals only: it may be anybody's."""
 
 
-async def write_test(record: FlightRecord, path: Path) -> Replayed:
+async def write_test(record: Recording, path: Path) -> Replayed:
     """Write the test and its bundle, if the bundle's replay goes as it was recorded.
 
     The calls and answers that the test names are those of the bundle, which holds no secrets.

@@ -297,8 +297,8 @@ class ThreadState:
     state: "StateSnapshot"
     restart: Sequence[str]
     """The nodes from which a run that has ended is resumed."""
-    has_unread_interjection: bool
-    """Whether there is an interjection that the run has not read."""
+    has_unread_steering: bool
+    """Whether there is a steering message that the run has not read."""
 
 
 def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer) -> Any:
@@ -319,7 +319,7 @@ def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer)
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         if cut_off:
             return None  # interrupted after its end: only the answer is still to be shown
-        if thread_state.has_unread_interjection and {"begin", "think"} & {*thread_state.restart}:
+        if thread_state.has_unread_steering and {"begin", "think"} & {*thread_state.restart}:
             return Command(goto=thread_state.restart)
         raise ConfigError(
             "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
@@ -372,26 +372,22 @@ def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> 
 async def read_thread_state(thread: str, agent: str) -> ThreadState:
     """Read the state of a thread."""
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-    from openmanus_graph.backends.persistence.interjections import open_interjections
+    from openmanus_graph.backends.persistence.steering import open_steering
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import build_agent, restart_node
 
     url = await asyncio.to_thread(database_url)
-    interjections = await asyncio.to_thread(open_interjections, url)
-    has_unread_interjection = any(
-        not interjection.read for interjection in await interjections.of(thread)
-    )
+    steering = await asyncio.to_thread(open_steering, url)
+    has_unread_steering = any(not steering_text.read for steering_text in await steering.of(thread))
     async with open_checkpointer(url) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
         known = restart_node(graph)
-        return ThreadState(
-            state, [known] if known else _first_nodes(graph), has_unread_interjection
-        )
+        return ThreadState(state, [known] if known else _first_nodes(graph), has_unread_steering)
 
 
 def _first_nodes(graph: Any) -> list[str]:
-    """Return the entry nodes of a foreign graph."""
+    """Return the entry nodes of a third-party graph."""
     from langgraph.constants import START
 
     edges = getattr(getattr(graph, "builder", None), "edges", ())

@@ -61,7 +61,7 @@ WRONG_USAGE_EXIT = 2
 log = logging.getLogger(__name__)
 
 
-class View(Protocol):
+class EventSink(Protocol):
     """Shows events to a person or a program."""
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class View(Protocol):
         ...
 
 
-class Person(Protocol):
+class UserInput(Protocol):
     """Answers questions, if somebody is there."""
 
     async def answer(self, interrupt: Interrupt) -> Any:
@@ -121,14 +121,19 @@ class Stop:
 
 
 async def run_graph(
-    run: Run, view: View, person: Person, stop: Stop | None = None, *, ends_process: bool = False
+    run: Run,
+    sink: EventSink,
+    user_input: UserInput,
+    stop: Stop | None = None,
+    *,
+    ends_process: bool = False,
 ) -> int:
     """Run a graph on its thread to its end, or to a question that is not answered.
 
     Args:
         run: What to do.
-        view: Shows the events.
-        person: Answers the questions.
+        sink: Shows the events.
+        user_input: Answers the questions.
         stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
         ends_process: The process ends with the run: a later signal ends it with the run's code.
 
@@ -166,7 +171,9 @@ async def run_graph(
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
-            driver = _Driver(graph, run, settings, view, person, stop, ends_process=ends_process)
+            driver = _Driver(
+                graph, run, settings, sink, user_input, stop, ends_process=ends_process
+            )
             with driver.signals.handled() if own_stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
@@ -197,14 +204,14 @@ class _Driver:
         graph: Any,
         run: Run,
         settings: Settings,
-        view: View,
-        person: Person,
+        sink: EventSink,
+        user_input: UserInput,
         stop: Stop,
         *,
         ends_process: bool,
     ) -> None:
         self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
-        self.view, self.person = view, person
+        self.sink, self.user_input = sink, user_input
         self.config: dict[str, Any] = {
             "configurable": {"thread_id": run.thread},
             "recursion_limit": recursion_limit(graph),
@@ -239,15 +246,15 @@ class _Driver:
         except GraphRecursionError:
             final = await self._stopped_by_recursion()
         except Exception as error:  # the `final` event is sent in any case
-            is_foreign = not is_ours(self.run.agent)
+            is_untrusted = not is_ours(self.run.agent)
             description = describe_failure(error, self.settings.home)
-            if is_foreign:
+            if is_untrusted:
                 description = (
                     f"The agent {self.run.agent} failed with {description} (more by --log)."
                 )
                 log.info("the agent %s failed", self.run.agent, exc_info=error)
             self._emit(**failed_event(description, {}))
-            if is_foreign or is_storage_fault(error):
+            if is_untrusted or is_storage_fault(error):
                 # Not recorded as failed: the run was interrupted, and can be resumed.
                 raise ReportedError(description) from error
             raise
@@ -306,7 +313,7 @@ class _Driver:
                 self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():
-                value = await self.person.answer(waiting)
+                value = await self.user_input.answer(waiting)
             if value is None:
                 break
             answers[waiting.id] = middleware_answer(waiting.value, value)
@@ -332,7 +339,7 @@ class _Driver:
         return final
 
     async def _embedded_agents(self) -> EmbeddedAgents | None:
-        """Return how the agents inside a foreign graph ended; None for our graphs."""
+        """Return how the agents inside a third-party graph ended; None for our graphs."""
         saver = getattr(self.graph, "checkpointer", None)
         if not isinstance(saver, Checkpointer):
             return None
@@ -341,7 +348,7 @@ class _Driver:
 
     def _emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
-        self.view.show({**event, "thread": self.run.thread, "ts": now})
+        self.sink.show({**event, "thread": self.run.thread, "ts": now})
 
 
 def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, Any]:

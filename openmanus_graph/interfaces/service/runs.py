@@ -22,7 +22,7 @@ from openmanus_graph.interfaces.service.run_setup import (
     resuming_run,
     to_context,
 )
-from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
+from openmanus_graph.interfaces.service.runner import Run, Stop, UserInput, run_graph, user_message
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
 from openmanus_graph.runtime.session_registry import IDLE_S, open_session
 from openmanus_graph.runtime.workspace import Workspace
@@ -74,7 +74,7 @@ class Message:
         return f"{self.words}\n\n{mark_untrusted(rest)}".lstrip()
 
 
-class RemoteView:
+class RemoteSink:
     """Passes a run's events on, and remembers the `final` one and the open questions."""
 
     def __init__(self, show: Show) -> None:
@@ -104,7 +104,7 @@ class RemoteView:
         return self.final | {"answer": question_text(self.questions[0])}
 
 
-class NoPerson:
+class NoInput:
     """Answers no question, so that the run waits."""
 
     async def answer(self, interrupt: Any) -> Any:
@@ -120,7 +120,7 @@ class RemoteRun:
     thread: str
     options: RunOptions
     show: Show
-    person: Person = field(default_factory=NoPerson)
+    user_input: UserInput = field(default_factory=NoInput)
     stop: Stop = field(default_factory=Stop)
 
     async def say(self, message: Message) -> Final:
@@ -159,11 +159,11 @@ class RemoteRun:
         )
 
     async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
-        view = RemoteView(self.show)
+        sink = RemoteSink(self.show)
         self.stop.task = asyncio.current_task()
         try:
             run = await asyncio.to_thread(plan)
-            await run_graph(run, view, self.person, self.stop)
+            await run_graph(run, sink, self.user_input, self.stop)
         except asyncio.CancelledError:
             if not self.stop.requested:
                 raise  # the server is shutting down: the thread can be resumed later
@@ -176,8 +176,8 @@ class RemoteRun:
             log.exception("the run of thread %s failed", self.thread)
             is_known = isinstance(error, ConfigError | RunError)
             text = str(error) if is_known else describe_failure(error, home_place())
-            return view.final or failed_event(text, {})
-        return view.outcome() or failed_event(NO_RESULT, {})
+            return sink.final or failed_event(text, {})
+        return sink.outcome() or failed_event(NO_RESULT, {})
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:

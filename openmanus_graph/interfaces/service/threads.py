@@ -12,13 +12,13 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import DamagedRowError
-from openmanus_graph.backends.persistence.interjections import JournalTable, open_interjections
 from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
 from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
+from openmanus_graph.backends.persistence.steering import JournalTable, open_steering
 from openmanus_graph.backends.persistence.threads import (
     DAMAGED,
-    PlacesTable,
+    FileLocationsTable,
     Thread,
     Threads,
     describe_unused,
@@ -134,11 +134,11 @@ def forget_thread(thread: str) -> None:
     home, url = openmanus_home(), database_url()
     database = open_database(url)
     open_ledger(url).forget_thread(thread)
-    open_interjections(url).forget_thread(thread)
+    open_steering(url).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
     if (workspace_url := storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
-    PlacesTable(database).forget_thread(thread)
+    FileLocationsTable(database).forget_thread(thread)
     ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
@@ -171,9 +171,9 @@ def save_note(
         TrustedToolError: It was changed meanwhile, or cannot be as it is wanted.
     """
     if before is None and text is not None:
-        memory.create(path, text, foreign=False)
+        memory.create(path, text, untrusted=False)
     elif text is not None and text != before:
-        memory.edit(path, lambda now: _unless_changed(path, now, before, text), foreign=None)
+        memory.edit(path, lambda now: _unless_changed(path, now, before, text), untrusted=None)
     if trusted:
         memory.trust(path, before if text is None else text)
 
@@ -184,7 +184,7 @@ def note_row(note: Note) -> dict[str, Any]:
         "path": note.path,
         "characters": len(note.text),
         "changed": note.changed.isoformat(),
-        "foreign": note.foreign,
+        "untrusted": note.untrusted,
     }
 
 

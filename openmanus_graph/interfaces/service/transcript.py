@@ -135,7 +135,7 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def questions_of(state: StateSnapshot) -> str:
-    """Write the open questions, a line each: id, the step or helper that asks, and what it asks."""
+    """Write the open questions, one per line: id, the asking step or subagent, question."""
     lines: list[str] = []
     for event in map(interrupt_event, state.interrupts):
         asker = f"[{event['plan_step']}]" if event.get("plan_step") else ""

@@ -368,8 +368,8 @@ async def scroll(
         await view.begin()
         worlds = await view.frames.worlds()
         answer = await view.frames.call(worlds[0], "scrollPage", None, pixels, across)
-        told = answer["moved"] and not answer.get("across")
-        place = (answer["above"], answer["below"]) if told else None
+        reported = answer["moved"] and not answer.get("across")
+        place = (answer["above"], answer["below"]) if reported else None
         return ActionReport(_describe_scroll(answer, "the page"), place=place)
 
     async def move(target: Target) -> ActionReport:

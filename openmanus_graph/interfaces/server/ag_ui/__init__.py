@@ -59,7 +59,7 @@ from openmanus_graph.interfaces.server.openai_api.chat import PING, STREAM_HEADE
 from openmanus_graph.interfaces.server.openai_api.prompts import ApiError, Prompt, Turn
 from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
 from openmanus_graph.interfaces.server.store import own_api, store
-from openmanus_graph.interfaces.service.runs import Final, RemoteView, Upload
+from openmanus_graph.interfaces.service.runs import Final, RemoteSink, Upload
 
 NOT_RUN = "This call was not run: the run ended before."
 _REASONS = {"question": "input_required", "approval": "tool_call"}
@@ -80,19 +80,19 @@ class EventTranslator:
 
     def __init__(self, thread: str, run: str) -> None:
         self._thread, self._run = thread, run
-        self._view = RemoteView(lambda event: None)
+        self._sink = RemoteSink(lambda event: None)
         self._texts: dict[str, str] = {}
         """Ids of the messages that are being written, by the plan step that writes them."""
         self._unanswered: list[str] = []
         """Ids of the calls without a result."""
         self._steps: list[str] = []
-        """Names of the plan steps and helpers at work."""
+        """Names of the plan steps and subagents at work."""
         self._said = ""
         """The agent's newest text."""
 
     def translate(self, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
         """Yield what AG-UI's clients are told about an event; `final` only by `end`."""
-        self._view.show(event)
+        self._sink.show(event)
         source = str(event.get("plan_step", ""))
         match event["type"]:
             case "think_start":  # what came of an earlier attempt is void
@@ -117,7 +117,7 @@ class EventTranslator:
             final: The `final` event.
             files: The run's files, with their addresses.
         """
-        self._view.show(final)
+        self._sink.show(final)
         for source in list(self._texts):
             yield from self._end_text(source)
         for name in reversed(self._steps):
@@ -128,7 +128,7 @@ class EventTranslator:
             return
         outcome: Any = RunFinishedCancelledOutcome()
         if status == "waiting":
-            asked = [_interrupt(question) for question in self._view.questions]
+            asked = [_interrupt(question) for question in self._sink.questions]
             outcome = RunFinishedInterruptOutcome(interrupts=asked)
         elif status != "cancelled":
             outcome = RunFinishedSuccessOutcome()
@@ -252,9 +252,9 @@ def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Pr
     newest = turns[-1] if turns else None
     if newest is None or newest.role != "user" or not (newest.text.strip() or newest.files):
         raise Refused(422, "The last message must be the user's, and say something.")
-    told = "\n".join(f"- {one.description}: {one.value}" for one in context)
-    if told:
-        turns[-1] = replace(newest, text=f"{newest.text}\n\nThe application says:\n{told}")
+    reported = "\n".join(f"- {one.description}: {one.value}" for one in context)
+    if reported:
+        turns[-1] = replace(newest, text=f"{newest.text}\n\nThe application says:\n{reported}")
     return Prompt("\n\n".join(instructions), tuple(turns))
 
 

@@ -27,7 +27,7 @@ from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_eve
 from openmanus_graph.interfaces.service.runs import (
     ANSWER_HINTS,
     Final,
-    RemoteView,
+    RemoteSink,
     bring_files,
     progress_text,
 )
@@ -123,14 +123,14 @@ async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
 
 async def follow(run: AgentRun) -> AsyncGenerator[Progress | Final]:
     """Yield what a run does, and at last how it ended."""
-    view = RemoteView(lambda event: None)
+    sink = RemoteSink(lambda event: None)
     async with aclosing(follow_events(run)) as events:
         async for event in events:
             if not event:
                 yield Progress("")
                 continue
-            view.show(event)
-            if final := view.outcome():
+            sink.show(event)
+            if final := sink.outcome():
                 yield final
             elif text := progress_text(event):
                 yield Progress(text)

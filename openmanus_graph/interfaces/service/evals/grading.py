@@ -254,7 +254,7 @@ async def _read_end(thread: str) -> tuple[Mapping[str, Any], str]:
     if known is None:
         return {}, "error"
     state = (await read_thread_state(thread, known.agent)).state
-    values: Any = state.values  # of a foreign graph it may be anything
+    values: Any = state.values  # of a third-party graph it may be anything
     if not isinstance(values, Mapping):
         return {}, "error"
     reason = final_event(state, cancelled=False)["stop_reason"]

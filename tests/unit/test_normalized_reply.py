@@ -7,7 +7,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY
-from openmanus_graph.model_calls.storable import storable, with_text_calls, with_thoughts_apart
+from openmanus_graph.model_calls.normalized_reply import (
+    normalized_reply,
+    with_text_calls,
+    with_thoughts_apart,
+)
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from tests.unit.test_fenced_calls import TOOLS
 
@@ -60,7 +64,7 @@ def test_marks_of_untrusted_text_never_stand_in_an_answer() -> None:
 
 def test_a_fence_is_a_call_like_any_other() -> None:
     made = with_text_calls(AIMessage(FENCE), TOOLS, [TASK])
-    kept = storable(made, [TASK])
+    kept = normalized_reply(made, [TASK])
     assert (kept.text, kept.tool_calls[0]["name"]) == ("I sum them.", "python_execute")
     assert kept.tool_calls[0]["args"] == {"code": CODE}
     assert run_as("```sh\nrm -rf build\n```") == [{"command": "rm -rf build"}]
@@ -129,7 +133,7 @@ def test_a_fenced_call_that_does_not_run_is_no_answer_either() -> None:
 def test_our_own_ids_are_nine_letters_or_digits_and_the_same_each_time() -> None:
     made = [tool_call(name="bash", args={}, id=None) for _ in range(3)]
     reply = AIMessage("", tool_calls=made, id="reply")
-    ids = [str(call["id"]) for call in storable(reply, []).tool_calls]
-    assert ids == [call["id"] for call in storable(reply, []).tool_calls]
+    ids = [str(call["id"]) for call in normalized_reply(reply, []).tool_calls]
+    assert ids == [call["id"] for call in normalized_reply(reply, []).tool_calls]
     assert len(set(ids)) == 3
     assert all(len(one) == 9 and one.isascii() and one.isalnum() for one in ids)

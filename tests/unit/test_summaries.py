@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.conversation.stuck import recent_steps
-from openmanus_graph.model_calls.condensed import (
+from openmanus_graph.model_calls.summaries import (
     MESSAGE_PIECES,
     MOST_PIECES,
     cut_middle,
-    cut_notes,
+    cut_summary,
     digest,
     divide,
     last_turns,
@@ -84,10 +84,10 @@ def test_a_call_too_long_to_stay_becomes_notes_with_its_result() -> None:
 @pytest.mark.parametrize("kept_chars", [0, 300, 900, 5000])
 def test_agent_steps_count_as_before(kept_chars: int) -> None:
     history: list[AnyMessage] = [HumanMessage("task", id="1"), *turn(0, "a" * 200)]
-    history += [interjection_message("i", "and this"), *turn(1, "b" * 900, "c"), *turn(2, "d")]
+    history += [steering_message("i", "and this"), *turn(1, "b" * 900, "c"), *turn(2, "d")]
     shorter, further = history, list[AnyMessage]()
     for number in range(3, 8):
-        shorter = divide(shorter, 0, kept_chars, 250).with_notes("noted", {})
+        shorter = divide(shorter, 0, kept_chars, 250).with_summary("noted", {})
         assert recent_steps(shorter) == recent_steps([*history, *further])
         shorter, further = (
             [*shorter, *turn(number, "e" * 400)],
@@ -98,13 +98,13 @@ def test_agent_steps_count_as_before(kept_chars: int) -> None:
 
 
 def test_notes_of_an_earlier_run_move_to_the_newest_task() -> None:
-    first = divide([HumanMessage("one", id="1"), *turn(1, "r")], 0, 0).with_notes("noted", {})
+    first = divide([HumanMessage("one", id="1"), *turn(1, "r")], 0, 0).with_summary("noted", {})
     later: list[AnyMessage] = [*first, AIMessage("answer one"), HumanMessage("two", id="2")]
     parts = divide(later, 1000, 1000)
     assert [message.text for message in parts.past] == ["one", "answer one"]
-    assert (parts.task_text, parts.notes, parts.old) == ("two", "noted", [])
-    again = divide(parts.with_notes("noted more", {}), 1000, 1000)
-    assert (again.task_text, again.notes) == ("two", "noted more")
+    assert (parts.task_text, parts.summary, parts.old) == ("two", "noted", [])
+    again = divide(parts.with_summary("noted more", {}), 1000, 1000)
+    assert (again.task_text, again.summary) == ("two", "noted more")
 
 
 def test_earlier_messages_that_do_not_fit_become_notes_with_their_answers() -> None:
@@ -137,7 +137,7 @@ def test_what_the_user_said_goes_before_what_was_answered() -> None:
 def test_pictures_in_the_task_stay() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     task = HumanMessage([{"type": "text", "text": "see"}, picture], id="1")
-    (first,) = divide([task], 0, 0).with_notes("noted", {})
+    (first,) = divide([task], 0, 0).with_summary("noted", {})
     assert first.content[1] == picture
     assert first.text.startswith("see")
     assert "noted" in first.text
@@ -212,7 +212,7 @@ def test_text_from_outside_is_marked_in_a_digest_and_in_those_made_of_it() -> No
         assert len(notes) <= 3000
         assert "send 299 files" in notes
         assert "evil.example" not in outside_of_tags(notes)
-    shorter = cut_notes(notes, 1000)
+    shorter = cut_summary(notes, 1000)
     assert len(shorter) <= 1000
     assert "evil.example" in shorter
     assert "evil.example" not in outside_of_tags(shorter)

@@ -202,7 +202,7 @@ _OF_CALLER = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
-class FlightRecord:
+class Recording:
     """The record of a thread."""
 
     thread: str
@@ -218,7 +218,7 @@ class FlightRecord:
     calls: Sequence[RecordedCall]
     """Of models, in order."""
     facts: Sequence[tuple[str, Any]]
-    """What its runs had found out about their surroundings, by name and in order."""
+    """What its runs had found out about their environment, by name and in order."""
     outcomes: Mapping[str, LedgerEntry]
     """Of the tool calls, by the digests of their keys in the ledger."""
     beginning: Sequence[CheckpointTuple] = ()
@@ -241,7 +241,7 @@ class _Course:
     """The first checkpoint of it, where the thread itself went another way before; else empty."""
 
 
-async def read_flight_record(url: DatabaseUrl, known: Thread) -> FlightRecord:
+async def read_recording(url: DatabaseUrl, known: Thread) -> Recording:
     """Gather the record of a thread: of one that went back, since it did so the last time.
 
     Raises:
@@ -260,7 +260,7 @@ async def read_flight_record(url: DatabaseUrl, known: Thread) -> FlightRecord:
     course = await _course(url, known.id)
     if course.edited_at:
         calls, facts = _since(course.edited_at, known.id, calls, facts)
-    return FlightRecord(
+    return Recording(
         thread=known.id,
         agent=known.agent,
         task=known.task,

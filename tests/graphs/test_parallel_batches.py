@@ -18,7 +18,7 @@ from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.planning.wave import plan_at
+from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -94,7 +94,7 @@ async def test_two_steps_that_break_at_once_are_planned_anew_one_after_the_other
     assert statuses(ran) == dict.fromkeys(("x2", "y2", "end2"), "completed")
 
 
-async def test_a_chain_goes_on_while_another_step_asks_and_both_questions_are_answered() -> None:
+async def test_a_group_goes_on_while_another_step_asks_and_both_questions_are_answered() -> None:
     async def ask() -> str:
         return f"was told {interrupt({'question': 'which?'})}"
 
@@ -113,8 +113,8 @@ async def test_a_chain_goes_on_while_another_step_asks_and_both_questions_are_an
     ran = await run(graph, brain, Command(resume={second: "blue"}))
     assert set(statuses(ran).values()) == {"completed"}
     assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 1, 1, 1]
-    told = brain.requests("summary")[0][-1].text
-    assert ("was told red" in told, "was told blue" in told) == (True, True)
+    reported = brain.requests("summary")[0][-1].text
+    assert ("was told red" in reported, "was told blue" in reported) == (True, True)
 
 
 async def test_a_question_is_shown_while_other_steps_run() -> None:
@@ -234,7 +234,9 @@ async def test_nothing_begins_beside_a_step_that_a_limit_of_the_whole_run_ended(
     assert team.begun == ["b", "c"]
 
 
-async def test_a_fork_in_the_middle_of_a_wave_does_its_steps_for_itself(tmp_path: Path) -> None:
+async def test_a_fork_in_the_middle_of_a_parallel_batch_does_its_steps_for_itself(
+    tmp_path: Path,
+) -> None:
     async def ask() -> str:
         return f"was told {interrupt({'question': 'which?'})}"
 
@@ -258,7 +260,7 @@ async def test_a_fork_in_the_middle_of_a_wave_does_its_steps_for_itself(tmp_path
     assert len(brain.requests("plan")) == 1
 
 
-async def test_a_plan_in_the_middle_of_a_wave_is_read_from_its_workers() -> None:
+async def test_a_plan_in_the_middle_of_a_parallel_batch_is_read_from_its_workers() -> None:
     async def ask() -> str:
         return f"was told {interrupt({'question': 'which?'})}"
 
@@ -283,7 +285,7 @@ async def test_more_places_than_a_plan_can_use_cost_nothing() -> None:
     for places in (2, 8):
         chains = [step(f"{c}{n}", *([f"{c}{n - 1}"] if n else [])) for n in range(5) for c in "ab"]
         team, saver = Team(), InMemorySaver()
-        # The chains go hand in hand: a wave ends when one of them is far behind.
+        # The chains go hand in hand: a parallel batch ends when one of them is far behind.
         team.work = {one["id"]: partial(team.until, _beside(one["id"])) for one in chains}
         graph = build_planning_graph(executors=team.graph(), checkpointer=saver)
         ran = await run(graph, PlanBrain([plan_call(*chains)]), max_parallel_steps=places)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.interfaces.cli.views import JsonView
-from openmanus_graph.interfaces.service.runner import View
+from openmanus_graph.interfaces.cli.event_sinks import JsonSink
+from openmanus_graph.interfaces.service.runner import EventSink
 from openmanus_graph.planning.plan import PlanError
 from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
@@ -81,16 +81,16 @@ PROMPTS = {
 PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
 
 
-class TerminalPerson:
+class TerminalInput:
     """The person at the terminal."""
 
-    def __init__(self, view: View) -> None:
-        self.view = view
+    def __init__(self, sink: EventSink) -> None:
+        self.sink = sink
 
     async def answer(self, interrupt: Any) -> Any | None:
         """Return the answer to a question, None if there is no terminal."""
         lines = StdinLines()
-        if isinstance(self.view, JsonView) or not lines.interactive:
+        if isinstance(self.sink, JsonSink) or not lines.interactive:
             return None
         asked = interrupt_event(interrupt)
         if is_plan_request(asked):

@@ -8,10 +8,10 @@ from langchain_core.tools import BaseTool
 
 from openmanus_graph import manus_tool
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.chains import (
-    call_chains,
+from openmanus_graph.tool_calls.sequential_groups import (
+    call_groups,
     dependent_groups,
-    first_chains,
+    first_groups,
     independent,
 )
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -20,18 +20,18 @@ from tests.support.graphs import add, calls
 
 A_FILE, ANOTHER = Traits("workspace", "file:a.txt"), Traits("external", "file:b.txt")
 HELPER = Traits("workspace", runs_agent=True)
-PURE, BASH = Traits("pure"), Traits("workspace", "bash")
+PURE, BASH = Traits("read_only"), Traits("workspace", "bash")
 
 
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
         (PURE, PURE, True),
-        (PURE, Traits("pure", "browser"), True),
-        (Traits("pure", "browser"), Traits("pure", "browser"), False),
+        (PURE, Traits("read_only", "browser"), True),
+        (Traits("read_only", "browser"), Traits("read_only", "browser"), False),
         (A_FILE, ANOTHER, True),
         (A_FILE, A_FILE, False),
-        (A_FILE, Traits("pure", "file:a.txt"), False),
+        (A_FILE, Traits("read_only", "file:a.txt"), False),
         (A_FILE, PURE, False),
         (A_FILE, Traits("workspace", "file:folder"), False),
         (A_FILE, BASH, False),
@@ -39,7 +39,7 @@ PURE, BASH = Traits("pure"), Traits("workspace", "bash")
         (BASH, Traits("workspace", "python"), False),
         (Traits(), PURE, False),
         (Traits(), Traits(), False),
-        (Traits("pure", "file:a"), Traits("pure", "file:b"), True),
+        (Traits("read_only", "file:a"), Traits("read_only", "file:b"), True),
         (HELPER, HELPER, True),
         (HELPER, BASH, False),
         (HELPER, PURE, False),
@@ -69,11 +69,11 @@ def test_groups_are_joined_by_what_depends_on_both() -> None:
         ([BASH, A_FILE], [[0, 1]]),
     ],
 )
-def test_a_call_that_runs_an_agent_is_a_chain_of_its_own_and_others_wait(
+def test_a_call_that_runs_an_agent_is_a_group_of_its_own_and_others_wait(
     made: list[Traits], first: list[list[int]]
 ) -> None:
     groups = dependent_groups(made)
-    assert [chain for group in groups for chain in first_chains(group, made)] == first
+    assert [chain for group in groups for chain in first_groups(group, made)] == first
 
 
 def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
@@ -81,9 +81,9 @@ def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
     return toolset.tools, toolset.traits
 
 
-def chains_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:
+def groups_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:
     """Return the names of the tools in each chain."""
-    found = call_chains(*of_tools(tools or TOOLS), [HumanMessage("go"), calls(*made)])
+    found = call_groups(*of_tools(tools or TOOLS), [HumanMessage("go"), calls(*made)])
     return [[call["name"] for call in chain] for chain in found]
 
 
@@ -104,7 +104,7 @@ VIEW = ("str_replace_editor", {"command": "view", "path": "a.png"})
     ],
 )
 def test_what_may_need_an_earlier_call_runs_after_it(made: Any) -> None:
-    assert chains_of(*made) == [[name for name, _ in made]]
+    assert groups_of(*made) == [[name for name, _ in made]]
 
 
 def test_what_changes_nothing_runs_at_once_also_beside_the_end_and_a_question() -> None:
@@ -114,20 +114,20 @@ def test_what_changes_nothing_runs_at_once_also_beside_the_end_and_a_question() 
         ("ask_human", {"inquire": "Who?"}),
         ("planning", {"command": "list"}),
     ]
-    assert len(chains_of(*searches, *others)) == 8
+    assert len(groups_of(*searches, *others)) == 8
     end = ("create_chat_completion", {"response": "x"})
-    assert chains_of(end, ("terminate", {"status": "success"})) == [[end[0], "terminate"]]
+    assert groups_of(end, ("terminate", {"status": "success"})) == [[end[0], "terminate"]]
 
 
 def test_tools_of_others_run_in_order_unless_they_say_that_they_change_nothing() -> None:
     twice = [("add", {"a": 1, "b": 1})] * 2
-    assert chains_of(*twice, tools=[add]) == [["add", "add"]]
-    reader = add.model_copy(update={"metadata": {"effect": "pure"}})
-    assert chains_of(*twice, tools=[reader]) == [["add"], ["add"]]
+    assert groups_of(*twice, tools=[add]) == [["add", "add"]]
+    reader = add.model_copy(update={"metadata": {"effect": "read_only"}})
+    assert groups_of(*twice, tools=[reader]) == [["add"], ["add"]]
 
 
 def test_arguments_that_a_declaration_cannot_read_put_the_call_in_order() -> None:
-    @manus_tool(effect="pure", resource=lambda args: f"file:{args['path']}")
+    @manus_tool(effect="read_only", resource=lambda args: f"file:{args['path']}")
     def read(path: str) -> str:
         """Read.
 
@@ -137,10 +137,10 @@ def test_arguments_that_a_declaration_cannot_read_put_the_call_in_order() -> Non
         return path
 
     made = [("read", {"path": "a"}), ("read", {"where": "b"}), ("read", {"path": "c"})]
-    assert chains_of(*made, tools=[read]) == [["read"] * 3]
+    assert groups_of(*made, tools=[read]) == [["read"] * 3]
 
 
-def test_a_broken_call_has_its_place_in_the_chain() -> None:
+def test_a_broken_call_has_its_place_in_the_group() -> None:
     reply = AIMessage(
         "",
         tool_calls=[{"name": "bash", "args": {"command": "ls"}, "id": "b"}],
@@ -155,5 +155,5 @@ def test_a_broken_call_has_its_place_in_the_chain() -> None:
         ],
         additional_kwargs={"broken_calls_at": [0]},
     )
-    (chain,) = call_chains(*of_tools(TOOLS), [HumanMessage("go"), reply])
+    (chain,) = call_groups(*of_tools(TOOLS), [HumanMessage("go"), reply])
     assert [call["id"] for call in chain] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Interjections: what a person tells a working agent is read once and begins no run."""
+"""Steering messages: what a person tells a working agent is read once and begins no run."""
 
 import asyncio
 import sqlite3
@@ -14,13 +14,13 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool, tell
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence import interjections as interjections_table
+from openmanus_graph.backends.persistence import steering as steering_table
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.interjections import open_interjections
+from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.model_calls import compaction
 from openmanus_graph.model_calls.call_model import ModelCall
-from openmanus_graph.runtime.interjections import Interjection
+from openmanus_graph.runtime.steering import SteeringMessage
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, calls, own_text, run_graph, scripted
 from tests.support.limits import BACKSTOP_S
@@ -55,8 +55,8 @@ def texts(messages: list[Any]) -> list[str]:
     return [own_text(message) for message in messages if message.type == "human"]
 
 
-async def waiting() -> list[Interjection]:
-    return await open_interjections(database_url()).of("t")
+async def waiting() -> list[SteeringMessage]:
+    return await open_steering(database_url()).of("t")
 
 
 async def test_it_is_read_at_the_next_step_after_the_results() -> None:
@@ -67,44 +67,46 @@ async def test_it_is_read_at_the_next_step_after_the_results() -> None:
     assert sorted(texts(asked)[1:]) == ["and cents", "in euros", "in euros"]
     assert texts(ran.messages) == texts(asked)
     assert ran.values["status"] == "finished"
-    told = [event["text"] for event in ran.events if "Read your message" in event.get("text", "")]
-    assert len(told) == 3
+    reported = [
+        event["text"] for event in ran.events if "Read your message" in event.get("text", "")
+    ]
+    assert len(reported) == 3
     assert await waiting() == []
 
 
 async def test_what_comes_after_they_were_fetched_is_read_all_the_same() -> None:
-    interjections = open_interjections(database_url())
-    first = await interjections.add("t", "first")
+    steering = open_steering(database_url())
+    first = await steering.add("t", "first")
     for change in (
         lambda: tell("t", "second"),  # with the same database, and an object of its own
-        lambda: interjections.mark_read("t", [first]),
-        lambda: interjections.forget_read("t"),
+        lambda: steering.mark_read("t", [first]),
+        lambda: steering.forget_read("t"),
     ):
-        interjections.fetch_soon("t")
+        steering.fetch_soon("t")
         await change()
-        assert await interjections.of("t") == await waiting()
+        assert await steering.of("t") == await waiting()
     assert [one.text for one in await waiting()] == ["second"]
 
 
 async def test_what_was_fetched_is_read_once_and_only_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    interjections = open_interjections(database_url())
+    steering = open_steering(database_url())
     rows = open_database(database_url())
     add = "INSERT INTO remarks (id, thread, text) VALUES (?, 't', 'from another process')"
 
     async def fetch() -> None:
-        interjections.fetch_soon("t")
+        steering.fetch_soon("t")
         await rows.arun("SELECT 1")
 
     await fetch()
     rows.run(add, ("1",))
-    assert await interjections.of("t") == [], "as when they were fetched"
-    assert len(await interjections.of("t")) == 1
+    assert await steering.of("t") == [], "as when they were fetched"
+    assert len(await steering.of("t")) == 1
     await fetch()
     rows.run(add, ("2",))
-    monkeypatch.setattr(interjections_table, "FRESH_S", 0.0)
-    assert len(await interjections.of("t")) == 2
+    monkeypatch.setattr(steering_table, "FRESH_S", 0.0)
+    assert len(await steering.of("t")) == 2
 
 
 async def test_it_begins_no_run() -> None:
@@ -293,7 +295,7 @@ async def test_an_empty_remark_is_refused(thread: str, text: str) -> None:
         await tell(thread, text)
 
 
-async def test_what_a_person_says_during_the_closing_turn_is_read_when_the_run_goes_on() -> None:
+async def test_what_a_person_says_during_the_final_summary_is_read_when_the_run_goes_on() -> None:
     graph = agent()
 
     def closing(messages: list[BaseMessage]) -> str:

@@ -1,6 +1,6 @@
-"""Reads a run's interjections: messages that a person sends to it while it works.
+"""Reads a run's steering messages: messages that a person sends to it while it works.
 
-The table that holds them is `backends.persistence.interjections`.
+The table that holds them is `backends.persistence.steering messages`.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import Protocol
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.runtime.events import Emit, notice
 
 SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Interjection:
+class SteeringMessage:
     """One message to a running agent."""
 
     id: str
@@ -25,35 +25,35 @@ class Interjection:
     """Whether a checkpoint holds it."""
 
 
-class InterjectionStore(Protocol):
-    """What the reader needs of the table of interjections."""
+class SteeringStore(Protocol):
+    """What the reader needs of the table of steering messages."""
 
     def fetch_soon(self, thread: str) -> None:
-        """Read the interjections of a thread with what is written next, for `of` right after."""
+        """Read a thread's steering messages with the next write, for a later `of`."""
         ...
 
-    async def of(self, thread: str) -> Sequence[Interjection]:
-        """Return the interjections of a thread, oldest first."""
+    async def of(self, thread: str) -> Sequence[SteeringMessage]:
+        """Return the steering messages of a thread, oldest first."""
         ...
 
-    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
-        """Mark interjections that a checkpoint holds."""
+    async def mark_read(self, thread: str, steering: Sequence[str]) -> None:
+        """Mark steering messages that a checkpoint holds."""
         ...
 
     async def forget_read(self, thread: str) -> None:
-        """Delete a thread's interjections that were read."""
+        """Delete a thread's steering messages that were read."""
         ...
 
 
 @dataclass(frozen=True)
-class InterjectionReader:
-    """Reads the interjections of one run's thread."""
+class SteeringReader:
+    """Reads the steering messages of one run's thread."""
 
-    store: InterjectionStore | None
+    store: SteeringStore | None
     """None without a checkpointer, which remembers what was read."""
     thread: str
     shared: bool
-    """Whether the run is a step of a plan: each plan step reads all interjections of the plan."""
+    """Whether the run is a plan step: each one reads all of the plan's steering messages."""
 
     def fetch_soon(self) -> None:
         """Have them read with the checkpoint that comes next: an agent step follows it."""
@@ -61,20 +61,20 @@ class InterjectionReader:
             self.store.fetch_soon(self.thread)
 
     async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
-        """Return the interjections that the run has not read yet, oldest first.
+        """Return the steering messages that the run has not read yet, oldest first.
 
         Args:
             known: Ids of those that it has read.
         """
         return [
-            interjection_message(one.id, one.text)
+            steering_message(one.id, one.text)
             for one in await self._all()
             if one.id not in known and (self.shared or not one.read)
         ]
 
     async def read_by_steps(self) -> list[HumanMessage]:
-        """Return the interjections that steps of the run's plan have read, oldest first."""
-        return [interjection_message(one.id, one.text) for one in await self._all() if one.read]
+        """Return the steering messages that steps of the run's plan have read, oldest first."""
+        return [steering_message(one.id, one.text) for one in await self._all() if one.read]
 
     async def record_read(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
         """Return the ids that the run has read; a new run has read none.
@@ -97,7 +97,7 @@ class InterjectionReader:
             count = "A message" if len(left) == 1 else f"{len(left)} messages"
             notice(emit, f"{count} came too late for this run: read first when the thread goes on.")
 
-    async def _all(self) -> Sequence[Interjection]:
+    async def _all(self) -> Sequence[SteeringMessage]:
         return [] if self.store is None else await self.store.of(self.thread)
 
 

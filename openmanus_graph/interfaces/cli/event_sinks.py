@@ -41,7 +41,7 @@ Go on with: [bold]openmanus resume {thread} --approve[/]
             [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 
 
-class JsonView:
+class JsonSink:
     """One JSON event per line on stdout."""
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ class JsonView:
             sys.stderr.write(f"Go on with: openmanus resume {shlex.quote(event['thread'])}\n")
 
 
-class TerminalView:
+class TerminalSink:
     """Shows progress to a person on stderr; only the answer goes to stdout.
 
     Nothing that was written is written over, so that it is right in files, pipes and logs, too.
@@ -199,7 +199,7 @@ class TerminalView:
         self.console.print(table)
 
     def _count_step(self, event: Mapping[str, Any]) -> None:
-        if not event.get("plan_step"):  # a helper counts its own
+        if not event.get("plan_step"):  # a subagent counts its own
             self.step = int(event["step"])
 
     def _doing(self, event: Mapping[str, Any], what: str) -> None:

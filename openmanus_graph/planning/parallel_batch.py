@@ -1,9 +1,9 @@
 """The steps of a plan that run at once, and the workers that do them one after another.
 
-A wave is one superstep of the planning graph: `schedule` begins it with a `Send` for each worker,
-`review_step` takes what came of it into the plan. Inside, a worker that is done with a step takes
-the next one as soon as its dependencies are completed, whatever the others do. The wave ends when
-no step runs.
+A parallel batch is one superstep of the planning graph: `schedule` begins it with a `Send` for each
+worker, `review_step` takes what came of it into the plan. Inside, a worker that is done with a step
+takes the next one as soon as its dependencies are completed, whatever the others do. The parallel
+batch ends when no step runs.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from openmanus_graph.state.plan import merge_steps
 from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
 
 
-class Wave:
+class ParallelBatch:
     """The plan as it stands now, and who does which step. For one event loop.
 
     A worker's node reports to it what the node before has saved, so that a crash between the two
@@ -53,8 +53,8 @@ class Wave:
         state: Of the plan; its `reports` are what the workers have done so far.
         session: Of the run.
         max_workers: How many workers may run at once; a run that goes on may have fewer.
-        ended: Steps that nobody goes on with before the next wave, though they are under way.
-        left: Workers whose runs were over before.
+        ended: Steps that nobody goes on with before the next parallel batch, though they are under
+        way. left: Workers whose runs were over before.
     """
 
     def __init__(
@@ -172,8 +172,9 @@ class Wave:
     def _settle(self) -> None:
         """Give idle workers the steps that can start, and let them go where nothing is to come.
 
-        Nothing is handed out when no step runs: then the wave ends, and the next one begins with as
-        many workers as there is work for. But a step that waits for a person keeps it open.
+        Nothing is handed out when no step runs: then the parallel batch ends, and the next one
+        begins with as many workers as there is work for. But a step that waits for a person keeps
+        it open.
         """
         if self._working and not self._ended:
             self._hand_out()

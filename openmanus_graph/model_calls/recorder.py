@@ -1,7 +1,7 @@
-"""Writes each model call of a thread into its flight record, for `openmanus replay`.
+"""Writes each model call of a thread into its recording, for `openmanus replay`.
 
 What a model was sent stands in no checkpoint: requests are shortened, end with a suffix of their
-own, and many are not the agent's (notes, checks, extracts, the closing turn). Only what is new in
+own, and many are not the agent's (notes, checks, extracts, the final summary). Only what is new in
 a request is read and stored, so a call late in a run costs as much as an early one.
 """
 
@@ -31,14 +31,14 @@ from langgraph.config import get_config
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.database_thread import LeaseLostError
-from openmanus_graph.backends.persistence.flight_record import FOLDERS
 from openmanus_graph.backends.persistence.model_call_records import (
     ModelCallRecords,
     NewCall,
     Part,
     open_model_call_records,
 )
-from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.backends.persistence.recording import FOLDERS
+from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
@@ -119,7 +119,7 @@ async def recorded(
     session: Session,
     call: RecordableCall,
 ) -> AIMessage:
-    """Send a request, and write into its thread's flight record what came of it.
+    """Send a request, and write into its thread's recording what came of it.
 
     In a replay nothing is sent, and the record answers.
 
@@ -152,7 +152,7 @@ async def recorded(
         "place": run_path(),
         "checkpoint": outermost_checkpoint(get_config()),
         "handles": sorted(session.identities()),
-        "interjections": _new_interjections(call),
+        "steering": _new_steering(call),
     }
     if not session.is_nested:
         facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
@@ -176,7 +176,7 @@ async def awaited_fact(
     read: Callable[[], Awaitable[T]],
     kept: Callable[[T], Any] = lambda found: found,
 ) -> T:
-    """Read something of a run's surroundings, and write it into the flight record.
+    """Read something of a run's environment, and write it into the recording.
 
     In a replay it is as it was then, and nothing is read.
 
@@ -220,13 +220,13 @@ async def fact_of_run(
     kept: Callable[[T], Any] = lambda found: found,
 ) -> T:
     """Do as `recorded_fact` for what stays the same within a session's run: it is read once."""
-    if session.find_cached((FlightRecorder, name)) is None:
+    if session.find_cached((Recorder, name)) is None:
         found = await recorded_fact(session, name, read, kept)
-        session.cached((FlightRecorder, name), lambda: (found,))
-    return cast("T", session.find_cached((FlightRecorder, name))[0])  # as it was put there
+        session.cached((Recorder, name), lambda: (found,))
+    return cast("T", session.find_cached((Recorder, name))[0])  # as it was put there
 
 
-class FlightRecorder:
+class Recorder:
     """Records the model calls of one run on a thread.
 
     Args:
@@ -275,7 +275,7 @@ class FlightRecorder:
         self._records.add(self._thread, call, note)
 
     async def record_fact(self, name: str, value: Any) -> None:
-        """Write down a fact about the run's surroundings, or leave it out if that fails."""
+        """Write down a fact about the run's environment, or leave it out if that fails."""
         try:
             await self._records.add_fact(self._thread, name, value)
         except LeaseLostError:
@@ -287,7 +287,7 @@ class FlightRecorder:
         log.info("%s of thread %s was not recorded: %s", what, self._thread, error)
 
 
-async def _recorder(session: Session) -> FlightRecorder | None:
+async def _recorder(session: Session) -> Recorder | None:
     """Return the recorder of the run that the calling node belongs to.
 
     None without a checkpointer: there is no thread to replay.
@@ -295,15 +295,15 @@ async def _recorder(session: Session) -> FlightRecorder | None:
     thread = checkpointed_thread(get_config())
     if thread is None:
         return None
-    known: FlightRecorder | None = session.find_cached(FlightRecorder)
+    known: Recorder | None = session.find_cached(Recorder)
     if known is not None:
         return known
     url = session.settings.database
     records = await session.cached_off_loop(ModelCallRecords, lambda: open_model_call_records(url))
-    newest = session.cached_across_runs((FlightRecorder, url), dict[str, _Sent])
+    newest = session.cached_across_runs((Recorder, url), dict[str, _Sent])
     if newest and not await records.has(thread, max(one.number for one in newest.values())):
         newest.clear()  # the thread was deleted, and begins anew
-    recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
+    recorder = session.cached(Recorder, lambda: Recorder(records, thread, newest))
     if not session.is_nested:
         at = {"checkpoint": outermost_checkpoint(get_config())}
         await recorder.record_fact(FOLDERS, _folders(session) | at)
@@ -348,15 +348,15 @@ def run_path() -> str:
     return " ".join(filter(None, (nodes, plan_step_of(config))))
 
 
-def _new_interjections(call: RecordableCall) -> list[list[str]]:
-    """Return ids and texts of the interjections that are read for a call: those at its end.
+def _new_steering(call: RecordableCall) -> list[list[str]]:
+    """Return ids and texts of the steering messages that are read for a call: those at its end.
 
     A planner reads all of them for each call, and its drafts stand behind them.
     """
     if call.role == "plan":
-        newest = [message for message in call.history if is_interjection(message)]
+        newest = [message for message in call.history if is_steering(message)]
     else:
-        newest = [*takewhile(is_interjection, reversed(call.history))][::-1]
+        newest = [*takewhile(is_steering, reversed(call.history))][::-1]
     return [[message.id, message.text] for message in newest if message.id]
 
 

@@ -1,6 +1,6 @@
-"""Interjections that wait for an agent. They lie beside the threads: any process can add one.
+"""Steering messages that wait for an agent. They lie beside the threads: any process can add one.
 
-An interjection counts as read when a checkpoint holds it: its reader says so with the next agent
+A steering message counts as read when a checkpoint holds it: its reader says so with the next agent
 step. Until then a crash only means that it is read again.
 """
 
@@ -21,10 +21,10 @@ from openmanus_graph.backends.persistence.database_thread import read_json
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
-from openmanus_graph.runtime.interjections import Interjection, InterjectionReader
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
+from openmanus_graph.runtime.steering import SteeringMessage, SteeringReader
 from openmanus_graph.state.addresses import DatabaseUrl
 
 log = logging.getLogger(__name__)
@@ -48,12 +48,12 @@ class _Fetched:
 
     def now(self) -> list[tuple[Any, ...]] | None:
         """Return what a reading at this moment would find; None if that is not known."""
-        is_fresh = self.at > max(Interjections.changed_at, time.monotonic() - FRESH_S)
+        is_fresh = self.at > max(SteeringMessages.changed_at, time.monotonic() - FRESH_S)
         return self.rows if is_fresh else None
 
 
-class Interjections:
-    """The table of interjections. What a method writes is on disk when it returns."""
+class SteeringMessages:
+    """The table of steering messages. What a method writes is on disk when it returns."""
 
     changed_at = 0.0
     """When this process changed some last, on the monotonic clock."""
@@ -64,22 +64,22 @@ class Interjections:
         """By thread, until it is used: an agent step follows at once."""
 
     async def add(self, thread: str, text: str) -> str:
-        """Add an interjection and return its id."""
-        interjection = f"remark-{uuid.uuid4()}"
+        """Add a steering message and return its id."""
+        steering_text = f"remark-{uuid.uuid4()}"
         await self._database.arun(
             "INSERT INTO remarks (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-            (interjection, thread, text),
+            (steering_text, thread, text),
         )
         self._note_change()
-        return interjection
+        return steering_text
 
     def fetch_soon(self, thread: str) -> None:
-        """Read a thread's interjections with what is written next, for `of` right after that."""
+        """Read a thread's steering messages with the next write, for a later `of`."""
         fetched = self._fetched[thread] = _Fetched(time.monotonic())
         self._database.run_later(_OF_THREAD, (thread,), fetched.note)
 
-    async def of(self, thread: str) -> list[Interjection]:
-        """Return the interjections of a thread, oldest first; damaged ones are left out."""
+    async def of(self, thread: str) -> list[SteeringMessage]:
+        """Return the steering messages of a thread, oldest first; damaged ones are left out."""
         fetched = self._fetched.pop(thread, None)
         rows = fetched.now() if fetched is not None else None
         if rows is None:
@@ -87,34 +87,34 @@ class Interjections:
         sound = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
         if len(sound) < len(rows):
             log.warning("%d messages to thread %s are damaged", len(rows) - len(sound), thread)
-        return [Interjection(row[0], row[1], bool(row[2])) for row in sound]
+        return [SteeringMessage(row[0], row[1], bool(row[2])) for row in sound]
 
-    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
+    async def mark_read(self, thread: str, steering: Sequence[str]) -> None:
         """Note that checkpoints hold these."""
-        if not interjections:
+        if not steering:
             return
-        places = ", ".join("?" * len(interjections))
+        places = ", ".join("?" * len(steering))
         await self._database.arun(
             f"UPDATE remarks SET read = 1 WHERE read = 0 AND id IN ({places})",
-            tuple(interjections),
+            tuple(steering),
             worker_of=thread,
         )
         self._note_change()
 
     async def forget_read(self, thread: str) -> None:
-        """Delete a thread's interjections that were read."""
+        """Delete a thread's steering messages that were read."""
         await self._database.arun(
             "DELETE FROM remarks WHERE thread = ? AND read = 1", (thread,), worker_of=thread
         )
         self._note_change()
 
     def forget_thread(self, thread: str) -> None:
-        """Delete all interjections of a thread. Blocks."""
+        """Delete all steering messages of a thread. Blocks."""
         self._database.run("DELETE FROM remarks WHERE thread = ?", (thread,), worker_of=thread)
         self._note_change()
 
     def _note_change(self) -> None:
-        Interjections.changed_at = time.monotonic()
+        SteeringMessages.changed_at = time.monotonic()
 
 
 async def tell(thread: str, text: str) -> str:
@@ -136,27 +136,27 @@ async def tell(thread: str, text: str) -> str:
     """
     if not thread.strip() or not text.strip():
         raise ConfigError("Say to which thread, and what: neither may be empty.")
-    interjections = await asyncio.to_thread(lambda: open_interjections(database_url()))
-    return await interjections.add(thread, text)
+    steering = await asyncio.to_thread(lambda: open_steering(database_url()))
+    return await steering.add(thread, text)
 
 
-def open_interjections(url: DatabaseUrl) -> Interjections:
-    """Return the interjections of a database. Blocks."""
-    return Interjections(open_database(url))
+def open_steering(url: DatabaseUrl) -> SteeringMessages:
+    """Return the steering messages of a database. Blocks."""
+    return SteeringMessages(open_database(url))
 
 
-async def interjection_reader(session: Session) -> InterjectionReader:
+async def steering_reader(session: Session) -> SteeringReader:
     """Return the reader of the run that the calling node belongs to."""
     config = get_config()
     thread = checkpointed_thread(config)
     if thread is None:
-        return InterjectionReader(None, "", shared=False)
+        return SteeringReader(None, "", shared=False)
     if (replay := current_replay()) is not None:
-        return InterjectionReader(replay, thread, shared=True)
+        return SteeringReader(replay, thread, shared=True)
     url = session.settings.database
-    interjections = await session.cached_off_loop(Interjections, lambda: open_interjections(url))
-    return InterjectionReader(
-        interjections, thread, shared=bool((config.get("metadata") or {}).get(WORKER_KEY))
+    steering = await session.cached_off_loop(SteeringMessages, lambda: open_steering(url))
+    return SteeringReader(
+        steering, thread, shared=bool((config.get("metadata") or {}).get(WORKER_KEY))
     )
 
 

@@ -195,7 +195,7 @@ def _stands_in(history: Sequence[AnyMessage], source: str, *, own: bool = False)
     )
 
 
-def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
+def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     """Return the reply with unique call ids and legal names, and without calls that were cut off.
 
     Valid ids are kept. Calls that cannot be run become invalid calls that say why.

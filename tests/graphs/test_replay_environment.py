@@ -1,4 +1,4 @@
-"""Replays of what runs saw of their surroundings: they show it to the model as it was then."""
+"""Replays of what runs saw of their environment: they show it to the model as it was then."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ async def test_pictures_that_the_run_saw_need_not_be_there(tmp_path: Path) -> No
     assert (tmp_path / "work" / "a.png").exists()
 
 
-async def test_a_helpers_run_is_replayed() -> None:
+async def test_a_subagents_run_is_replayed() -> None:
     ask = ("delegate", {"agent": "swe", "task": "Say it."})
     model = scripted(calls(ask), "It is said.", "done")
     result = await replayed_elsewhere(model)

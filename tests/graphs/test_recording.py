@@ -1,4 +1,4 @@
-"""The flight record: what models were sent and what they replied, of each thread."""
+"""The recording: what models were sent and what they replied, of each thread."""
 
 import logging
 from typing import Any
@@ -20,15 +20,15 @@ from openmanus_graph.backends.persistence.model_call_records import (
 )
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.threads import forget_thread
-from openmanus_graph.model_calls.flight_recorder import (
-    FlightRecorder,
+from openmanus_graph.model_calls.recorder import (
     ProviderRequest,
+    Recorder,
     recorded_answer,
     request_parts,
 )
 from openmanus_graph.runtime.session_registry import close_session, open_session
 from openmanus_graph.state.model_settings import ModelSettings
-from tests.graphs.test_compaction import answering, asks_for_notes, note
+from tests.graphs.test_compaction import answering, asks_for_summary, note
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -94,7 +94,7 @@ async def test_a_call_that_follows_at_once_holds_only_what_is_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(database_thread, "LATER_S", 3600.0)
-    recorder = FlightRecorder(open_model_call_records(database_url()), "t", {})
+    recorder = Recorder(open_model_call_records(database_url()), "t", {})
     chosen = ModelSettings(model="openai:scripted")
     messages: list[BaseMessage] = [HumanMessage("one"), AIMessage("two"), HumanMessage("three")]
     for count in (1, 2, 3):
@@ -120,11 +120,11 @@ async def test_the_models_internal_replies_are_recorded() -> None:
     graph = build_manus_graph(tools=[note], checkpointer=InMemorySaver())
     ran = await run_graph(graph, model=model, task="Count.", config=CONFIG, max_steps=200)
     notes = [one for one in check_record(ran) if "compaction" in one.caller]
-    assert len(notes) == sum(map(asks_for_notes, ran.model.requests)) >= 2
+    assert len(notes) == sum(map(asks_for_summary, ran.model.requests)) >= 2
     assert notes[0].facts["reply"]["data"]["content"].startswith("- the numbers so far")
 
 
-async def test_the_closing_turn_is_recorded_with_its_suffix() -> None:
+async def test_the_final_summary_is_recorded_with_its_suffix() -> None:
     replies = [calls(("add", {"a": n, "b": 1}), prefix=f"c{n}-") for n in range(2)]
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     ran = await run_graph(graph, *replies, "That is done.", config=CONFIG, max_steps=2)

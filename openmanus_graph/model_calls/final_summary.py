@@ -1,4 +1,4 @@
-"""The closing turn: at a limit the model is asked once more, for what is done and what is not.
+"""The final summary: at a limit the model is asked once more, for what is done and what is not.
 
 Its request is the one that the limit forbade, with the same system prompt, tools and messages:
 providers refuse a history with calls and no tools, and have its beginning in their cache.
@@ -15,10 +15,10 @@ from langgraph.errors import GraphBubbleUp
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.evidence import is_echo
 from openmanus_graph.conversation.history import (
-    CLOSING_KEY,
+    SUMMARY_KEY,
     UNREAD_CALL_KEY,
     cut_by,
-    is_interjection,
+    is_steering,
     last_text,
 )
 from openmanus_graph.conversation.replies import read_reply, task_of
@@ -40,7 +40,7 @@ async def close_run(
 ) -> ModelCallResult:
     """Return the result of a run's last agent step, with the answer that the run ends with.
 
-    It is the text of the closing turn. Without one it is what the model said last, and which limit
+    It is the text of the final summary. Without one it is what the model said last, and which limit
     ended the run.
 
     Args:
@@ -72,25 +72,25 @@ async def close_run(
 
 
 def is_closed(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether a conversation ends with a closing turn: the run goes on after its limit."""
-    newest = next((one for one in reversed(messages) if not is_interjection(one)), None)
-    return newest is not None and CLOSING_KEY in newest.additional_kwargs
+    """Say whether a conversation ends with a final summary: the run goes on after its limit."""
+    newest = next((one for one in reversed(messages) if not is_steering(one)), None)
+    return newest is not None and SUMMARY_KEY in newest.additional_kwargs
 
 
 async def _ask(
     call: ModelCall, limit: Limit, session: Session, emit: Emit
 ) -> tuple[AIMessage | None, Usage]:
     """Return the model's reply, and what it cost; None if there is no room for it, or it failed."""
-    closing = replace(
+    summary = replace(
         call,
-        request_suffix=render("closing_turn", limit=limit.words()),
+        reminder=render("final_summary", limit=limit.words()),
         counts_as_step=False,
         says_what_is_left=False,
         keeps_reserve=False,
         only_answer=True,
     )
     try:
-        return await call_model(closing, session, emit)
+        return await call_model(summary, session, emit)
     except LimitReached as limit_reached:
         return None, limit_reached.spent
     except RunStopping:
@@ -103,7 +103,7 @@ async def _ask(
 
 
 def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage | None, Any]:
-    """Return the text of a closing turn as a reply, and the object in it that the caller wants.
+    """Return the text of a final summary as a reply, and the object in it that the caller wants.
 
     Calls are dropped, also those that are written as text and quoted: nothing of them is run.
     """
@@ -120,7 +120,7 @@ def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage 
     reply = AIMessage(
         text,
         id=raw.id,
-        additional_kwargs={CLOSING_KEY: True},
+        additional_kwargs={SUMMARY_KEY: True},
         usage_metadata=raw.usage_metadata,
         response_metadata=metadata,
     )

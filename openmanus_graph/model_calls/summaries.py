@@ -19,7 +19,7 @@ from openmanus_graph.conversation.history import (
     TASK_KEY,
     VERIFIED_KEY,
     is_cut_text,
-    is_interjection,
+    is_steering,
     last_user_message,
     task_text_of,
     with_text,
@@ -57,7 +57,7 @@ class DividedConversation:
     """The user message that began the current run."""
     task_text: str
     """What the user said in it."""
-    notes: str
+    summary: str
     """What an earlier compaction noted."""
     old: list[AnyMessage]
     """What becomes notes; newest results that are only kept in part included."""
@@ -65,33 +65,33 @@ class DividedConversation:
     """What all user messages told of where the agent works."""
     began: int
     """Position of the task."""
-    interjections: list[AnyMessage]
+    steering: list[AnyMessage]
     """What the user said while the run worked, before the newest turns."""
     kept: list[AnyMessage]
     """The newest turns."""
     steps: Sequence[AgentStep]
     """What `detect_stuck` compares: the run's last steps, those that become notes included."""
 
-    def with_notes(self, notes: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
+    def with_summary(self, summary: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
         """Return the conversation that goes on.
 
         Args:
-            notes: The model's.
+            summary: The model's.
             verified: What the whole conversation had verified (`ValueLabels.kept`).
         """
-        text = render("compacted_task", task=self.task_text, notes=notes)
-        extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
+        text = render("compacted_task", task=self.task_text, summary=summary)
+        extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: summary}
         extra.pop(COMPACT_KEY, None)
         if ENVIRONMENT_KEY in extra:
             extra[ENVIRONMENT_KEY] = self.environment
         extra[VERIFIED_KEY] = dict(verified)
         extra[KEPT_STEPS_KEY] = KeptSteps(
-            steps=[*map(list, self.steps)], messages=len(self.interjections) + len(self.kept)
+            steps=[*map(list, self.steps)], messages=len(self.steering) + len(self.kept)
         )
         if (words := person_words(self.task)) != self.task_text:  # its parts are one text now
             extra.setdefault(ORIGIN_KEY, Origin(words=words, urls=[], tainted=True))
         first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
-        return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
+        return [*self.past, first, *self.steering, *map(_uncounted, self.kept)]
 
 
 def divide(
@@ -120,11 +120,13 @@ def divide(
         task=task,
         task_text=task_text_of(task),
         # Those of the newest user message that has any.
-        notes=next(filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""),
-        old=[*old, *(message for message in passed if not is_interjection(message)), *in_part],
+        summary=next(
+            filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""
+        ),
+        old=[*old, *(message for message in passed if not is_steering(message)), *in_part],
         environment=environment_of(history[: began + 1]),
         began=began,
-        interjections=[message for message in passed if is_interjection(message)],
+        steering=[message for message in passed if is_steering(message)],
         kept=kept,
         steps=recent_steps(history),
     )
@@ -284,25 +286,27 @@ def _cut_again(text: str, max_chars: int) -> str:
     return f"{head}\n{mark}\n[... {more} more characters around it left out ...]\n{tail}"
 
 
-def cut_notes(notes: str, max_chars: int) -> str:
+def cut_summary(summary: str, max_chars: int) -> str:
     """Return notes, or their head and tail; text from outside in them stays marked as such."""
-    if len(notes) <= max_chars or not _TAG.search(notes):
-        return cut_middle(notes, max_chars)
+    if len(summary) <= max_chars or not _TAG.search(summary):
+        return cut_middle(summary, max_chars)
     # A tag may be in what is left out, so that all that stays is marked anew.
-    return mark_untrusted(cut_middle(notes, max_chars - _TAGS_CHARS))
+    return mark_untrusted(cut_middle(summary, max_chars - _TAGS_CHARS))
 
 
-def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
+def digest(summary: str, texts: Sequence[str], max_chars: int) -> str:
     """Return what stands in for notes that could not be written: earlier ones, and lines of texts.
 
     Lines that hold a figure, a path, an address or a value go first, the newest of them above all.
     They are marked as text from outside: tags that stood around them may be left out.
     """
-    whole = "\n".join(filter(None, (notes, mark_untrusted("\n".join(texts)))))
+    whole = "\n".join(filter(None, (summary, mark_untrusted("\n".join(texts)))))
     if len(whole) <= max_chars:
         return whole
-    notes = cut_notes(notes, int(DIGEST_NOTES_SHARE * max_chars))
-    free_chars = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
+    summary = cut_summary(summary, int(DIGEST_NOTES_SHARE * max_chars))
+    free_chars = (
+        max_chars - len(render("compaction_digest", summary=summary, lines="")) - _TAGS_CHARS
+    )
     lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
     parts = (part for line in lines for part in _parts(line.strip()))
     shown = list(dict.fromkeys(parts))
@@ -313,7 +317,7 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
             free_chars -= len(line) + 1
             chosen.add(line)
     kept = "\n".join(line for line in shown if line in chosen)
-    return render("compaction_digest", notes=notes, lines=mark_untrusted(kept))
+    return render("compaction_digest", summary=summary, lines=mark_untrusted(kept))
 
 
 def _parts(line: str) -> list[str]:

@@ -42,7 +42,7 @@ def system(ran: Ran, request: int = 0) -> str:
     return ran.model.requests[request][0].text
 
 
-def told(ran: Ran, request: int = 0) -> str:
+def reported(ran: Ran, request: int = 0) -> str:
     """Return the front of a request: the system prompt, and the run's user message."""
     return "".join(message.text for message in ran.model.requests[request][:2])
 
@@ -74,7 +74,7 @@ async def test_every_agent_is_told_where_it_works(
     limits: dict[str, Any] = {"max_steps": 7, "max_cost_usd": 2}
     async with open_session("t"):
         ran = await run_graph(graph, "done", config=THREAD, workspace=str(tmp_path), **limits)
-    text = told(ran)
+    text = reported(ran)
     assert f"Workspace: {tmp_path} " in text
     assert date.today().isoformat() in text
     assert "at most 7 steps and $2." in text
@@ -85,11 +85,11 @@ async def test_every_agent_is_told_where_it_works(
     assert ("Python and shell have no network" in text) == has_python
 
 
-async def test_surroundings_follow_the_settings() -> None:
+async def test_environment_follow_the_settings() -> None:
     more: dict[str, Any] = {"network": True, "max_total_tokens": 9000, "timeout_s": 60.4}
     ran = await run_graph(build_manus_graph(), "done", **more)
-    assert "Python and shell reach the network." in told(ran)
-    assert " steps and $3 and 9000 tokens and 60 seconds." in told(ran)
+    assert "Python and shell reach the network." in reported(ran)
+    assert " steps and $3 and 9000 tokens and 60 seconds." in reported(ran)
 
 
 async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
@@ -100,7 +100,7 @@ async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
     # What was found out is remembered by settings: no other test has these.
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")
     ran = await run_graph(build_manus_graph(), "done")
-    assert "Python and shell reach the network." in told(ran)
+    assert "Python and shell reach the network." in reported(ran)
 
 
 async def test_the_system_prompt_is_the_same_in_all_steps(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_model_that_is_not_shown_a_picture_is_told_so(sees: bool, tmp_pa
     (shown,) = ran.results()
     assert shown.startswith("dot.png: image/png, 1 x 1 pixels")
     assert ("You are not shown pictures" in shown) is not sees
-    assert ("You are not shown pictures" in told(ran)) is not sees
+    assert ("You are not shown pictures" in reported(ran)) is not sees
 
 
 async def test_a_vision_model_is_shown_what_the_main_model_is_not(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ async def test_a_vision_model_is_shown_what_the_main_model_is_not(tmp_path: Path
     context: dict[str, Any] = {"vision_model": vision, "workspace": str(tmp_path)}
     ran = await run_graph(build_manus_graph(), model=model, **context)
     assert ran.values["answer"] == "done"
-    assert "You are not shown pictures" not in ran.results()[0] + told(ran)
+    assert "You are not shown pictures" not in ran.results()[0] + reported(ran)

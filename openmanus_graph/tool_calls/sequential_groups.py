@@ -45,7 +45,7 @@ from openmanus_graph.tool_calls.run_call import refuse_if_process_ended, validat
 from openmanus_graph.tool_calls.toolset import with_declared_names
 
 
-async def open_chains(
+async def open_groups(
     tools: Mapping[str, BaseTool],
     traits: Mapping[str, Traits],
     messages: Sequence[AnyMessage],
@@ -59,8 +59,8 @@ async def open_chains(
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
     known = [traits[name] for name in names if name in traits]
     budget = shared_budget()
-    chains = partial(
-        call_chains,
+    groups = partial(
+        call_groups,
         tools,
         traits,
         messages,
@@ -73,11 +73,11 @@ async def open_chains(
         one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
     )
     if any(judged):
-        return await asyncio.to_thread(chains)
-    return chains()
+        return await asyncio.to_thread(groups)
+    return groups()
 
 
-def call_chains(
+def call_groups(
     tools: Mapping[str, BaseTool],
     traits: Mapping[str, Traits],
     messages: Sequence[AnyMessage],
@@ -116,12 +116,12 @@ def call_chains(
         if values:
             call["unverified_values"] = values
         if call["name"] in traits and traits[call["name"]].outlasts_thread:
-            call["after_foreign"] = is_tainted(messages, traits, tainted=tainted)
+            call["tainted"] = is_tainted(messages, traits, tainted=tainted)
     declared = [_declared_for(call, traits) for call in calls]
     return [
         [calls[position] for position in positions]
         for group in dependent_groups(declared)
-        for positions in first_chains(group, declared)
+        for positions in first_groups(group, declared)
     ]
 
 
@@ -139,7 +139,7 @@ def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
     return sorted(groups)
 
 
-def first_chains(group: Sequence[int], calls: Sequence[Traits]) -> list[list[int]]:
+def first_groups(group: Sequence[int], calls: Sequence[Traits]) -> list[list[int]]:
     """Return the chains with which a group of dependent calls begins; the others come after them.
 
     A call that runs an agent is a chain, and so a task, of its own: of several graphs in one task
@@ -164,7 +164,7 @@ def independent(one: Traits, other: Traits) -> bool:
     """
     if one.resource is not None and one.resource == other.resource:
         return False
-    if one.effect == other.effect == "pure" or (one.runs_agent and other.runs_agent):
+    if one.effect == other.effect == "read_only" or (one.runs_agent and other.runs_agent):
         return True
     return one.uses_one_file and other.uses_one_file
 

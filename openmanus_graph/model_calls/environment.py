@@ -10,7 +10,7 @@ from openmanus_graph.backends.sandbox.choose import backend_name, reaches_networ
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
 from openmanus_graph.conversation.announcements import named_files
 from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
-from openmanus_graph.model_calls.flight_recorder import fact_of_run, recorded_fact
+from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
@@ -22,7 +22,7 @@ _NO_NETWORK = "have no network: nothing can be installed"
 _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
 
-async def surroundings(session: Session, tools: Collection[str], date: str) -> dict[str, str]:
+async def environment(session: Session, tools: Collection[str], date: str) -> dict[str, str]:
     """Return the facts that all agents are told, by name.
 
     None of them changes within a run, unless it is resumed elsewhere or with other settings.
@@ -37,8 +37,8 @@ async def surroundings(session: Session, tools: Collection[str], date: str) -> d
     free = await fact_of_run(session, "free models", partial(_costs_nothing, settings))
     limits = [one for one in _limits(settings) if not (free and one.startswith("$"))]
     facts = {
-        "surroundings": render(
-            "surroundings",
+        "environment": render(
+            "environment",
             workspace=str(settings.workspace),
             date=date,
             pictures="shown" if shown else "not shown",
@@ -50,12 +50,12 @@ async def surroundings(session: Session, tools: Collection[str], date: str) -> d
             session, "python", partial(_python, settings.sandbox)
         )
         facts["python"] = render(
-            "surroundings_python",
+            "environment_python",
             libraries=libraries or "the libraries of its image",
             network=_NETWORK if reachable else _NO_NETWORK,
         )
         if settings.sandbox.mode == "ssh":
-            facts["elsewhere"] = render("surroundings_elsewhere", host=settings.sandbox.ssh_host)
+            facts["elsewhere"] = render("environment_elsewhere", host=settings.sandbox.ssh_host)
     return facts
 
 

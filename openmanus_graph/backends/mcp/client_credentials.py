@@ -1,0 +1,96 @@
+"""Logins of programs: the client's own secret or key, by the SDK's providers.
+
+They import cryptography, which takes a tenth of a second: import this only for such a server.
+"""
+
+import httpx2
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.utils import union_scopes
+
+from openmanus_graph.backends.mcp.oauth import LoginStore, Provider, choose_auth_method
+from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
+
+
+def client_credentials(server: MCPServer, store: LoginStore) -> Provider:
+    """Return what logs in without a person, as the client of a server's configuration."""
+    return (SignedLogin if server.oauth.private_key else SecretLogin)(server, store)
+
+
+class _OwnLogin(Provider):
+    async def _perform_authorization(self) -> httpx2.Request:
+        self.context.client_metadata.scope = union_scopes(
+            self.context.client_metadata.scope, self.server.oauth.scope
+        )
+        choose_auth_method(self)
+        return await super()._perform_authorization()
+
+
+class SecretLogin(_OwnLogin, ClientCredentialsOAuthProvider):
+    """Logs in with the client's secret."""
+
+    def __init__(self, server: MCPServer, store: LoginStore) -> None:
+        """Take the client of a server's configuration."""
+        client = server.oauth
+        ClientCredentialsOAuthProvider.__init__(
+            self,
+            server.url or "",
+            store,
+            client_id=client.client_id or "",
+            client_secret=client.client_secret or "",
+            scope=client.scope,
+            issuer=client.issuer,
+        )
+        self.server, self.store = server, store
+
+
+class SignedLogin(_OwnLogin, PrivateKeyJWTOAuthProvider):
+    """Logs in with a statement that the client's private key signs."""
+
+    def __init__(self, server: MCPServer, store: LoginStore) -> None:
+        """Take the client of a server's configuration."""
+        client = server.oauth
+
+        async def sign(audience: str) -> str:
+            return await _signed_by(client).create_assertion_provider()(audience)
+
+        PrivateKeyJWTOAuthProvider.__init__(
+            self,
+            server.url or "",
+            store,
+            client_id=client.client_id or "",
+            assertion_provider=sign,
+            scope=client.scope,
+            issuer=client.issuer,
+        )
+        self.server, self.store = server, store
+
+
+def _signed_by(client: OAuthClient) -> SignedJWTParameters:
+    """Return how a client signs. OAuthFlowError: its key cannot be read."""
+    pem = client.private_key or ""
+    try:
+        key = load_pem_private_key(pem.encode(), password=None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        text = "its private_key is no PEM of a key without a password"
+        raise OAuthFlowError(text) from error
+    if isinstance(key, RSAPrivateKey):
+        algorithm = "RS256"
+    elif isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
+        algorithm = "ES256"
+    else:
+        raise OAuthFlowError("its private_key is neither RSA nor P-256")
+    return SignedJWTParameters(
+        issuer=client.client_id or "",
+        subject=client.client_id or "",
+        signing_key=pem,
+        signing_algorithm=algorithm,
+    )
