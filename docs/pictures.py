@@ -4,12 +4,14 @@ What is shown really runs; the model's replies are a recording or a script.
 """
 
 import importlib
+import io
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from PIL import Image
 from playwright.sync_api import Browser
 
 from docs.page_pictures import take_pictures
@@ -29,7 +31,13 @@ def terminal(folder: Path) -> None:
     with Terminal(cli, "demo", columns=COLUMNS) as shown:
         frames = watch(shown.emulated, lambda: shown.running)
     title = "openmanus demo: data is cleaned, analysed and drawn, and a report is written"
-    (IMAGES / "demo.svg").write_text(svg(frames, COLUMNS, ROWS, title), encoding="utf-8")
+    (chart,) = cli.cwd.rglob("penguins.png")
+    small = Image.open(chart).convert("RGB")
+    small.thumbnail((1000, 1000))
+    made = io.BytesIO()
+    small.quantize(64).save(made, "PNG", optimize=True)
+    drawn = svg(frames, COLUMNS, ROWS, title, made.getvalue())
+    (IMAGES / "demo.svg").write_text(drawn, encoding="utf-8")
 
 
 def notebook(browser: Browser, folder: Path) -> None:

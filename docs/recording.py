@@ -1,5 +1,6 @@
 """Turns what a terminal shows into a picture: an SVG that plays, without a script."""
 
+import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,9 +64,20 @@ def _row(line: Mapping[int, Any], columns: int) -> Row:
     return tuple(row)
 
 
-def svg(frames: Sequence[Frame], columns: int, lines: int, title: str) -> str:
-    """Draw frames; where nothing may move, the last one stands still."""
+def svg(frames: Sequence[Frame], columns: int, lines: int, title: str, made: bytes) -> str:
+    """Draw frames and, below them, a picture that the program made.
+
+    The picture appears with the last frame. Viewers that reduce motion show the last frame only.
+
+    Args:
+        frames: From `watch`.
+        columns: Of the terminal.
+        lines: Of the terminal.
+        title: For screen readers.
+        made: The picture, a PNG with sides of 22 : 9.
+    """
     width, height = columns * CHAR_PX + 2 * EDGE_PX, lines * LINE_PX + 2 * EDGE_PX
+    picture_px = width * 9 / 22
     ids: dict[Row, str] = {}
     for frame in frames:
         for row in filter(None, frame.rows):
@@ -77,19 +89,24 @@ def svg(frames: Sequence[Frame], columns: int, lines: int, title: str) -> str:
         for n, frame in enumerate(frames)
     )
     rows = "".join(f'<g id="{name}">{"".join(_texts(row))}</g>' for row, name in ids.items())
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + picture_px}" role="img">
 <title>{escape(title)}</title>
 <style>
 text{{{STYLE}}}
 .film{{transform:translateY({-(len(frames) - 1) * height}px)}}
 @media (prefers-reduced-motion:no-preference){{
 .film{{animation:play {whole_s:.2f}s step-end infinite}}
+.made{{animation:show {whole_s:.2f}s step-end infinite}}
 }}
 @keyframes play{{{steps}}}
+@keyframes show{{0%{{opacity:0}}{100 * frames[-1].at_s / whole_s:.3f}%{{opacity:1}}}}
 </style>
 <defs>{rows}</defs>
-<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>
-<g class="film">{shown}</g>
+<clipPath id="screen"><rect width="{width}" height="{height}"/></clipPath>
+<rect width="{width}" height="{height + picture_px}" rx="8" fill="#0d1117"/>
+<g clip-path="url(#screen)"><g class="film">{shown}</g></g>
+<image class="made" y="{height}" width="{width}" height="{picture_px}"
+ href="data:image/png;base64,{base64.b64encode(made).decode()}"/>
 </svg>
 """
 

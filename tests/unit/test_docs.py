@@ -119,7 +119,7 @@ def shape(page: Path) -> dict[str, list[str]]:
 def test_both_languages_of_the_readme_keep_step() -> None:
     english, chinese = map(shape, READMES)
     assert english == chinese
-    assert len(english["headings"]) > 8
+    assert len(english["headings"]) >= 7
 
 
 def test_every_command_of_the_readme_leaves_development_out() -> None:
