@@ -338,7 +338,7 @@ async def test_another_providers_model_goes_on_with_the_conversation(
     with before.server(before.call(1)) as first, later.server(later.say("3 and 7")) as second:
         main = await before.model(first)
         spare = await later.model(second)
-        first.script.append(out_of_credit(before))
+        first.replies.append(out_of_credit(before))
         ran = await run_graph(
             build_manus_graph(tools=[add]),
             model=main,

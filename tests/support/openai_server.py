@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from typing import Any, Self
 import pytest
 
 from tests.support.limits import BACKSTOP_S
+from tests.support.local_http import LocalServer, SilentHandler
 from tests.support.openai_script import (
     Answer,
     Reply,
@@ -62,6 +63,9 @@ class OpenAIServer:
         port: 0 takes a free one.
     """
 
+    endings: tuple[str, ...] = ("/chat/completions",)
+    """Of the paths that the script answers."""
+
     def __init__(
         self,
         script: Iterable[Answer] = (),
@@ -83,19 +87,17 @@ class OpenAIServer:
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._played = 0
-        self._server = _QuietServer(("127.0.0.1", port), _Handler)
-        self._server.owner = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._server = LocalServer(partial(_Handler, self), port=port)
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self._server.server_address[1])
+        return self._server.server_port
 
     @property
     def base_url(self) -> str:
         """What a client takes as its base URL."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self._server.url}/v1"
 
     @property
     def connections(self) -> int:
@@ -134,7 +136,7 @@ class OpenAIServer:
         return (answer if isinstance(answer, Reply) else answer(request.body)), number
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.begin()
         return self
 
     def __exit__(
@@ -144,53 +146,15 @@ class OpenAIServer:
         trace: TracebackType | None,
     ) -> None:
         self.stopping.set()
-        self._server.shutdown()
-        self._server.end_connections()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
 
-class _QuietServer(ThreadingHTTPServer):
-    owner: OpenAIServer
-    daemon_threads = False
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(self, *args: Any) -> None:  # the base class's own
-        self._open: set[socket.socket] = set()
-        self.accepted = 0
-        super().__init__(*args)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # as in the base class
-        self._open.add(request)
-        self.accepted += 1
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:  # as in the base class
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def end_connections(self) -> None:
-        """Wake handlers that wait for the next request of a kept connection."""
-        for connection in list(self._open):
-            with contextlib.suppress(OSError):  # the other side may have been faster
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # as in the base class
-        if not isinstance(sys.exc_info()[1], ConnectionError | ValueError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     protocol_version = "HTTP/1.1"
 
-    @property
-    def owner(self) -> OpenAIServer:
-        assert isinstance(self.server, _QuietServer)
-        return self.server.owner
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def __init__(self, owner: OpenAIServer, *args: Any) -> None:  # the base class's own
+        self.owner = owner
+        super().__init__(*args)
 
     def do_GET(self) -> None:
         if self._reported():
@@ -214,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.path, headers, body)
-        if not self.path.partition("?")[0].endswith("/chat/completions"):
+        if not self.path.partition("?")[0].endswith(self.owner.endings):
             self._json(404, {"error": {"message": f"no route {self.path}"}})
             return
         reply, number = self.owner.next_reply(request)

@@ -1,20 +1,22 @@
-"""A local HTTP server for the protocols of Anthropic, Google and OpenAI's Responses.
+"""The protocols of Anthropic, Google and OpenAI's Responses on the model server of the tests.
 
 Each protocol is a module's: `anthropic_wire`, `google_wire`, `responses_wire` build the events of
 a reply as documented, and say why their service would refuse a request.
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, cast
+from typing import Any
+
+from typing_extensions import override
+
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer, Request
 
 Body = dict[str, Any]
 Complaint = Callable[[Body], str | None]
-"""Says why a request is refused; None if it is taken."""
+"""Returns why a request is refused; None if it is taken."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +31,16 @@ class WireReply:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True)
-class WireRequest:
-    """One request as it came in."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: Body
-
-
-class WireServer:
-    """Serves a script on 127.0.0.1; a context manager.
+class WireServer(OpenAIServer):
+    """Serves a script to any path; a context manager.
 
     Args:
         script: Replies in order.
-        complaint: Says why a request is refused.
+        complaint: Returns why a request is refused.
         error_of: Makes the body of such a refusal.
     """
+
+    endings = ("",)
 
     def __init__(
         self,
@@ -53,62 +48,35 @@ class WireServer:
         complaint: Complaint,
         error_of: Callable[[str], object],
     ) -> None:
-        self.script, self.requests = list(script), list[WireRequest]()
-        self.complaint, self.error_of = complaint, error_of
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
-        self._server.owner = self  # type: ignore[attr-defined]  # for the handler
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        super().__init__()
+        self.replies, self.complaint, self.error_of = list(script), complaint, error_of
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self.base_url.removesuffix("/v1")
 
     @property
     def bodies(self) -> list[Body]:
         return [request.body for request in self.requests]
 
-    def answer(self, request: WireRequest) -> WireReply:
+    @override
+    def next_reply(self, request: Request) -> tuple[Reply, int]:
         self.requests.append(request)
-        if fault := self.complaint(request.body):
-            return WireReply(status=400, error=self.error_of(fault))
-        if not self.script:
-            return WireReply(status=400, error=self.error_of("the script has run out"))
-        return self.script.pop(0)
-
-    def __enter__(self) -> "WireServer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        fault = self.complaint(request.body)
+        if fault is None and not self.replies:
+            fault = "the script has run out"
+        reply = self.replies.pop(0) if fault is None else WireReply(status=400)
+        if reply.status == 200:
+            raw = ("".join(map(_event, reply.events)), "text/event-stream")
+        else:
+            error = reply.error if fault is None else self.error_of(fault)
+            raw = (json.dumps(error), "application/json")
+        answer = Reply(
+            status=reply.status, raw=raw, headers={"Connection": "close", **reply.headers}
+        )
+        return answer, len(self.requests)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        owner = cast("WireServer", vars(self.server)["owner"])
-        reply = owner.answer(WireRequest(self.path, headers, body))
-        streamed = reply.status == 200
-        self.send_response(reply.status)
-        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if not streamed:
-            self.wfile.write(json.dumps(reply.error).encode())
-        for event in reply.events:
-            named = f"event: {event['type']}\n" if "type" in event else ""
-            self.wfile.write(f"{named}data: {json.dumps(event)}\n\n".encode())
-            self.wfile.flush()
+def _event(event: Mapping[str, Any]) -> str:
+    named = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{named}data: {json.dumps(event)}\n\n"
