@@ -89,7 +89,8 @@ def svg(frames: Sequence[Frame], columns: int, lines: int, title: str, made: byt
         for n, frame in enumerate(frames)
     )
     rows = "".join(f'<g id="{name}">{"".join(_texts(row))}</g>' for row, name in ids.items())
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + picture_px}" role="img">
+    box = f"0 0 {width} {height + picture_px}"
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img">
 <title>{escape(title)}</title>
 <style>
 text{{{STYLE}}}

@@ -24,7 +24,8 @@ from openmanus_graph.model_calls.candidates import pictures_reach_a_model
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
-from openmanus_graph.runtime.output import shorten, with_overrun
+from openmanus_graph.runtime.observation_size import with_overrun
+from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace

@@ -4,28 +4,23 @@ An agent's own tools stay the same during a run; those of MCP servers may come a
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from langchain_core.tools import BaseTool
 
-from openmanus_graph.backends.mcp.schemas import DescribedTool
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
 from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.replaying import ReplayEndedError, current_replay
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.tool_search import ToolSearch
@@ -173,6 +168,7 @@ async def resolve_tools(
     servers = () if replay is not None else servers_of(agent, session.settings)
     if replay is not None and (offered := replay.server_tools()) is not None:
         # Only here and below: a run without servers loads nothing of them.
+        from openmanus_graph.tool_calls.recorded_servers import recorded_server_tools
 
         resolved = ResolvedTools(
             toolset=await _run_toolset(
@@ -192,6 +188,8 @@ async def resolve_tools(
             acknowledge=found.acknowledge,
         )
         if refresh:
+            from openmanus_graph.tool_calls.recorded_servers import record_server_tools
+
             await record_server_tools(session, found.tools, resolved.changes)
     elif agent.needs_servers and replay is None:
         raise ConfigError(
@@ -255,58 +253,3 @@ def load_client() -> "ServerToolsResolver":
             f"MCP servers are configured, which need the extra `mcp`. {install_extra('mcp')}"
         ) from error
     return resolve_server_tools
-
-
-class RecordedTool(DescribedTool):
-    """Offers a tool of a server that is not there; the record answers its calls."""
-
-    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
-        """Refuse to run."""
-        raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")
-
-
-async def record_server_tools(
-    session: Session, tools: Sequence[DescribedTool], changes: Sequence[str]
-) -> None:
-    """Write into the recording what servers offer to an agent step, and again if that changes.
-
-    Args:
-        session: Of the run.
-        tools: The same objects as long as nothing has changed.
-        changes: What the model is told about the servers.
-    """
-    key = (record_server_tools, tuple(map(id, tools)), tuple(changes))
-    offered: dict[str, Any] = session.cached(key, lambda: _offered(tools, changes))
-    session.server_tools = session.cached((*key, "name"), lambda: _name_of(offered))
-    await fact_of_run(session, session.server_tools, lambda: offered)
-
-
-def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[RecordedTool]:
-    """Return the tools that servers had offered, the same objects as long as they are the same."""
-    return session.cached((RecordedTool, _name_of(offered)), lambda: _tools(offered))
-
-
-def _offered(tools: Sequence[DescribedTool], changes: Sequence[str]) -> dict[str, Any]:
-    described = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "argument_schema": tool.argument_schema,
-            "traits": {name: one for name, one in asdict(tool.traits).items() if one is not None},
-        }
-        for tool in tools
-    ]
-    return {"tools": described, "changes": [*changes]}
-
-
-def _tools(offered: Mapping[str, Any]) -> tuple[RecordedTool, ...]:
-    return tuple(
-        RecordedTool.model_validate({**described, "traits": Traits(**described["traits"])})
-        for described in offered["tools"]
-    )
-
-
-def _name_of(offered: Mapping[str, Any]) -> str:
-    text = json.dumps(offered, sort_keys=True, default=str)
-    return f"MCP tools {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

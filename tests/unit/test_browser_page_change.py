@@ -132,7 +132,7 @@ NAME, BOX = element(1, "textbox", "Name", value=""), element(2, "checkbox", "Agr
 
 
 @pytest.mark.parametrize(
-    ("said", "now", "told"),
+    ("said", "now", "reported"),
     [
         (ActionReport("Typed.", (1,), "Ada"), replace(NAME, value="Ada"), None),
         (ActionReport("Typed.", (1,), "Ada"), replace(NAME, value="ADA"), '[1] value="ADA"'),
@@ -167,7 +167,7 @@ def test_a_long_value_that_comes_cut_is_known_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"), [((300, 500), ""), ((300, 400), "Scrolled: 300 px above")]
+    ("place", "reported"), [((300, 500), ""), ((300, 400), "Scrolled: 300 px above")]
 )
 def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], reported: str) -> None:
     after = page(("Short",), above_px=300, below_px=500)

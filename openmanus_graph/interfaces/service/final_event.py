@@ -172,7 +172,7 @@ class StepEventTagger:
 
 def step_line(event: Mapping[str, Any]) -> str:
     """Return a sentence about a `step_start` or `step_end` event: a plan step's or a subagent's."""
-    what = "Helper" if event.get("namespace") else "Plan step"
+    what = "Subagent" if event.get("namespace") else "Plan step"
     return f"{what} {event['id']}: {event['status']}."
 
 

@@ -211,7 +211,7 @@ function planStep(model, event) {
   const begins = event.type === "step_start";
   const before = model.rows.findLast((row) => row.kind === "step" && row.id === event.id);
   add(model, event, { kind: "step", goesOn: begins && Boolean(before?.begins), id: event.id, text: step?.text ?? "", executor: event.executor,
-    status: event.status, begins, helper: Boolean(event.namespace) });
+    status: event.status, begins, subagent: Boolean(event.namespace) });
   model.plan = model.plan.map((one) => (one === step ? { ...one, status: event.status } : one));
   model.planRevision = model.revision;
 }

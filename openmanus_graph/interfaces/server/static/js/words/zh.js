@@ -187,7 +187,7 @@ export const ZH = {
   "Step {n}": "第 {n} 步",
   "step {n}": "第 {n} 步",
   "Plan step {id}: {state}": "计划步骤 {id}：{state}",
-  "Helper {id}: {state}": "助手 {id}：{state}",
+  "Subagent {id}: {state}": "助手 {id}：{state}",
   "Part of the work: {id}": "所属部分：{id}",
   "Try again from here": "从这里重试",
   "Tried again from here": "从这里重试过",
