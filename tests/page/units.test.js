@@ -88,7 +88,7 @@ test("what a run does is a state of the model, which views put into words", () =
   assert.deepEqual(model.activity, { kind: "calling", tool: "bash" });
 });
 
-test("a helper's steps are its own, and its beginning is told as a helper's", () => {
+test("a subagent's steps are its own, and its beginning is reported as a subagent's", () => {
   const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
   const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
     { type: "think_start", step: 2 },
@@ -97,11 +97,11 @@ test("a helper's steps are its own, and its beginning is told as a helper's", ()
   const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
   assert.equal(model.step, 2);
   const [begun, thought] = model.rows.slice(-2);
-  assert.deepEqual([begun.kind, begun.id, begun.helper, begun.begins], ["step", "swe-3f2a", true, true]);
+  assert.deepEqual([begun.kind, begun.id, begun.subagent, begun.begins], ["step", "swe-3f2a", true, true]);
   assert.deepEqual([thought.kind, thought.ns], ["think", "swe-3f2a"]);
 });
 
-test("a helper that is taken up again after a question goes on", () => {
+test("a subagent continues after a question", () => {
   const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
   const starts = { type: "step_start", id: "swe-3f2a", executor: "swe", status: "in_progress", namespace: "act:1" };
   const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
