@@ -333,7 +333,7 @@ def _base_of(value: Any) -> Any:
     name = _name_of(cast("type[Any]", type(value)))
     raise ConfigError(
         f"A value of the type {name} cannot be stored. Store plain values, or register the type: "
-        "stored_types=[...] (docs/embedding.md#types-of-your-own)."
+        "stored_types=[...] (docs/embedding.md#your-own-types)."
     )
 
 
