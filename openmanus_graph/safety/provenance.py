@@ -6,7 +6,6 @@ named its domain, or exactly this address was seen as a link. Text of the model 
 nor does output that the model could have composed by a program.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -97,10 +96,23 @@ def unverified_addresses(
     addresses = declared.addresses(call["args"])
     if not addresses:
         return []
-    replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
-    before_the_reply = messages[: next(replies, len(messages))]
-    provenance = _Provenance.of(before_the_reply, addresses, traits, tainted=tainted)
+    earlier = newest_reply(messages)[1]
+    provenance = _Provenance.of(earlier, addresses, traits, tainted=tainted)
     return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
+
+
+def newest_reply(
+    messages: Sequence[AnyMessage], *, with_calls: bool = False
+) -> tuple[AIMessage | None, Sequence[AnyMessage]]:
+    """Return the newest reply, or the newest with calls, and the messages before it.
+
+    Without one, all messages are returned.
+    """
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, AIMessage) and (message.tool_calls or not with_calls):
+            return message, messages[:place]
+    return None, messages
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -380,25 +392,3 @@ def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | N
     if not (tainted or names):
         return None
     return Origin(words=words, urls=[], tainted=tainted, names=names)
-
-
-def explain_unverified(addresses: Sequence[str]) -> str:
-    """Explain why a call that would open these addresses needs approval."""
-    return (
-        f"It would open {_listed(addresses)}, which neither the person named nor a page linked to, "
-        "after files or pages were read: data could leave this way."
-    )
-
-
-def explain_excess(addresses: Sequence[str]) -> str:
-    """Explain why a call that would open so many links needs approval."""
-    return (
-        f"It would open {_listed(addresses)} or act in a page there. You named no such site, and "
-        "files or other private data were read before. Which links are opened and what is clicked, "
-        "and in which order, can spell the data out to whoever has the site."
-    )
-
-
-def _listed(addresses: Sequence[str]) -> str:
-    # ASCII, so that look-alike letters of other scripts are visible.
-    return ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)

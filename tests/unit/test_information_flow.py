@@ -17,10 +17,9 @@ from openmanus_graph.conversation.history import (
     TASK_KEY,
     VERIFIED_KEY,
 )
+from openmanus_graph.safety.approval_questions import MOST_SHOWN, explain_values
 from openmanus_graph.safety.information_flow import (
-    MOST_SHOWN,
     approval_of,
-    explain_values,
     unverified_values,
     usual_destinations,
 )

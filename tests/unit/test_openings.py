@@ -9,14 +9,13 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
-from openmanus_graph.safety.information_flow import excess_addresses
+from openmanus_graph.safety.information_flow import UnaskedOpenings, excess_addresses
 from openmanus_graph.safety.openings import (
     MOST_OF_RESULT,
     MOST_OF_RUN,
     MOST_OF_SITE,
     SharedOpenings,
 )
-from openmanus_graph.safety.unasked_openings import UnaskedOpenings
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
