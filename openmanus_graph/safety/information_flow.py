@@ -16,23 +16,26 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 
 from openmanus_graph.safety.approval_questions import MOST_SHOWN, source_of
-from openmanus_graph.safety.argument_names import (
+from openmanus_graph.safety.destinations import (
     DESTINATIONS,
     READ_FROM,
     Names,
+    Part,
+    approval_key,
     destination_test,
     destinations,
+    holds_address,
     leaves,
     names_destination,
+    parts_of,
     texts,
 )
-from openmanus_graph.safety.destinations import Part, approval_key, holds_address, parts_of
-from openmanus_graph.safety.network_programs import hosts_named, opens_device, uses_network
+from openmanus_graph.safety.network_programs import hosts_named, uses_network
 from openmanus_graph.safety.openings import Openings, SharedOpenings, addresses_of
 from openmanus_graph.safety.provenance import newest_reply
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
-from openmanus_graph.safety.value_labels import ValueLabels, labels_of
+from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
 from openmanus_graph.safety.values import (
     DATE,
     TIME,
@@ -297,9 +300,8 @@ class _Judgement:
     def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
         """Yield the unverified values in texts that are entered into a page."""
         untrusted = [text for text in entered if not self.labels.is_said(tokens_of(text))]
-        is_known = bool(site) and (
-            self.is_verified(site) or self.labels.opened_unprompted(parts_of(site)[0].tokens[0])
-        )
+        host = parts_of(site)[0].tokens[0]
+        is_known = site and (self.is_verified(site) or is_within_domains(host, self.labels.opened))
         if untrusted and not is_known:
             yield "page", site or ANOTHER_PAGE, "page"
         args = {"text": entered}
@@ -311,7 +313,7 @@ class _Judgement:
         shell = self.declared.shell
         for argument, text in leaves(args):
             found = read_shell_text(text) if argument == shell else ShellText()
-            bare_names = argument == shell and (uses_network(found) or opens_device(text))
+            bare_names = argument == shell and uses_network(text, found)
             hosts = hosts_named(text, found) if argument == shell else ()
             for address in reached_by(text, hosts, bare_names=bare_names):
                 if not (self.is_verified(address) or self.is_verified(f"https://{address}")):

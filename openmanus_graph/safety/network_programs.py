@@ -1,7 +1,7 @@
 """Finds the hosts that the programs of a shell text name. Pure.
 
-Behind `curl` a word is a host, whatever it ends in. Values of options that are files or texts are
-none. A name without a dot is of this network, and not looked at.
+After `curl`, a word is a host whatever its ending. Values of options that are files or texts are no
+hosts. A name without a dot belongs to the local network, and is not checked.
 """
 
 import re
@@ -20,16 +20,16 @@ NETWORK_PROGRAMS = word_set(
     "links elinks aria2c axel mosh nmap psql mysql mariadb redis-cli mongo mongosh smbclient swaks "
     "websocat git"
 )
-"""Programs behind which a bare name is a host."""
+"""Programs after which a bare name is a host."""
 _COPIES = word_set("scp rsync git")
-"""Behind them a host has a colon; what has none is a file, or a name of the configuration."""
+"""Programs whose hosts have a colon. Other names are files, or names of the configuration."""
 _CONNECT = {
     "git": word_set("clone push fetch pull remote ls-remote submodule"),
     "openssl": word_set("s_client s_time ocsp"),
 }
-"""Their commands that take a host."""
+"""Commands of programs that take a host."""
 _ONE_HOST = word_set("ssh mosh http https xh")
-"""Behind their host is what it gets, but for options."""
+"""Programs with one host. Words after it, except options, are sent to it."""
 _NO_HOSTS = {
     "curl": "-o --output -d --data --data-raw --data-binary --data-urlencode --data-ascii --json "
     "-T --upload-file -F --form --form-string -H --header -A --user-agent -e --referer -u --user "
@@ -54,7 +54,7 @@ _NO_HOSTS = {
 _OPTION = re.compile(r"(?P<short>-[^\W\d_])(?P<attached>.*)|(?P<long>--[\w-]+)(?:=(?P<value>.*))?")
 _EXPANSION = re.compile(r"\$\([^)]{0,200}\)|\$\{[^}]{0,200}\}|\$\w+|`[^`]{0,200}`")
 _ANYTHING = "*"
-"""Stands for what a variable or a command leaves in a word."""
+"""Replaces a variable or a command in a word."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://|^//", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[=,;\s]+")
 _IPV6 = re.compile(r"\[?((?:[\da-f]{0,4}:){2,7}[\da-f.]{0,15})(?:%\w+)?\]?(?::\d+)?", re.IGNORECASE)
@@ -67,27 +67,19 @@ _PROGRAM = re.compile(rf"(?<![\w.-])(?:{'|'.join(sorted(NETWORK_PROGRAMS))})(?=\
 _DEVICE = re.compile(r"/dev/(?:tcp|udp)/([^\s/'\"]+)")
 
 
-def opens_device(text: str) -> bool:
-    """Say whether a shell text connects by a name that bash takes for a connection."""
-    return _DEVICE.search(text) is not None
-
-
-def uses_network(shell: ShellText) -> bool:
-    """Say whether a shell text runs a program of the network."""
-    return any(_connects(_program(words[0]), words) for words in _commands(shell))
+def uses_network(text: str, shell: ShellText) -> bool:
+    """Return True if a shell text runs a program of the network, or opens a connection in bash."""
+    return _DEVICE.search(text) is not None or any(
+        _connects(PurePosixPath(words[0]).name, words) for words in _commands(shell)
+    )
 
 
 def hosts_named(text: str, shell: ShellText) -> Iterator[str]:
-    """Yield the hosts beyond this machine that a shell text names.
-
-    Args:
-        text: As it is run.
-        shell: What was read in it.
-    """
+    """Yield the hosts beyond this machine that a shell text names."""
     for device in _DEVICE.findall(text):
         yield from _hosts(device)
     for words in _commands(shell):
-        program = _program(words[0])
+        program = PurePosixPath(words[0]).name
         if _connects(program, words):
             yield from _operands(program, words[1:])
         elif program.startswith("$"):  # any program: names of files are left out
@@ -97,15 +89,11 @@ def hosts_named(text: str, shell: ShellText) -> Iterator[str]:
 
 
 def _commands(shell: ShellText) -> Iterator[Sequence[str]]:
-    """Yield the words of commands; of what could not be parsed, all behind such a program."""
+    """Yield the words of commands. Of unparsed parts, yield all from a network program on."""
     yield from filter(None, shell.commands)
     for body in shell.unclear:
         if found := _PROGRAM.search(body):
             yield body[found.start() :].split()
-
-
-def _program(word: str) -> str:
-    return PurePosixPath(word).name
 
 
 def _connects(program: str, words: Sequence[str]) -> bool:
@@ -146,12 +134,7 @@ def _with_options(words: Sequence[str], no_hosts: Sequence[str]) -> Iterator[tup
 
 
 def _hosts(word: str, *, copies: bool = False) -> Iterator[str]:
-    """Yield the hosts in a word.
-
-    Args:
-        word: Without quotes.
-        copies: Of it only what is before a colon is a host.
-    """
+    """Yield the hosts in a word; if it `copies`, only what is before a colon."""
     plain = _EXPANSION.sub(_ANYTHING, word).strip()
     if copies and not _SCHEME.match(plain):
         plain, colon, _ = plain.rpartition("@")[2].partition(":")
@@ -169,7 +152,7 @@ def _hosts(word: str, *, copies: bool = False) -> Iterator[str]:
 
 
 def _beyond(piece: str) -> Iterator[str]:
-    """Yield a host unless it is this machine, or can only be a file; of a composed one its end."""
+    """Yield a host unless it is this machine or a file. Of a composed host, yield its end."""
     _, composed, known = piece.rpartition(_ANYTHING)
     name = known.partition(".")[2] if composed else piece
     if "." not in name and composed:

@@ -1,6 +1,6 @@
-"""Which bare numbers and small words a person used as a name, and not as what any text holds.
+"""Finds which bare numbers and small words a person used as names.
 
-"It takes 5 hours" names no file 5, and "tell me all" no group called all.
+"It takes 5 hours" names no file 5, and "tell me all" names no group called all.
 """
 
 import re
@@ -23,7 +23,7 @@ SMALL_WORDS = frozenset({
     "public", "private", "admin", "administrator", "root", "support", "team", "staff", "user",
     "users", "member", "members", "group", "channel", "owner", "host", "guest", "guests", "test",
 })  # fmt: skip
-"""Words that every task may hold. As a value they count only where they are called a name."""
+"""Words that any task may contain. They count as values only if they are used as names."""
 _IDS = r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?"
 _NOUNS = (
     rf"{_IDS}|no|files?|documents?|docs?|folders?|orders?|tickets?|issues?|prs?|requests?|invoices?"
@@ -41,7 +41,7 @@ _KINDS_ZH = {
     "频道": "channel", "电话": "phone", "手机": "phone", "照片": "photo", "图片": "photo",
     "航班": "flight", "闹钟": "alarm", "行": "row", "草稿": "draft", "订阅": "subscription",
 }  # fmt: skip
-"""Words for things that have numbers, with their kind; empty if that may be any."""
+"""Words for things that have numbers, with their kind; empty for any kind."""
 _NOUNS_ZH = "|".join(sorted(_KINDS_ZH, key=len, reverse=True))
 _LIKE = (
     {"pr", "pull", "issue", "request", "bug", "ticket", "case"},
@@ -56,7 +56,7 @@ _LIKE = (
     {"build"}, {"container"}, {"photo", "picture", "image", "file"}, {"row", "line", "record"},
     {"alarm"}, {"subscription"}, {"flight", "booking"}, {"draft", "message", "email", "mail"},
 )  # fmt: skip
-"""Kinds of things that have ids: another word for the same is in the same set."""
+"""Kinds of things that have ids. Words for the same thing are in the same set."""
 _KINDS = frozenset[str]().union(*_LIKE)
 _WITH_ID = re.compile(
     rf"(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
@@ -98,7 +98,7 @@ _GOES_ON = re.compile(
     r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])",
     re.IGNORECASE,
 )
-"""Behind a number that counts nothing."""
+"""After a number that counts nothing."""
 _COUNTS = re.compile(
     r"^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
     r"|euros?|eur|dollars?|usd|pounds?|gbp|chf|yen|rmb|cents?|people|children|men|women|km|cm|mm|m|kg|g|mb|gb|kb|tb|x|am|pm"
@@ -121,11 +121,11 @@ _RANKED = re.compile(
 _TITLE = re.compile(r"(?P<own>[A-Z][a-z]+)\s+(?i:no\.?|nr\.?|number)\s*$")
 """Before a number that is a part of a title: `Chanel No. 5`."""
 _NUMBER_IS = re.compile(r"\bnumbers?\s*(?:\b(?:is|are)\b|[:=])\s*$", re.IGNORECASE)
-"""What is said of a number, and names nothing: `My lucky number is 5`."""
+"""Before a number that names nothing: `My lucky number is 5`."""
 _CURRENCY = re.compile(r"(?:[$€£¥₹]|\b(?:eur|usd|gbp|chf))\s*$", re.IGNORECASE)
 _LIST = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|和|及|,\s*and)\s*[#\"'“‘(]*$", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")
-"""So long a number may be one to call."""
+"""A number that may be one to call."""
 _ASKS_WHICH = re.compile(r"\bwhich\b|\b(?:id|uid|reference)\b|哪|编号", re.IGNORECASE)
 _ASKS_HOW_MANY = re.compile(r"\bhow\b|多少|几", re.IGNORECASE)
 _GROUPS = frozenset(
@@ -136,9 +136,9 @@ _CALLS = frozenset(
     {"user", "channel", "group", "room", "team", "role", "chat", "account", "alias", "label",
      "called", "named"}
 )  # fmt: skip
-"""Behind them is a name."""
+"""A name follows these words."""
 _PLACES = frozenset({"channel", "group", "room", "team", "role", "chat", "list"})
-"""Before them is a name."""
+"""A name comes before these words."""
 _TELLS = frozenset({
     "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
 })  # fmt: skip
@@ -146,9 +146,9 @@ _RECEIVES = _TELLS | {
     "assign", "kick", "ping", "call", "text", "contact", "server", "store", "hotel", "restaurant",
     "company", "bucket", "repo", "repository", "member", "guest",
 }  # fmt: skip
-"""Before them is who gets it, or where."""
+"""A recipient or a place follows these words."""
 _GIVES = frozenset({"pay", "write", "send", "give", "show", "forward"})
-"""Before them is who gets what follows: "send bob the file"."""
+"""A recipient, and what he gets, follow these words: "send bob the file"."""
 _GIVEN = frozenset({
     "the", "a", "an", "my", "our", "his", "her", "their", "this", "that", "these", "those", "it",
     "all", "some", "about", "back", "access",
@@ -166,9 +166,9 @@ _BESIDE = {
     "from": {"order", "buy", "purchase", "book"},
     "at": {"book", "reserve", "table", "order"},
 }  # fmt: skip
-"""With these words before them they say with whom, or where."""
+"""Prepositions before a recipient or a place, with the words that must be near."""
 _NEAR = 8
-"""Words around a name that say what it is."""
+"""Words around a name that show what it is."""
 _THINGS = re.compile(
     rf"(?:{_NOUNS}|inbox|results?|summary|summaries|reports?|news|projects?|pictures?|photos?|links?|pages?"
     r"|people|everything|something|monday|tuesday|wednesday|thursday|friday|saturday|sunday|money|info|information|details|data|text|home"
@@ -177,7 +177,7 @@ _THINGS = re.compile(
     r"|english|german|french|spanish|italian|portuguese|russian|chinese|japanese"
     r"|markdown|json)"
 )
-"""What is sent, and when, but to whom."""
+"""What is sent, or when, but not to whom."""
 _SAYS_OF_IT = frozenset({
     "wants", "needs", "sent", "wrote", "said", "says", "will", "should", "must", "can", "cannot",
     "did", "told", "paid", "got",
@@ -189,27 +189,22 @@ _WORD = re.compile(r"[^\W\d_]+")
 _NO_NAMES = (
     SMALL_WORDS - _GROUPS - {"general", "random", "main", "default", "public", "private", "test"}
 )
-"""Small words that are names only where they are marked."""
+"""Small words that are names only if they are marked."""
 _CHARS = 60
 
 
 class SaidNames:
-    """The bare numbers and words that a person used as names; extended as he says more."""
+    """The bare numbers and words that a person used as names."""
 
     def __init__(self) -> None:
         self._named: dict[str, set[str]] = {}
-        """What names something, with the kinds of things: empty if it may be any."""
+        """Names, with the kinds of things they name; empty for any kind."""
         self._open: set[str] = set()
-        """Numbers with nothing beside them: they name something if they count nothing."""
+        """Numbers alone. They are names unless they count something."""
         self._counted: set[str] = set()
 
     def hear(self, text: str, asked: str = "") -> None:
-        """Read what a person wrote.
-
-        Args:
-            text: His words.
-            asked: The question that they answer.
-        """
+        """Read the words of a person, and the question that they answer."""
         words = list(words_in(text))
         if asked and len(words) == 1 and words[0][0].startswith(NUMBER):
             if _ASKS_WHICH.search(asked) and not _ASKS_HOW_MANY.search(asked):
@@ -222,8 +217,11 @@ class SaidNames:
         last = 0
         for place, (token, start, end) in enumerate(words):
             follows = last > 0 and _LIST.match(text[last : min(start, last + _CHARS)]) is not None
+            is_marked = (
+                start > 0 and _MARKED.match(text[start - 1]) and not text.startswith("'s", end)
+            )
             was_named = _WORD.fullmatch(token) is not None and (
-                self._is_marked(text, start, end)
+                is_marked
                 or _is_called(words, place)
                 or (
                     token not in SMALL_WORDS
@@ -233,14 +231,6 @@ class SaidNames:
             if was_named:
                 last = end
                 self._name(token, {""})
-
-    @staticmethod
-    def _is_marked(text: str, start: int, end: int) -> bool:
-        return (
-            start > 0
-            and _MARKED.match(text[start - 1]) is not None
-            and not text[end:].startswith("'s")
-        )
 
     def _name(self, token: str, kinds: Collection[str]) -> None:
         self._named.setdefault(token, set()).update(kinds)
@@ -254,7 +244,10 @@ class SaidNames:
             goes_on = last > 0 and _LIST.match(text[last:start][:_CHARS]) is not None
             before = text[max(0, start - _CHARS) : start]
             after = text[end : end + _CHARS]
-            use = _use_in_list(use, after) if goes_on else _use_of(token, before, after)
+            if not goes_on:
+                use = _use_of(token, before, after)
+            elif _COUNTS.match(after) or not _GOES_ON.match(after):
+                use = None
             if use is None:
                 self._counted.add(token)
                 if goes_on:  # "5 or 6 hours"
@@ -267,21 +260,24 @@ class SaidNames:
             last_token, last = token, end
 
     def names(self, token: str, kinds: Collection[str] = ()) -> bool:
-        """Say whether a bare number or small word was used as a name; other words always are.
+        """Return True if a bare number or small word was used as a name. Other words always are.
 
-        Args:
-            token: Of the value.
-            kinds: Of things that the value may be an id of; any if there are none.
+        `kinds` are those of the things whose id the token may be; any if empty.
         """
         if not (token in SMALL_WORDS or token.startswith(NUMBER)):
             return True
         if token in self._open and token not in self._counted:
             return True
-        found = self._named.get(token, ())
-        return any(_is_like(one, kinds) for one in found)
+        return any(
+            not one
+            or not kinds
+            or one in kinds
+            or any(one in like and not like.isdisjoint(kinds) for like in _LIKE)
+            for one in self._named.get(token, ())
+        )
 
     def receives(self, tokens: Sequence[str]) -> bool:
-        """Say whether a value was used as the name of who gets something, or where."""
+        """Return True if a value was used as the name of a recipient or a place."""
         telling = [token for token in tokens if token not in SMALL_WORDS] or tokens[-1:]
         if len(telling) > 1 or not _WORD.fullmatch(telling[0]) or not telling[0].isascii():
             return True
@@ -289,37 +285,18 @@ class SaidNames:
 
 
 def kinds_in(name: str) -> frozenset[str]:
-    """Return the kinds of things that a name, or a sentence, speaks of."""
+    """Return the kinds of things that a name, or a sentence, mentions."""
     words = (one.lower() for one in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
     return frozenset(
         kind for one in words for kind in (one, one.removesuffix("s")) if kind in _KINDS
     )
 
 
-def _is_like(kind: str, kinds: Collection[str]) -> bool:
-    return (
-        not kind
-        or not kinds
-        or kind in kinds
-        or any(kind in like and not like.isdisjoint(kinds) for like in _LIKE)
-    )
-
-
 _OPEN = "open"
 
 
-def _use_in_list(earlier: str | None, after: str) -> str | None:
-    return None if _COUNTS.match(after) or not _GOES_ON.match(after) else earlier
-
-
 def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
-    """Return what kind of thing a number names: "" for any, `_OPEN` if it may; None if it counts.
-
-    Args:
-        token: The number.
-        before: The text before it.
-        after: The text behind it.
-    """
+    """Return the kind of what a number names: "" for any, `_OPEN` if it may; None if it counts."""
     if _DAY_ZH.search(before) or _CURRENCY.search(before):
         return None
     if before.rstrip().endswith("第"):
@@ -354,7 +331,7 @@ def _is_titled(before: str) -> bool:
 
 
 def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
-    """Return what kind of thing a number names that is beside a noun; None if it names none."""
+    """Return the kind of what a number next to a noun names; None if it names nothing."""
     word = (found["word"] or "").lower()
     is_id = re.fullmatch(_IDS, word) is not None
     if not found["noun"] and (word == "no" or _NUMBER_IS.search(before)):
@@ -372,7 +349,7 @@ def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
 
 
 def _is_called(words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    """Say whether a word is used as a name: `the general channel`, `tell everyone`."""
+    """Return True if a word is used as a name: `the general channel`, `tell everyone`."""
     token = words[place][0]
     before = [one[0] for one in words[max(0, place - 2) : place]]
     behind = words[place + 1][0] if place + 1 < len(words) else ""
@@ -403,7 +380,7 @@ def _receives(words: Sequence[tuple[str, int, int]], place: int) -> bool:
 
 
 def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    """Say whether a word is written like a name."""
+    """Return True if a word is written like a name."""
     token, start, _ = words[place]
     if not text[start].isupper() or _THINGS.fullmatch(token):
         return False

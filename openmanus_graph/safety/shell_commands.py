@@ -1,11 +1,11 @@
-"""Finds the commands that a shell text would run, as far as that can be known statically. Pure.
+"""Finds the commands that a shell text would run, as far as that is known statically. Pure.
 
-The text is parsed with tree-sitter's grammar of bash. Rules that deny or ask are compared with
-every command in it; rules that allow cover only texts of literal commands. Where it cannot be known
-what a text runs, the former ask and the latter do not match.
+Rules that deny or ask are compared with every command in the text. Rules that allow cover only
+texts of literal commands. If it is unknown what a text runs, the former ask and the latter do not
+match.
 
 The parser is slow on some texts that it cannot parse, so only short texts are parsed, with long
-here-documents cut out; of all others the words are compared.
+here-documents cut out. Of all other texts the words are compared.
 """
 
 import re
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from openmanus_graph.safety.shell_code import Word, joined, starts_programs
 from openmanus_graph.safety.shell_programs import (
@@ -27,24 +28,18 @@ from openmanus_graph.safety.shell_programs import (
 from openmanus_graph.safety.shell_tree import MAX_BYTES, ShellTree, without_long_bodies
 
 _CR = "\ue00d"
-"""Stands for carriage returns, which the parser takes for spaces, and bash for letters."""
+"""Replaces carriage returns, which are spaces for the parser and letters for bash."""
 _MAX_DEPTH = 8
 """Limit of nested texts (`bash -c "bash -c ..."`)."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A command as written, with single spaces and without quotes."""
 
     text: str
     spelled_out: int = 0
     """Characters at its start that an allowing rule must name without wildcards, because they
     say what other program runs (`git -c core.pager=...`)."""
-
-    def is_allowed_by(self, pattern: str) -> bool:
-        """Say whether a pattern covers the command."""
-        known = len(literal_start(pattern))
-        return known >= self.spelled_out and fnmatchcase(self.text, pattern)
 
 
 @dataclass
@@ -58,8 +53,7 @@ class ShellText:
     unclear: list[str] = field(default_factory=list[str])
     """Parts that could not be parsed, as bare words."""
     visible: list[list[Command]] = field(default_factory=list[list[Command]])
-    """Each command written in the text itself, in its equivalent forms (`timeout 5 ls` is also
-    `ls`)."""
+    """Each command in the text itself, in its equivalent forms: `timeout 5 ls` is also `ls`."""
     simple: bool = True
     """Whether it holds only literal commands, joined by `;`, `&`, `|`, `&&`, `||`, `!`, brackets:
     no variables, substitutions, assignments, loops, functions or redirections to files."""
@@ -68,23 +62,23 @@ class ShellText:
     programs: list[str] = field(default_factory=list[str])
     """Names of programs that it may start with unknown arguments."""
     paths: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Programs that are named by a path, and what follows: the path may be a link."""
+    """Programs that are named by a path, and their arguments. The path may be a link."""
     scripts: list[str] = field(default_factory=list[str])
     """Paths of files that it runs as scripts."""
     beginnings: list[str] = field(default_factory=list[str])
-    """What is known of commands whose further words come from variables, substitutions, globs."""
+    """The known start of commands with words from variables, substitutions, wildcards."""
 
     def runs(self, pattern: str) -> bool:
-        """Say whether a rule that denies or asks matches the text.
+        """Return True if a rule that denies or asks matches the text.
 
-        A pattern like `rm *` also matches `rm` alone: `xargs` adds arguments.
+        A pattern like `rm *` also matches `rm` alone, because `xargs` adds arguments.
         """
         return any(
             fnmatchcase(one, pattern) or fnmatchcase(f"{one} ", pattern) for one in self.found
         ) or any(_mentions(words, pattern) for words in self.unclear)
 
     def may_run(self, pattern: str) -> bool:
-        """Say whether what the text runs cannot be known well enough to leave such a rule out."""
+        """Return True if the text may run what a rule is about, without showing it."""
         literal = literal_start(pattern)
         program = literal.split(" ")[0]
         return (
@@ -98,28 +92,28 @@ class ShellText:
 
     @property
     def parts(self) -> set[int]:
-        """The parts to be allowed: the visible commands by number, and everything else as -1."""
+        """The parts that must be allowed: the visible commands by number, and the rest as -1."""
         return {*range(len(self.visible)), *(() if self.simple else (-1,))}
 
     def allowed_by(self, pattern: str) -> set[int]:
         """Return the parts that an allowing rule covers. The pattern `*` covers all of them."""
         if pattern == "*":
             return self.parts
+        known = len(literal_start(pattern))
         return {
             number
             for number, forms in enumerate(self.visible)
-            if any(form.is_allowed_by(pattern) for form in forms)
+            if any(known >= one.spelled_out and fnmatchcase(one.text, pattern) for one in forms)
         }
 
 
 @lru_cache(maxsize=4)
 def read_shell_text(text: str) -> ShellText:
-    """Find the commands of a shell text; never raises. Callers must not change the result."""
+    """Find the commands of a shell text. Never raises. Callers must not change the result."""
     return _Reader().read_all(text)
 
 
 def one_line(text: str) -> str:
-    """Write every run of whitespace as one space."""
     return " ".join(text.split())
 
 
@@ -129,7 +123,7 @@ def literal_start(pattern: str) -> str:
 
 
 class _Reader:
-    """Reads a text and the texts in it into one result."""
+    """Reads a text, and the texts in it, into one result."""
 
     def __init__(self) -> None:
         self.result = ShellText()
@@ -251,13 +245,13 @@ _SEPARATORS = str.maketrans({**dict.fromkeys("'\"\\"), **dict.fromkeys(";&|(){}<
 
 
 def _bare_words(text: str) -> tuple[str, str]:
-    """Return a text's words as they are, and without quotes and separators."""
+    """Return a text's words as written, and without quotes and separators."""
     joined = re.sub(r"\$\{\w+:?[-+=]", " ", text.replace("\\\n", "")).translate(_SEPARATORS)
     return f" {one_line(text)} ", f" {one_line(joined)} "
 
 
 def _mentions(words: str, pattern: str) -> bool:
-    """Say whether the literal parts of a pattern occur among words, in their order."""
+    """Return True if the literal parts of a pattern occur among words, in order."""
     first, *others = re.split(r"\*|\?|\[[^]]*\]", pattern)
     begin = re.search(rf"(?<=[ /]){re.escape(first)}", words) if first else None
     if first and not begin:

@@ -1,4 +1,4 @@
-"""The commands that the program of a shell command runs in turn. Pure.
+"""Finds the commands that the program of a shell command runs in turn. Pure.
 
 The tables describe how programs take the command that they run: `sudo -u root rm` runs `rm`.
 """
@@ -21,7 +21,7 @@ from openmanus_graph.safety.shell_code import (
 )
 
 MOST_READINGS = 32
-"""Limit of the readings of one command: nested wrappers, unknown options."""
+"""Limit of the readings of one command, with nested wrappers and unknown options."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Wrapper:
     flags: str = ""
     """Short options without a value."""
     valued: str = ""
-    """Short options with one."""
+    """Short options with a value."""
     long: str = ""
     """Long options whose value is the next word."""
     operands: int = 0
@@ -44,9 +44,9 @@ class _Wrapper:
     text: str = ""
     """The short option whose value is a shell text."""
     joined: bool = False
-    """Whether the command's words are joined and read by a shell."""
+    """Whether a shell reads the command's words, joined."""
     verbs: str = ""
-    """The subcommands that run one; with others, or none, none runs."""
+    """The subcommands that run a command. If there are any, nothing else runs one."""
 
 
 _PLAIN = _Wrapper()
@@ -110,7 +110,7 @@ WRAPPERS: dict[str, _Wrapper] = {
     "script": _Wrapper("aefq", "BEIOmToc", text="c"),
 }
 HARMLESS_WRAPPERS = word_set("time timeout nice ionice stdbuf nohup command builtin")
-"""Wrappers that change nothing about what a command may do: who allows it allows it so, too."""
+"""Wrappers that do not change what a command may do. Who allows it also allows it with them."""
 _SHELLS = word_set("bash sh dash zsh ksh mksh ash rbash fish")
 _SHELL = _Wrapper("abefhiklmnprstuvxBCDEHPTc", "oO", "rcfile init-file")
 _FINDS = {
@@ -125,33 +125,32 @@ class Runs:
     """What a command's arguments say that it runs."""
 
     commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """First word and end."""
+    """First word and end of each command in the arguments."""
     texts: list[str] = field(default_factory=list[str])
     """Shell texts."""
     spelled_out: int = 0
     """Words that an allowing rule must name."""
     hidden: bool = False
-    """Whether it runs what cannot be told."""
+    """Whether it runs unknown commands."""
     runs_input: bool = False
     """Whether it is a shell that reads commands from its input or a file."""
     script: str = ""
     """That file, if it is known."""
     language: str = ""
-    """Of an interpreter, which may read code from its input or a file, too."""
+    """Language of an interpreter, which may also read code from its input or a file."""
     code: str = ""
     """Inline code that starts programs."""
     programs: list[str] = field(default_factory=list[str])
-    """Names of programs that it may start, or give other names, with unknown arguments."""
+    """Names of programs that it may start, or rename, with unknown arguments."""
     also: list[str] = field(default_factory=list[str])
-    """The command as it may be written, too: without options before what it does."""
+    """Another form of the command: without options before what it does."""
     written: list[str] = field(default_factory=list[str])
     """Text that it writes."""
     made: set[str] = field(default_factory=set[str])
-    """Names of the files that it may write, with a content that is not known."""
+    """Names of files that it may write with unknown content."""
 
 
 def runs_of(words: Sequence[Word]) -> Runs:
-    """Find what a command runs beside itself."""
     name = PurePosixPath(words[0].text).name or words[0].text
     if not words[0].literal or words[0].wild or words[0].text.split() != [words[0].text]:
         # An empty variable leaves the next word.
@@ -173,11 +172,11 @@ def runs_of(words: Sequence[Word]) -> Runs:
 
 def _add_options(runs: Runs, name: str, words: Sequence[Word]) -> None:
     """Add what options and inline code run."""
-    options = running_options(name, words)
-    runs.spelled_out = max(runs.spelled_out, options.spelled_out)
-    runs.texts += options.texts
-    if options.command > 1:  # git's own options
-        runs.also.append(" ".join(joined([Word(name, True), *words[options.command :]]).split()))
+    spelled_out, texts, command = running_options(name, words)
+    runs.spelled_out = max(runs.spelled_out, spelled_out)
+    runs.texts += texts
+    if command > 1:  # git's own options
+        runs.also.append(" ".join(joined([Word(name, True), *words[command:]]).split()))
     if language := language_of(name):
         code, known = inline_code(words)
         runs.programs += re.findall(r"/s?bin/([\w.-]+)", code)
@@ -221,7 +220,7 @@ _PROGRAM_PATH = re.compile(r"(?:^|[=:@])/(?:usr/)?(?:local/)?s?bin/(?:[^/]*/)*([
 
 
 def hides_substitution(value: str) -> bool:
-    """Say whether a value holds a substitution within a subscript, which arithmetic runs."""
+    """Return True if a value has a substitution in a subscript, which arithmetic runs."""
     return bool(re.search(r"\[[^]]*(?:\$\(|`)", value))
 
 
@@ -249,7 +248,7 @@ def add_variable(runs: Runs, name: str, value: Word) -> None:
 
 
 def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
-    """Add what a command writes, as far as that can be known."""
+    """Add what a command writes, as far as it is known."""
     if name in _WRITING or name in _FINDS or language_of(name):
         for word in words[1:]:
             runs.made |= {PurePosixPath(word.text).name, *re.findall(r"[\w.-]+", word.text)}
@@ -263,7 +262,7 @@ def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
 
 
 _UNKNOWN = "$unknown"
-"""A text that nobody can read."""
+"""A text that cannot be read."""
 _WRITING = _RENAMING | word_set(
     "tee curl wget dd scp sftp tar unzip gunzip zcat xz base64 openssl git patch split sponge"
 )
@@ -337,7 +336,7 @@ _FILLING = word_set("xargs parallel")
 
 
 def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
-    """Say whether input that is filled into a command decides which program it runs."""
+    """Return True if input that is filled into a command decides which program it runs."""
     marks = {"{}"}
     for one, two in zip(options, (*options[1:], Word("", True)), strict=True):
         if match := re.match(r"-[a-zA-Z]*?I(.*)|--replace=?(.*)", one.text):
@@ -353,7 +352,7 @@ def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
 
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
-    """Find the words at which the command may begin that a wrapper runs."""
+    """Return the words at which the command that a wrapper runs may begin."""
     places, starts, seen = _first_arguments(words, wrapper.verbs), list[int](), set[int]()
     while places and len(seen) <= MOST_READINGS:
         at = places.pop()
@@ -377,7 +376,7 @@ def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
 
 
 def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
-    """Return where a wrapper's arguments begin: behind its subcommand, if it has some."""
+    """Return where a wrapper's arguments begin: after its subcommand, if it has some."""
     if not verbs:
         return [1]
     known = verbs.split()
@@ -385,7 +384,7 @@ def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
 
 
 def _option_lengths(word: str, wrapper: _Wrapper) -> tuple[int, ...]:
-    """Say how many words an option and its value take; both, if it is not known."""
+    """Return how many words an option and its value take; both counts if it is unknown."""
     if word.startswith("--"):
         return (1,) if "=" in word else (2,) if word[2:] in wrapper.long.split() else (1, 2)
     for at, letter in enumerate(word[1:], 2):

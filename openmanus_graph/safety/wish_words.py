@@ -1,22 +1,22 @@
-"""The words and forms by which a text is read for what a person wants and what he refuses.
+"""The words and forms that tell what a person wants and what he refuses.
 
-They are of closed classes where that is possible: prepositions, auxiliaries, pronouns, negations.
-The lists of verbs are open: what is not in them is asked about.
+The classes of words are closed if possible: prepositions, auxiliaries, pronouns, negations. The
+lists of verbs are open: an unknown verb leads to a question.
 """
 
 import re
 
 B, E = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
-"""Where a word begins and ends, also beside Chinese."""
+"""The start and end of a word, also next to Chinese."""
 URL = r"(?:https?://|www\.)[A-Za-z0-9%_./?#&=:@~+-]{0,300}[A-Za-z0-9/_#=&-]"
 MAIL = (
     r"(?:(?<![A-Za-z0-9_.+%-])[A-Za-z0-9_.+%-]{1,100})?@[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63}){0,20}"
     r"|(?<![A-Za-z0-9_-])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9_-])"
 )
-"""An address that needs a form which asks for it."""
+"""An address that needs a form that asks for it."""
 FIND = re.compile(rf"(?P<url>{URL})|(?P<mail>{MAIL})")
 A, U = "\x00", "\x01"
-"""Stand for each sign of such an address, and of a URL, so that no word inside it counts."""
+"""Replace each character of such an address, and of a URL, so that no word in them counts."""
 
 # The words of a wish.
 VERB = (
@@ -34,7 +34,7 @@ WEAK = re.compile(
     r"|create|draft|compose|thank)",
     re.I,
 )
-"""Verbs of a wish only with words that say so: `get it to x`, `keep x posted`."""
+"""Verbs of a wish only with other words: `get it to x`, `keep x posted`."""
 WEAK_RIGHT = re.compile(
     rf"^{B}(?:let\s+{A}+\s+(?:know|have|see)|keep\s+{A}+\s+(?:in\s+the\s+loop|posted|updated|informed|in\s+cc)"
     rf"|drop\s+{A}+\s+(?:a|an)\b|(?:make\s+sure|see\s+that)\s+(?:that\s+)?{A}+\s+(?:gets?|receives?|has|knows)"
@@ -52,7 +52,7 @@ LEAD = re.compile(
     rf"|whatever\s+happens|(?!reply|apply)\w+ly|when\s+done){E}|[#>*\[\]()x✅☑-])[\s,:]*)*",
     re.I,
 )
-"""What may stand before the verb of a wish."""
+"""What may come before the verb of a wish."""
 NO_PART = re.compile(
     rf"{B}(?:from|by|about|of|against|who|whom|whose|that|which|than|except\w*|exclu\w+|besides|save|bar|barring|omit\w*|out|other|but|minus|if|whether|why|what|how|give\s+up|mails?\s+to|stop\w*"
     rf"|concerning|regarding|re|behind|over|before|after|instead|not|unlike|without|is|are|was|were|sent|used){E}",
@@ -76,7 +76,7 @@ LABEL = re.compile(
     r"|everyone|people|team|an|table|following|these|allowed|sondern|收件人|抄送|邮箱|邮件|地址|联系人|如下|是|为|的|给|发给|用|只|请|和|到|新|她|他|我|账号|账户)[\s\W_]*)*$",
     re.I,
 )
-"""What stands before an address that is given as a recipient; nothing at all among it."""
+"""What comes before an address that is given as a recipient; may be nothing."""
 NOT = rf"{B}(?:don['’]?t|do\s+not|never|not)"
 GIVEN = re.compile(
     rf"(?:{B}(?:(?:her|his|their|my|the|our|\w+['’]s)\s+(?:\w+\s+){{0,2}}(?:e-?mail|mail|address|contact|account|recipient|iban|stand-in)(?:\s+address)?\s*(?:is|:)"
@@ -121,8 +121,7 @@ ANSWER = re.compile(
     rf"(?=[\s)\"'*_~]*(?:$|[.,!?;:|)\n—–，。！？；）、-])|\s+(?:way|wait|ever|at\s+all|sorry|by\s+policy|thanks|dead|question|it)\b)",
     re.I,
 )
-"""A negation that answers what stands before it: `mail x? No.`"""
-
+"""A negation that answers what comes before it: `mail x? No.`"""
 CORRECTS = re.compile(
     rf"[\W_]{{0,8}}(?:{B}(?:hmm+|oh|no|and|but){E}[\W_]{{0,8}})*"
     rf"(?:{B}(?:sorry(?=[\s,]+(?:I\s+meant|no|not|wrong|it['’]?s|that['’]?s){E})|oops"
@@ -132,8 +131,7 @@ CORRECTS = re.compile(
     r"|(?:抱歉|不好意思)(?=[，,\s]{0,2}[写发说弄搞]错))",
     re.I,
 )
-"""Takes back what stands before it: `mail x. Sorry, I meant y`."""
-
+"""Takes back what comes before it: `mail x. Sorry, I meant y`."""
 I_WANT = re.compile(rf"{B}(?:I|we)(?:['’]d\s+like|\s+(?:want|need|would\s+like))\s+$", re.I)
 TO_GET = re.compile(rf"^\s+to\s+(?:get|have|receive|see|know|hear|be\s+(?:told|informed)){E}", re.I)
 """Around an address: `I want x to know`."""
@@ -171,13 +169,13 @@ BLOCKS = re.compile(
     rf"{B}(?:skip|ignore|avoid|exclu\w+|leav\w+|cut|omit\w*|hide|protect\w*|prevent\w*|guard|forget|miss\w*|besides|barring|apart|aside|other|save|minus|(?:with\s+the\s+)?exception|stop|block(?:ed)?|ban(?:ned)?|without|except|instead\s+of|rather\s+than|refuse|reject){E}|跳过|忽略|避免|避开|[阻防]止|排除|剔除",
     re.I,
 )
-"""Words that may refuse a thing only: "skip the pictures and mail x"."""
+"""Words that may refuse only a thing: "skip the pictures and mail x"."""
 STOPS_ZH = re.compile(
     r"(?:停止|避免|取消|拒绝?|谢绝|反对|暂[停缓]|休想|推迟|撤[回销]|讨厌|敢|我可|等于|绕[过开過]|撇[开下]|抛开|背着|躲着|之前|除了|会|曾|已经|以前|(?<=[^，。；\s])以后|过去|昨天|去年|才能?|才可"
     r"|如果|[让叫使](?!我知)|要求|命令|[说写]着?|怎么?|怎能|岂|哪能|凭什么|为什么|是否|(?:(?<!麻烦)(?<!请)你|[她谁人]|(?<!其)他)(?:们)?(?:想|要|该|都|们)?|(?<!帮)(?<!替)我(?:们)?(?:都|昨天|已经|来|自己|再)?|网页|记录|下次|确认后再|可以|小\w|是)$"
     r"|(?:谁|原本|本来|原打算|凭什么|为什么|怎[么能]|网页|文档|骗子|对方|有人|如果.{0,9}[让叫]|假如|倘若|万一|要是.{0,9}[让叫要]|若有|以前|过去|昨天|已经|是否|查找|查一下|统计|先等等|批准才|同意才|确认后|会有人|(?<!我)说[请把让要叫应]|留言[请让要叫]|(?:要|让|叫|教|劝|催|提示|通知)(?:我们?|人|大家)(?!知)|据.{1,6}[讲说]|写着|纸条|帖子|与其)[^，。]*$",
 )
-"""What before a Chinese verb makes it no wish: a refusal, another subject, the past, a question."""
+"""What makes a Chinese verb after it no wish: a refusal, another subject, the past, a question."""
 VERB_ZH = re.compile(
     r"(?:抄送|转发|轉發|回复|回覆|告诉|告訴|通知|邀请|邀請|联系|聯繫|提醒|感谢|投诉|转账|分享|提交|约|(?<!使)用|改[发用寄]?|[发發寄写寫传转轉付汇打]?[发發寄写寫送传转轉付汇打][给給到往信至]?|[给給向对跟与至到问叫请]|单独发给)"
     r"(?:来自|客服发邮件|邮箱|邮件|账户|[\w李-龥]{0,4}[（(])?\s*$"
@@ -253,15 +251,15 @@ WARNED_BEFORE = re.compile(
     r"|(?:避开|小心|当心|屏蔽|跳转|有人让|有人叫|误点|旧网址|与其)[^。！？\n]*|[把将])$",
     re.I,
 )
-"""What before a URL warns of it, or mentions it as something to be changed."""
+"""What before a URL warns of it, or names it as something to change."""
 WARNED_AFTER = re.compile(
     rf"^[\s\"'”)]*(?:(?:is|was|are|were|has|looks|seems|might|may|could|contains|spreads|should\s+be){E}[^.!?\n]{{0,30}}{B}(?:phishing|scam\w*|spam|fake|fraud\w*"
     rf"|malware|virus\w*|hacked|trap|dangerous|malicious|unsafe|down|outdated|old|wrong|blocked|avoided|compromised){E}|to\s+the\s+\w*\s*(?:block|black|ban|deny)"
     rf"|,?\s*(?:close|block|stop|ignore){E}|[^。\n]{{0,6}}(?:钓鱼|假的|诈骗|骗|病毒|木马|关了|黑名单|过期|危险|除外|替换|换成|删))",
     re.I,
 )
-"""What behind a URL says that it is not to be opened."""
+"""What after a URL says that it is not to be opened."""
 ASKED_WHETHER = re.compile(
     rf"{B}(?:whether|if|why|is|check|see|find\s+out){E}\s*$|(?:是否|看看|检查)\s*$", re.I
 )
-"""Before a URL that is to be looked at, whatever is supposed of it."""
+"""Before a URL to be looked at, whatever is supposed of it."""

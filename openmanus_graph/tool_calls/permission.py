@@ -15,7 +15,7 @@ from openmanus_graph.safety.approval_questions import (
     explain_unverified,
     explain_values,
 )
-from openmanus_graph.safety.argument_names import texts
+from openmanus_graph.safety.destinations import texts
 from openmanus_graph.safety.information_flow import approval_of
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy

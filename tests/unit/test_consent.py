@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.safety.argument_names import names_destination
+from openmanus_graph.safety.destinations import names_destination
 from openmanus_graph.safety.refusals import without_refused
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
