@@ -39,9 +39,8 @@ _STEP_NUMBER = re.compile(r"\bstep \d+\b", re.IGNORECASE)
 _BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s)>\"']+")
 _FILE = re.compile(
-    r"(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|"
-    r"jpe?g|gif|svg|py|ipynb|sh|sql|log|zip|parquet|toml|db|sqlite)\b",
-    re.IGNORECASE,
+    r"(?i)(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|"
+    r"jpe?g|gif|svg|py|ipynb|sh|sql|log|zip|parquet|toml|db|sqlite)\b"
 )
 
 _PASTED = re.compile(
@@ -245,17 +244,15 @@ _WITHIN = re.compile(
 """Between the name of a folder and those of the folders in it."""
 _FOLDER_NAME = re.compile(rf"(?i)(?<![\w/.-])(?!(?:und|et|y)\b){_FOLDER}")
 _OFFERS = re.compile(
-    r"(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
+    r"(?i)(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
     r"(?:start|begin|proceed|go|continue|read|do)\b"
     r"|(?<!what would you )\b(?:want|like) me to\b"
     r"|\bsoll ich\b|\bdois-je\b|\b(?:quieres|desea) que\b|要我"
-    r"|需要我|しましょうか|할까요",
-    re.IGNORECASE,
+    r"|需要我|しましょうか|할까요"
 )
 """Questions whether to begin, by which no work was done."""
 _WELL_KNOWN = re.compile(
-    r"\b(?:the|is|are|of|der|die|das|ist|und|le|les|est|el|los|es|está|het|een|il|che|os|não)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:the|is|are|of|der|die|das|ist|und|le|les|est|el|los|es|está|het|een|il|che|os|não)\b"
 )
 """Words of languages in which the patterns find most announcements."""
 

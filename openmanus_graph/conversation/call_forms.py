@@ -52,9 +52,8 @@ _MENTIONED = rf"(?:(?<=[\w,] )|(?<=[\"'“(]))(?:{_TOKENS})(?:[,.;:)\"'”]| [^\
 CALL_TOKEN = re.compile(rf"(?!{_MENTIONED})(?:{_TOKENS})", re.IGNORECASE)
 """What is only written for a call, unless a sentence mentions it."""
 BEGUN = re.compile(
-    rf"\{{\s*[\"'{{\w]|\[\s*\{{|{_INVOKE}\s*\S|<invoke\s|(?:call:|\[\s*)?[\w.-]+\s*"
-    rf"(?:\[ARGS\]|\{{|\(|<arg_key>|<tool_sep)|[^\n]{{0,60}}\bto=",
-    re.IGNORECASE,
+    rf"(?i)\{{\s*[\"'{{\w]|\[\s*\{{|{_INVOKE}\s*\S|<invoke\s|(?:call:|\[\s*)?[\w.-]+\s*"
+    rf"(?:\[ARGS\]|\{{|\(|<arg_key>|<tool_sep)|[^\n]{{0,60}}\bto="
 )
 """What follows the mark of a call, whole or broken."""
 NAMED_IN = re.compile(
@@ -75,9 +74,8 @@ _NAMED = (
 )
 PYTHON = re.compile(rf"(?:\[\s*|print\(\s*)?{_PREFIX}[A-Za-z_][\w.]*\(")
 _PYTHON_PIECE = re.compile(
-    r"\"\"\"(?:[^\\]|\\.)*?(?:\"\"\"|\\?\Z)|'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
-    r"|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|[()\[\]{}]",
-    re.DOTALL,
+    r"(?s)\"\"\"(?:[^\\]|\\.)*?(?:\"\"\"|\\?\Z)|'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
+    r"|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|[()\[\]{}]"
 )
 NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "action_input")

@@ -27,12 +27,11 @@ from openmanus_graph.state.context import AnswerCheck
 from openmanus_graph.state.settings import Settings
 
 ANSWER_MARK = re.compile(
-    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
+    r"(?i)(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
     r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
     r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
     r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
-    r"[^\w\n:：]{0,4}(?:[:：](?:\*\*|__|[*_`])?[ \t]*|\n)\s*",
-    re.IGNORECASE,
+    r"[^\w\n:：]{0,4}(?:[:：](?:\*\*|__|[*_`])?[ \t]*|\n)\s*"
 )
 """The line before an answer that was asked for, as `reply_announced` wants it."""
 ANSWER_KEYS = ("final_answer", "answer", "response", "result", "output", "reply", "message", "text",

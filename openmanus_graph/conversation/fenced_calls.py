@@ -17,9 +17,8 @@ from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.text_calls import read_text_calls
 
 _FENCE = re.compile(
-    r"^[ \t]*+(?P<mark>`{3,}|~{3,})[ \t]*+(?P<language>[\w+-]*)[^\n`]*\n(?P<body>.*?)"
-    r"(?:^[ \t]*+(?P=mark)[ \t]*+$|\Z)",
-    re.DOTALL | re.MULTILINE,
+    r"(?ms)^[ \t]*+(?P<mark>`{3,}|~{3,})[ \t]*+(?P<language>[\w+-]*)[^\n`]*\n(?P<body>.*?)"
+    r"(?:^[ \t]*+(?P=mark)[ \t]*+$|\Z)"
 )
 _RUN_BY = {
     **dict.fromkeys(("python", "py", "python3"), ("python_execute", "code")),
@@ -50,7 +49,7 @@ _ASKS_FOR = (
     rf"(?:-(?:moi|nous))?(?:[ ]+{_NAMED}){{0,5}}?[ ]+"
 )
 _SHOWN = re.compile(
-    r"\b(?:show|give|tell|teach)(?: me| us)?(?: (?:the|an?|some|your|this|that))?"
+    r"(?i)\b(?:show|give|tell|teach)(?: me| us)?(?: (?:the|an?|some|your|this|that))?"
     rf"(?: {_NAMED}){{0,2}} (?:code|script|snippet|example|function|program)\b"
     r"|\b(?:explain|describe|walk me through|review|comment on|erkläre?n?|expli\w+)\b[^.?!\n]{0,60}"
     r"\b(?:code|script|function|snippet|command|program|class|loop|skript|funktion|befehl|fonction"
@@ -75,35 +74,31 @@ _SHOWN = re.compile(
     r"|\bwrite (?:some )?code (?:that|which|to)\b"
     r"|\bwas macht\b|\bqué hace\b|\bque fait\b|\b(?:install\w*|set-?up) instructions\b"
     r"|(?:给我?|给出|展示|显示|看看|提供|举)[^。？！\n]{0,15}(?:例子|示例|代码|脚本|函数)"
-    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|怎么|如何|怎样|命令是什么|什么命令|什么是",
-    re.IGNORECASE,
+    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|怎么|如何|怎样|命令是什么|什么命令|什么是"
 )
 """Asks to see code, or to have it explained, whatever else is said."""
 _CODE_WANTED = re.compile(
-    rf"{_ASKS_FOR}{_CODE_ALONE}|写[^。？！\n]{{0,20}}(?:函数|例子|示例|正则|方法|类)"
-    r"|(?:関数|例)を?[^。\n]{0,10}(?:書|見せ|教え)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:функци|пример|класс)",
-    re.IGNORECASE,
+    rf"(?i){_ASKS_FOR}{_CODE_ALONE}|写[^。？！\n]{{0,20}}(?:函数|例子|示例|正则|方法|类)"
+    r"|(?:関数|例)を?[^。\n]{0,10}(?:書|見せ|教え)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:функци|пример|класс)"
 )
 _PROGRAM_WANTED = re.compile(
-    rf"{_ASKS_FOR}{_CODE_OR_FILE}|写[^。？！\n]{{0,20}}(?:代码|脚本|程序)"
-    r"|(?:コード|スクリプト|プログラム)を?[^。\n]{0,10}(?:書|見せ)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:код|скрипт)",
-    re.IGNORECASE,
+    rf"(?i){_ASKS_FOR}{_CODE_OR_FILE}|写[^。？！\n]{{0,20}}(?:代码|脚本|程序)"
+    r"|(?:コード|スクリプト|プログラム)を?[^。\n]{0,10}(?:書|見せ)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:код|скрипт)"
 )
 _TO_DO = re.compile(
-    r"\b(?:run|execute|save|store) (?:it|them|this|that|the)\b|\band (?:run|execute|save|test)\b"
+    r"(?i)\b(?:run|execute|save|store) (?:it|them|this|that|the)\b"
+    r"|\band (?:run|execute|save|test)\b"
     r"|\b(?:führe?|speicher\w*|starte?)\b|\b(?:exécut\w+|enregistr\w+|lance[rz]?)\b"
     r"|\b(?:ejec[uú]t\w+|gu[aá]rd\w+|execut[ae]\w*|salv[ae]\w*)\b|运行|执行|保存|実行|保存|запусти|сохрани"
     r"|\b(?:in|into|to|as|called|named|nach|als|dans|en|sous|file|datei|fichier|archivo)"
-    r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b",
-    re.IGNORECASE,
+    r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b"
 )
 _CODE_IN_WORDS = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _ASKS_IN_GENERAL = re.compile(
-    r"[?？]|^\W*(?:how|why|what|which|who|is|are|explain|describe|difference|compare|wie|warum|was"
+    r"(?i)[?？]|^\W*(?:how|why|what|which|who|is|are|explain|describe|difference|compare|wie|warum|was"
     r"|welche\w*|erklär\w*|cómo|qué|por qué|explica\w*|comment|pourquoi|quel\w*|解释|说明|为什么)\b"
     r"|\bvs\b|\b(?:in|auf|en) (?:python|bash|shell|javascript|java|rust|go|ruby|sql)(?: please)?"
-    r"\W*$",
-    re.IGNORECASE,
+    r"\W*$"
 )
 _FILE = re.compile(r"\w\.(?!(?:js|net)\b)[A-Za-z][A-Za-z0-9]{1,4}\b")
 
@@ -170,9 +165,8 @@ Call = tuple[str, dict[str, str]]
 
 _PYTHON_C = re.compile(r"""python3? -c (['"])(.*)\1""", re.DOTALL)
 _SHELL = re.compile(
-    r"(?:awk|bash|cat|cd|chmod|cp|curl|cut|diff|echo|find|git|grep|head|ls|mkdir|mv|pip3?|printf"
-    r"|pytest|python3?|rm|sed|sh|sort|tail|tar|test|touch|tr|uniq|unzip|wc|wget|zip) .*",
-    re.DOTALL,
+    r"(?s)(?:awk|bash|cat|cd|chmod|cp|curl|cut|diff|echo|find|git|grep|head|ls|mkdir|mv|pip3?|printf"
+    r"|pytest|python3?|rm|sed|sh|sort|tail|tar|test|touch|tr|uniq|unzip|wc|wget|zip) .*"
 )
 
 _MODULES = {one.__name__: one for one in (csv, glob, json, math, os, re, shutil)}

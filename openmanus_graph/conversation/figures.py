@@ -31,10 +31,9 @@ _CLAIMED = re.compile(
     r"(?![A-Za-z_])(\W{0,3}\s*[^\W\d_]{2,})?"
 )
 _NOT_CLAIMED = re.compile(
-    r"```.*?(?:```|\Z)|https?://\S+|\b\d{4}-\d\d?(?:-\d\d?)?\b|\b\d\d?[./]\d\d?[./]\d{2,4}\b"
+    r"(?ims)```.*?(?:```|\Z)|https?://\S+|\b\d{4}-\d\d?(?:-\d\d?)?\b|\b\d\d?[./]\d\d?[./]\d{2,4}\b"
     r"|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}(?:\.\d{3})+\b)\d+(?:\.\d+){2,}|^[^\w\n]{0,20}\d+[.)]\s"
-    r"|\b(?:step|item|row|line|column|page|chapter|section|table|n[or]\.?|zeile|seite)\s*\d+",
-    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+    r"|\b(?:step|item|row|line|column|page|chapter|section|table|n[or]\.?|zeile|seite)\s*\d+"
 )
 """Code, addresses, dates, times, versions, numbers of list items and of places in a text."""
 

@@ -101,8 +101,7 @@ _TWO_QUESTIONS = re.compile(
 )
 """Two questions in one sentence."""
 _NOTHING = re.compile(
-    r"\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*",
-    re.DOTALL,
+    r"(?s)\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*"
 )
 """The output of a program that found nothing, often because its condition is wrong."""
 _COMPARES = re.compile(
@@ -131,8 +130,7 @@ _MOST_CHARS = 2000
 
 
 def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
-    """Return the missing files that a task asks to make, unless the answer says that they are
-    missing.
+    """Return the missing files that a task asks to make, unless the answer admits it.
 
     An empty file counts as missing, unless it was to be empty.
     """
@@ -248,11 +246,8 @@ def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
         if not one.failed and one.said != "(no output)" and one.name != "search_tools"
     ]
     reads = [one for one in seen if one.name in _READING]
-    if (
-        reads
-        and named_files(task)
-        and not any(str(one.said).count("\n") >= _FEW_LINES for one in reads)
-    ):
+    is_long = any(str(one.said).count("\n") >= _FEW_LINES for one in reads)
+    if reads and named_files(task) and not is_long:
         return True
     named = _words(answer) - _words(task) - _FILL
     found = {word for one in seen if one not in reads for word in _words(str(one.said))}

@@ -1,4 +1,4 @@
-"""Reads what a reply means for its run: calls, the answer, or what the model is asked about. Pure."""
+"""Reads what a reply means for its run: calls, the answer, or what to ask the model. Pure."""
 
 import json
 import sys

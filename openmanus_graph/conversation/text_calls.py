@@ -28,8 +28,7 @@ _LINES_QUOTED = r"`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*"
 _QUOTED = re.compile(rf"(?:```|~~~).*?(?:```|~~~|\Z)|{_LINES_QUOTED}", re.DOTALL | re.MULTILINE)
 """Code, and lines that an answer quotes."""
 _QUOTED_BEFORE_END = re.compile(
-    rf"(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}",
-    re.DOTALL | re.MULTILINE,
+    rf"(?ms)(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}"
 )
 """The same without code blocks that may contain a call."""
 _MARKED_LINE = re.compile(rf"^[ \t]*+(?:{START.pattern})", re.IGNORECASE | re.MULTILINE)
@@ -37,11 +36,10 @@ _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
 _SPECIAL = re.compile(rf"(?:{TOKEN}|<turn\|>|</s>|</think>)\Z")
 """What models end a text with, if their server does not remove it."""
 _FENCED = re.compile(
-    r"\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z",
-    re.DOTALL,
+    r"(?s)\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z"
 )
 _CALL_FENCE = re.compile(
-    r"^```(?:tool_code|tool_call|function_call)[ \t]*\r?\n((?:(?!```).)*+)```\s*+\Z", re.S | re.M
+    r"(?ms)^```(?:tool_code|tool_call|function_call)[ \t]*\r?\n((?:(?!```).)*+)```\s*+\Z"
 )
 """A code block that is marked as a call, at the end of a text."""
 _MOST_CALLS = 128

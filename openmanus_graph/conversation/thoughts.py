@@ -58,8 +58,7 @@ _ANSWER = re.compile(r"<(answer|response)>(.*)</\1>", re.DOTALL)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Return the thoughts of a text and what it says. Without thoughts, it says all of it
-    unchanged.
+    """Return the thoughts of a text, and what it says: without thoughts all of it, unchanged.
 
     Without an opening mark, everything before the closing one is a thought. Without a closing mark,
     everything after the opening one is, up to a call on a separate line.
@@ -72,12 +71,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
             continue
         before = said + text[position : opening.start()]
         first = _BEFORE.match(before) is not None
-        # A mark on a new line, unless the text before shows it.
-        begins_line = before.rstrip(" \t").endswith("\n") and before.rstrip()[-1:] not in (
-            ":",
-            "：",
-        )
-        if not (first or begins_line):
+        shown = before.rstrip().endswith((":", "："))
+        if not (first or (before.rstrip(" \t").endswith("\n") and not shown)):
             continue
         span = _thought(text, opening, may_break_off=first)
         if span is not None:

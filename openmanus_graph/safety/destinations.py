@@ -106,7 +106,7 @@ _WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
 _ONE_WORD = re.compile(
     rf"(?:to|dest|destination|target|recipient|send|reply|forward|share|mail)?"
     rf"(?P<what>{'|'.join(sorted(DESTINATIONS, key=len, reverse=True))})"
-    r"(?:id|no|number|address|name|email|url|uri)?",
+    r"(?:id|no|number|address|name|email|url|uri)?"
 )
 _SHARED = frozenset({"share", "shared", "meet", "call", "book", "dm"})
 
@@ -320,8 +320,7 @@ _MOST_CHARS = 2000
 _SEPARATORS = re.compile(r"[,;]")
 _BESIDE_URLS = re.compile(r"[,;]\s+")
 _LIKE_ADDRESS = re.compile(
-    r"\S@|@\S*\.|:/|//|\\|www\.|[<>]|[a-z][a-z0-9+.-]{0,30}:\S*[@?%]|%[0-9a-f]{2}|&#|=\?|\bb?cc:|\bto:",
-    re.IGNORECASE,
+    r"(?i)\S@|@\S*\.|:/|//|\\|www\.|[<>]|[a-z][a-z0-9+.-]{0,30}:\S*[@?%]|%[0-9a-f]{2}|&#|=\?|\bb?cc:|\bto:"
 )
 _MAILBOX = re.compile(
     r"(?:(?P<quote>\"?)(?P<name>[^\"<>@,;:()\[\]\\|=%&{}]*)(?P=quote)\s*<(?P<in>[^<>\s]+)>|(?P<bare>[^<>\s]+))"

@@ -104,12 +104,7 @@ def open_beneath(
 
 
 def open_to_read(
-    folder: int,
-    name: str,
-    path: str,
-    *,
-    limit: int | None = None,
-    hidden: Container[Identity] = (),
+    folder: int, name: str, path: str, *, limit: int | None = None, hidden: Container[Identity] = ()
 ) -> BinaryIO:
     """Open a regular file of an opened folder as `open_beneath` does. `path` names it in errors.
 
@@ -164,12 +159,7 @@ def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
 
 
 def open_entry(
-    folder: int,
-    name: str,
-    path: str,
-    *,
-    flags: int = os.O_RDONLY,
-    hidden: Container[Identity] = (),
+    folder: int, name: str, path: str, *, flags: int = os.O_RDONLY, hidden: Container[Identity] = ()
 ) -> int:
     """Open a regular file of an opened folder, without waiting or following a link.
 

@@ -59,13 +59,11 @@ _LIKE = (
 """Kinds of things that have ids. Words for the same thing are in the same set."""
 _KINDS = frozenset[str]().union(*_LIKE)
 _WITH_ID = re.compile(
-    rf"(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
-    rf"\b(?:\w+_)?(?P<word>{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?P<is>is|are)\b|\b(?:the|called|named|numbered)\b)*)$",
-    re.IGNORECASE,
+    rf"(?i)(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
+    rf"\b(?:\w+_)?(?P<word>{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?P<is>is|are)\b|\b(?:the|called|named|numbered)\b)*)$"
 )
 _WITH_ID_ZH = re.compile(
-    rf"(?P<word>{_NOUNS_ZH})\s*(?P<no>编号|号码|号)?(?P<marks>[是为\s:：\"“（(]*)$",
-    re.IGNORECASE,
+    rf"(?i)(?P<word>{_NOUNS_ZH})\s*(?P<no>编号|号码|号)?(?P<marks>[是为\s:：\"“（(]*)$"
 )
 _USED_AS_ID_ZH = re.compile(rf"^\s*号(?P<word>{_NOUNS_ZH})")
 _ORDINAL_ID_ZH = re.compile(rf"^\s*(?:号(?!线|楼|门|公路|站|机)(?P<word>{_NOUNS_ZH})?|(?P<row>行))")
@@ -74,49 +72,42 @@ _HELD_ON_DAY_ZH = re.compile(r"^\s*号(?:会议|事件)")
 _PLURAL = re.compile(r"(?:(?<!s)s|entries)$", re.IGNORECASE)
 _MORE = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|,\s*and)\s*[#\"'“‘(]*\d", re.IGNORECASE)
 _VERB = re.compile(
-    r"(?:^|[.!?;,:\n]|\b(?:please|and|to|then|you|we|i|can|could|should|will|let's))\s*"
-    r"(?:orders?|requests?|transfer|build|post|e-?mail|message|note|contact|book)\s*$",
-    re.IGNORECASE,
+    r"(?i)(?:^|[.!?;,:\n]|\b(?:please|and|to|then|you|we|i|can|could|should|will|let's))\s*"
+    r"(?:orders?|requests?|transfer|build|post|e-?mail|message|note|contact|book)\s*$"
 )
 _ABOUT_IT = re.compile(r"^\s*(?:is|was|has)\b", re.IGNORECASE)
 _HEADING = re.compile(r"(?:^|[.!?;,\n)])\s*(?:task|item|case|note|job)\s*$", re.IGNORECASE)
 _HEADED = re.compile(r"^\s*[:.)–-]\s*\w")
 _RATED = re.compile(r"\b(?:rate|score|grade|give|mark)\b[^.!?\n]*$", re.IGNORECASE)
 _COMMANDED = re.compile(
-    r"\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen"
-    r"|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen"
+    r"|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$"
 )
 _CALLED_UP = re.compile(
-    r"\b(?:call|phone|dial|ring|text|sms|message|whatsapp)\s+[\"'“‘(]*$|(?:打电话给|拨打|致电|联系|发短信给|打给)\s*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:call|phone|dial|ring|text|sms|message|whatsapp)\s+[\"'“‘(]*$|(?:打电话给|拨打|致电|联系|发短信给|打给)\s*$"
 )
 _GOES_ON = re.compile(
-    r"^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
+    r"(?i)^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
     r"|of\b(?!\s+(?:them|these|those|it|us|my|our|your|each|all|\d+)\b)"
     r"|\b(?:from|on|at|for|with|is|are|was|has|please|now|then|if|as|but|into|via|that|which|until|before|after|also"
-    r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])",
-    re.IGNORECASE,
+    r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])"
 )
 """After a number that counts nothing."""
 _COUNTS = re.compile(
-    r"^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
+    r"(?i)^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
     r"|euros?|eur|dollars?|usd|pounds?|gbp|chf|yen|rmb|cents?|people|children|men|women|km|cm|mm|m|kg|g|mb|gb|kb|tb|x|am|pm"
     r"|o[’']clock|per|degrees?|dozen|hundred|thousand|million|percent)\b"
     r"|of\s+(?:them|these|those|it|us|my|our|your|each|all)\b"
     r"|(?!(?:is|was|has|as|this|its|does|us|plus|always)\b)(?:(?!of\b)[a-z-]+\s+){0,1}[a-z]{2,}s\b"
-    r"|stars?\b|[星折成路]|号(?:线|楼|门|公路)|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])",
-    re.IGNORECASE,
+    r"|stars?\b|[星折成路]|号(?:线|楼|门|公路)|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])"
 )
 _RANK = re.compile(
-    r"\b(?:rank(?:ed|s|ing)?|we're|we are|i'm|i am|you're|page|step|level|chapter|version"
+    r"(?i)\b(?:rank(?:ed|s|ing)?|we're|we are|i'm|i am|you're|page|step|level|chapter|version"
     r"|top|watch\s+channel)"
-    r"\s*[#№]?\s*$",
-    re.IGNORECASE,
+    r"\s*[#№]?\s*$"
 )
 _RANKED = re.compile(
-    r"^\s*(?:in\s+the\s+charts?|on\s+(?:my|the|our)\s+list|priority|hit|fan|choice)\b",
-    re.IGNORECASE,
+    r"(?i)^\s*(?:in\s+the\s+charts?|on\s+(?:my|the|our)\s+list|priority|hit|fan|choice)\b"
 )
 _TITLE = re.compile(r"(?P<own>[A-Z][a-z]+)\s+(?i:no\.?|nr\.?|number)\s*$")
 """Before a number that is a part of a title: `Chanel No. 5`."""

@@ -32,8 +32,7 @@ _PIECE = re.compile(
 )
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _ANSI = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))",
-    re.DOTALL,
+    r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
 )
 _ANSI_NAMES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
                "e": "\x1b", "E": "\x1b"}  # fmt: skip
@@ -187,9 +186,7 @@ _STARTS = {
     "ruby": r"`|%x|\b(?:system|exec|execute|spawn|popen|Open3|passthru|shell_exec|proc_open|eval"
     r"|run|shell)\b",
 }
-_SED_SUBSTITUTE = re.compile(
-    r"s([^\w\s\\])(?:\\.|(?!\1)[^\n])*\1(?:\\.|(?!\1)[^\n])*\1([\w]*)", re.DOTALL
-)
+_SED_SUBSTITUTE = re.compile(r"(?s)s([^\w\s\\])(?:\\.|(?!\1)[^\n])*\1(?:\\.|(?!\1)[^\n])*\1([\w]*)")
 _SED_EXECUTE = re.compile(r"(?:^|[;{}!\n]|[\d$/])\s*e(?:$|[\s;}])")
 
 

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 from openmanus_graph.safety.refusals import without_refused
 
-_FENCED = re.compile(
-    r"^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)", re.M | re.S
-)
+_FENCED = re.compile(r"(?ms)^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)")
 _MARKED = re.compile(
-    r"^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
-    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)",
-    re.M,
+    r"(?m)^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
+    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)"
 )
 """A line marked as an answered line in a reply, with the line that continues it."""
 _TAGGED = (re.compile(r"</(\w[\w-]{0,30})\s?>"), "<"), (re.compile(r"\[/(\w{1,30})\]"), "[")
@@ -34,39 +31,35 @@ _QUOTED = re.compile(
 _ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]{4}")
 _CHINESE = re.compile(r"[\u3400-\u9fff]{3}")
 _MAIL_HEAD = re.compile(
-    r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
-    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]",
-    re.I | re.M,
+    r"(?im)^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
+    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]"
 )
 """The sender of a mail. A mail to be sent has no such line, and does not begin a message."""
 _OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*\Z")
 _FORWARDED = re.compile(
-    r"^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
+    r"(?im)^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
     r".{0,60}--"
     r"|begin\b.{0,40}$|[-=*#]{3,}(?![-|]).{0,60}$|.{0,60}<<\s?'?\w+'?$|(?:fwd?|fw|re|aw|wg|转发|轉發)\s?[:：]"
     r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|napisał.{0,4}|작성"
     r"|:\d\d .{0,40}<\S+@\S+>|написала?"
     r"|のメール|写道)\s?[:：]"
-    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)",
-    re.I | re.M,
+    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)"
 )
 """The line before a mail or a chat that somebody else wrote."""
 _LOG_LINE = re.compile(
-    r"^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
+    r"(?m)^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} \S+ \S+ \["
     r"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b[: ]|Traceback \()"
-    r"[^\n]*(?:\n|\Z)",
-    re.M,
+    r"[^\n]*(?:\n|\Z)"
 )
 _LEAST_LOG_LINES = 2
 _SAID_BY_OTHERS = re.compile(
-    r"(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
+    r"(?i)(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
     r"|told (?:me|us|him|her|them)|insists?|demands?|begged (?:me|us)|recommends?|states?|stated"
     r"|(?:informed|instructed|urged|wants) (?:me|us)"
     r"|(?:was|am|were) (?:told|instructed|asked)|according to \w+,?)\b)"
     r"(?:[^\n\"“«]{0,30}(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)"
-    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)",
-    re.IGNORECASE,
+    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)"
 )
 """What others said, if longer than one word. A single quoted value is the person's."""
 _TEXTS = (
@@ -75,17 +68,15 @@ _TEXTS = (
     "|advert|sign|error|voicemail|request|instructions|manual|question|document|sentence|story|poem"
 )
 _INTRODUCED = re.compile(
-    rf"(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
+    rf"(?im)(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
     r"|\b(?:says?|said|wrote|reads|got|received|below)\b[^\n:.?!]{0,20}"
     rf"|^[^\w\n]{{0,8}}(?!(?:note|review|e-?mails?|mails?)\s?[:：]\s?\S)(?:(?:an?|the|[A-Z][\w'’]*)\s+){{0,2}}(?:\w+\s)?(?:{_TEXTS})\b(?!\s(?:to|for)\b)[^\n:.?!]{{0,40}}"
     r"|(?<!，)(?:说|說|写道|寫道|写"
-    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)",
-    re.IGNORECASE | re.MULTILINE,
+    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)"
 )
 _TO_SEND = re.compile(
-    r"\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
-    r"|I (?:need|want)|my (?:request|task))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
+    r"|I (?:need|want)|my (?:request|task))\b"
 )
 _MOST_INTRODUCED = 50
 """Such colons that are looked at. After more of them there is a pasted text."""
@@ -103,16 +94,14 @@ _READ = (
     r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思|诈骗|骗人|回复这|分类|提炼|整理|真实|靠谱|合适吗|正常吗)"
 )
 _TO_READ = re.compile(
-    rf"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
-    r"(?P<rest>[^\n]{0,300})",
-    re.I | re.M,
+    rf"(?im)^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
+    r"(?P<rest>[^\n]{0,300})"
 )
 """A line that asks to read, judge or change a text."""
 _IS_TO_READ = re.compile(_READ, re.I)
 _TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|(?:[?？]\s+|？)(?=\S)")
 _THIS = re.compile(
-    r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
-    re.I,
+    r"(?i)\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下"
 )
 _FEW_WORDS = 4
 """Words of a line that names no text, such as "Translate into German". The text follows it."""
@@ -120,8 +109,7 @@ _LOOKED_AT_CHARS = 20_000
 LONG_TEXT = 30
 """Characters from which the text after such a colon was pasted."""
 _SOURCE = re.compile(
-    r"(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))",
-    re.I,
+    r"(?i)(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))"
 )
 """An address or a file, at the start of what the person wants read."""
 _LAST_SENTENCE = re.compile(r"(?:(?<=\.)[ \t]+|(?<=。)[ \t]*)(?=[^\n.。]+[.。?？]?\Z)")

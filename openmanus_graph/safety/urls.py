@@ -30,10 +30,9 @@ _PATH = re.compile(r"(?<!\S)/\S*(?<!…)(?!\S)")
 _CUTS = re.compile(r"[)\]']")
 _MOST_CUTS = 4
 _DOMAIN = re.compile(
-    r"(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
+    r"(?i)(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
     r"(?P<host>(?:[\w-]+\.)+[^\W\d_][\w-]+|localhost|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:]+\])"
-    r"(?::(?P<port>\d{1,5}))?",
-    re.IGNORECASE,
+    r"(?::(?P<port>\d{1,5}))?"
 )
 _NETWORK_BITS = {4: 24, 6: 48}
 """Bits of an IP address that identify one owner."""
@@ -69,55 +68,46 @@ _SITE_WORDS = (
     r"|blogs?|forums?|shops?|stores?|apis?|endpoints?|webhooks?|web\s*shops?|wikis?"
 )
 _CALLED_SITE = re.compile(
-    rf"(?:\b(?:{_SITE_WORDS})(?:\s+(?:is|are|at|of|called|named|on|under|address))?\s*:?|网站|站点|网页|域名|网址|主页|官网)\s*[\"'“‘(`]*$",
-    re.IGNORECASE,
+    rf"(?i)(?:\b(?:{_SITE_WORDS})(?:\s+(?:is|are|at|of|called|named|on|under|address))?\s*:?|网站|站点|网页|域名|网址|主页|官网)\s*[\"'“‘(`]*$"
 )
 _IS_SITE = re.compile(
-    rf"^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)",
-    re.IGNORECASE,
+    rf"(?i)^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)"
 )
 _BROWSED = re.compile(
-    r"\b(?:visit|go\s+to|browse(?:\s+to)?|navigate\s+to|crawl|scrape|search|ping|curl|access|reach"
+    r"(?i)\b(?:visit|go\s+to|browse(?:\s+to)?|navigate\s+to|crawl|scrape|search|ping|curl|access|reach"
     r"|(?:posts?|articles?|news|headlines?|docs|documentation|weather|prices?|reviews?)\b[^.!?,;\n]{0,30}"
-    r"\s(?:of|on|at|from))\s+(?:the\s+)?[\"'“‘(]*$|(?:访问|浏览|登录)\s*[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"\s(?:of|on|at|from))\s+(?:the\s+)?[\"'“‘(]*$|(?:访问|浏览|登录)\s*[\"'“‘(]*$"
 )
 """Words before a name that only a site can have."""
 _VISITED = re.compile(
-    r"(?:^|\b(?:look(?:ing)?\s+at|see|open|check(?:\s+out)?|read|fetch|call|use|using|compare|load|on|from|at|via|to"
-    r"|into|against|with|of|is|does|do)\s+(?:the\s+)?|[\w.]\s*\()[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"(?i)(?:^|\b(?:look(?:ing)?\s+at|see|open|check(?:\s+out)?|read|fetch|call|use|using|compare|load|on|from|at|via|to"
+    r"|into|against|with|of|is|does|do)\s+(?:the\s+)?|[\w.]\s*\()[\"'“‘(]*$"
 )
 _BESIDE_CHINESE = re.compile(r"[\u4e00-\u9fff]\s*[\"'“‘(（《]*$")
 _CHANGED_ZH = re.compile(r"(?:修复|修改|编辑|改|运行|重命名)\s*[\"'“‘(]*$")
 _CHINESE_BEHIND = re.compile(r"^[\"'”’)）》]*\s*[\u4e00-\u9fff]")
 _JUDGED_BEFORE = re.compile(
-    r"\b(?:hacked|scammed|phishing|scam|fake|fraud\w*|malicious|malware|spam|block|blocked|avoid|who\s+owns)\b"
+    r"(?i)\b(?:hacked|scammed|phishing|scam|fake|fraud\w*|malicious|malware|spam|block|blocked|avoid|who\s+owns)\b"
     r"[^.!?,;:\n]{0,40}$|\b(?:got|received)\b[^.!?\n]*\b(?:sms|e-?mail|mail|message|letter)\b[^.!?\n]*$"
-    r"|(?:黑客|骗子|诈骗|钓鱼|假冒|恶意)[^。！？，；\n]{0,15}$",
-    re.IGNORECASE,
+    r"|(?:黑客|骗子|诈骗|钓鱼|假冒|恶意)[^。！？，；\n]{0,15}$"
 )
 _JUDGED_BEHIND = re.compile(
-    r"^[^\s.!?,;]*[\"'”’)]*\s+(?:site\s+|page\s+)?(?:(?:is|are|was|looks|seems)\s+(?:like\s+)?(?:a\s+|an\s+)?"
+    r"(?i)^[^\s.!?,;]*[\"'”’)]*\s+(?:site\s+|page\s+)?(?:(?:is|are|was|looks|seems)\s+(?:like\s+)?(?:a\s+|an\s+)?"
     r"(?:phishing|scam|fake|fraud\w*|malware|malicious|dangerous|spam|hacked|off[ -]limits"
     r"|forbidden|blocked|unsafe)\b|(?:must|should|may)\s+(?:never|not)\b|(?:safe|legit\w*|trustworthy)\b)"
-    r"|^[^\s。！？，；]*\s*(?:的?(?:网站|站点|网页))?\s*(?:是(?:个|一个)?(?:骗|诈|钓|假|病毒|黑|恶)|不要|别|勿|禁止|骗|偷)",
-    re.IGNORECASE,
+    r"|^[^\s。！？，；]*\s*(?:的?(?:网站|站点|网页))?\s*(?:是(?:个|一个)?(?:骗|诈|钓|假|病毒|黑|恶)|不要|别|勿|禁止|骗|偷)"
 )
 """Words of a person who says what is wrong with a site, and does not want it opened."""
 _AND = re.compile(
-    r"^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"(?i)^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$"
 )
 _A_FILE = re.compile(
-    r"\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
-    r"[\"'“‘(`]*$|(?:文件|脚本|变量|函数|模块)\s*[\"'“‘(`]*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
+    r"[\"'“‘(`]*$|(?:文件|脚本|变量|函数|模块)\s*[\"'“‘(`]*$"
 )
 _IS_FILE = re.compile(
-    r"^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w"
-    r"|^[\"'”’)`]*\s*(?:文件|脚本|变量|函数|模块)",
-    re.IGNORECASE,
+    r"(?i)^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w"
+    r"|^[\"'”’)`]*\s*(?:文件|脚本|变量|函数|模块)"
 )
 _ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
 _NEXT_SENTENCE = re.compile(

@@ -14,11 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.conversation.caches import ConversationReader, MessageCache
 from openmanus_graph.conversation.environment import LISTING, environment_of
-from openmanus_graph.conversation.history import (
-    NOTES_KEY,
-    VERIFIED_KEY,
-    last_user_message,
-)
+from openmanus_graph.conversation.history import NOTES_KEY, VERIFIED_KEY, last_user_message
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.destinations import (
     Names,
@@ -31,12 +27,7 @@ from openmanus_graph.safety.destinations import (
     texts,
 )
 from openmanus_graph.safety.openings import Openings, addresses_of
-from openmanus_graph.safety.provenance import (
-    PERSON,
-    brings_untrusted,
-    origin_in,
-    person_words,
-)
+from openmanus_graph.safety.provenance import PERSON, brings_untrusted, origin_in, person_words
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains

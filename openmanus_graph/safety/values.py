@@ -94,11 +94,10 @@ _ODD_MAILBOX = re.compile(
 )
 """A mailbox with a quoted name or a comment, or on an IP address or this machine."""
 _ODD_URL = re.compile(
-    r"(?:(?<!\w)(?:https?|wss?|ftp):[/\\]{0,4}|(?<![\w/\\:])[/\\]{2,4})"
+    r"(?i)(?:(?<!\w)(?:https?|wss?|ftp):[/\\]{0,4}|(?<![\w/\\:])[/\\]{2,4})"
     r"(?:(?:[\w-]{1,63}\.){1,20}(?:[^\W\d_]{2,63}|xn--[\w-]{1,59})|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:.]{2,45}\])"
     r"(?![\w-])[^\s<>\"'`|^{}]*"
-    r"|(?<![\w.:/@-])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5}|/)[^\s<>\"'`|^{}]*",
-    re.IGNORECASE,
+    r"|(?<![\w.:/@-])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5}|/)[^\s<>\"'`|^{}]*"
 )
 """What browsers take for a URL, although its scheme or slashes are missing or wrong."""
 _BETWEEN = re.compile(r"[/?#&=;,:|!*()\[\]<>\"]+")
@@ -115,8 +114,7 @@ _URL_END = ".,;:!?)]}*_~'\""
 _NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
 """An address, and the start of a sentence that follows without a space."""
 _BARE_HOST = re.compile(
-    r"(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])",
-    re.IGNORECASE,
+    r"(?i)(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])"
 )
 """A host as a single word, in a text whose programs use the network."""
 _WITH_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://|www\.", re.IGNORECASE)
