@@ -32,7 +32,7 @@ from openmanus_graph.safety.destinations import (
 )
 from openmanus_graph.safety.network_programs import hosts_named, uses_network
 from openmanus_graph.safety.openings import Openings, SharedOpenings, addresses_of
-from openmanus_graph.safety.provenance import newest_reply
+from openmanus_graph.safety.provenance import JudgedReply, newest_reply, unverified_addresses
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
@@ -65,11 +65,24 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
 _PHONE = re.compile(r"(?<![A-Za-z0-9_+.-])(?:\+\d|0\d|1[3-9]\d)(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
 
 
-def is_tainted(
-    messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
-) -> bool:
-    """Return True if untrusted content was read before the newest reply was written."""
-    return labels_of(newest_reply(messages)[1], traits, tainted=tainted).tainted
+def is_tainted(reply: JudgedReply) -> bool:
+    """Return True if untrusted content was read before a reply was written."""
+    return labels_of(reply.earlier, reply.traits, tainted=reply.untrusted_prompt).tainted
+
+
+def add_questions(
+    call: PendingCall, reply: JudgedReply, shared: SharedOpenings | None = None
+) -> None:
+    """Add to a pending call of a reply what a person must approve, if anything.
+
+    `shared` has the openings of the runs that run at the same time.
+    """
+    if unverified := unverified_addresses(call, reply):
+        call["unverified"] = unverified
+    if excess := excess_addresses(call, reply, shared):
+        call["excess"] = excess
+    if values := unverified_values(call, reply):
+        call["unverified_values"] = values
 
 
 LEFT_OUT = (
@@ -80,30 +93,17 @@ LEFT_OUT = (
 
 
 def excess_addresses(
-    call: PendingCall,
-    messages: Sequence[AnyMessage],
-    traits: Mapping[str, Traits],
-    *,
-    tainted: bool = False,
-    shared: SharedOpenings | None = None,
+    call: PendingCall, reply: JudgedReply, shared: SharedOpenings | None = None
 ) -> list[str]:
-    """Return the links of a pending call that are too many to open without approval.
-
-    Args:
-        call: A call of the newest reply.
-        messages: The conversation, including that reply.
-        traits: The traits of each tool.
-        tainted: Whether the prompt holds untrusted text.
-        shared: The openings of the runs that run at the same time.
-    """
+    """Return the links of a pending call that are too many to open without approval."""
+    traits = reply.traits
     declared = traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
         return []
-    reply, earlier = newest_reply(messages)
-    labels = labels_of(earlier, traits, tainted=tainted)
+    labels = labels_of(reply.earlier, traits, tainted=reply.untrusted_prompt)
     if not (labels.tainted and labels.read_private):
         return []
-    made = reply.tool_calls if reply else []
+    made = reply.message.tool_calls if reply.message else []
 
     def opened(one: PendingCall | ToolCall) -> list[str]:
         if one["name"] not in traits:
@@ -114,10 +114,10 @@ def excess_addresses(
     before = [
         url for one in takewhile(lambda one: one["id"] != call["id"], made) for url in opened(one)
     ]
-    if shared is None or reply is None:
+    if shared is None or reply.message is None:
         return labels.openings.excess(opened(call), before)
-    shared.see(messages)
-    return shared.claim(reply, call["id"], labels.openings, opened(call), before)
+    shared.see(reply.messages)
+    return shared.claim(reply.message, call["id"], labels.openings, opened(call), before)
 
 
 class UnaskedOpenings:
@@ -177,49 +177,33 @@ class UnaskedOpenings:
         return opened.by_site()
 
 
-def unverified_values(
-    call: PendingCall,
-    messages: Sequence[AnyMessage],
-    traits: Mapping[str, Traits],
-    approved: Collection[str] = (),
-    *,
-    network: bool = False,
-    tainted: bool = False,
-) -> list[UnverifiedValue]:
-    """Return the values of a pending call that need a person's approval.
-
-    Args:
-        call: A call of the newest reply.
-        messages: The conversation, including that reply.
-        traits: The traits of each tool, with `sends_to` filled in.
-        approved: What the person approved for the rest of the thread, as `approval_of` names it.
-        network: Whether the sandbox has network access.
-        tainted: Whether the prompt holds untrusted text.
-    """
-    declared, args = traits.get(call["name"]), call["args"]
-    if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
+def unverified_values(call: PendingCall, reply: JudgedReply) -> list[UnverifiedValue]:
+    """Return the values of a pending call of a reply that need a person's approval."""
+    declared, args = reply.traits.get(call["name"]), call["args"]
+    if declared is None or call["problem"] is not None:
         return []
-    reply, earlier = newest_reply(messages)
-    labels = labels_of(earlier, traits, tainted=tainted)
+    if not _may_send(declared, args, reply.network):
+        return []
+    labels = labels_of(reply.earlier, reply.traits, tainted=reply.untrusted_prompt)
     if not labels.tainted:
         return []
-    judgement = _Judgement(labels, frozenset(approved), declared, call["name"])
+    judgement = _Judgement(labels, frozenset(reply.approved), declared, call["name"])
     if declared.sandboxed:
         judged = judgement.of_program(args)
     elif declared.page is not None:
-        site = _site_before(call, reply.tool_calls if reply else [], declared, labels.site)
+        made = reply.message.tool_calls if reply.message else []
+        site = _site_before(call, made, declared, labels.site)
         judged = judgement.of_page(declared.page(args).entered, site)
     else:
         judged = judgement.of(args, external=declared.effect_of(args) == "external")
-    found = dict.fromkeys(judged)
     return [
         UnverifiedValue(
             value=value,
             argument=argument,
             rule=rule,
-            source=source_of(value, messages, labels.calls) if number < MOST_SHOWN else None,
+            source=source_of(value, reply.messages, labels.calls) if number < MOST_SHOWN else None,
         )
-        for number, (argument, value, rule) in enumerate(found)
+        for number, (argument, value, rule) in enumerate(dict.fromkeys(judged))
     ]
 
 
@@ -265,21 +249,16 @@ def approval_of(value: UnverifiedValue) -> str:
 
 
 _Found = tuple[str, str, FlowRule]
-"""Argument, value and the rule that the value breaks."""
 
 
 @dataclass(frozen=True)
 class _Judgement:
-    """The rules applied to one call."""
-
     labels: ValueLabels
     approved: frozenset[str]
     declared: Traits
     name: str
-    """Of the tool."""
 
     def of(self, args: Mapping[str, Any], *, external: bool) -> Iterator[_Found]:
-        """Yield the unverified values in the arguments."""
         is_destination = destination_test(self.declared, external=external)
         places = list(destinations(args, is_destination))
         for one in places:
@@ -298,7 +277,6 @@ class _Judgement:
         yield from self._private(args)
 
     def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
-        """Yield the unverified values in texts that are entered into a page."""
         untrusted = [text for text in entered if not self.labels.is_said(tokens_of(text))]
         host = parts_of(site)[0].tokens[0]
         is_known = site and (self.is_verified(site) or is_within_domains(host, self.labels.opened))
@@ -340,7 +318,6 @@ class _Judgement:
         )
 
     def _kinds(self, argument: str) -> frozenset[str]:
-        """Return the kinds of things whose id an argument may hold."""
         return kinds_in(argument) or kinds_in(self.name)
 
     def _private(self, args: Mapping[str, Any]) -> Iterator[_Found]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote
 
@@ -74,28 +75,6 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
     return [url for url in urls if canonical_urls([url]) & provenance.seen]
 
 
-def unverified_addresses(
-    call: PendingCall,
-    messages: Sequence[AnyMessage],
-    traits: Mapping[str, Traits],
-    *,
-    tainted: bool = False,
-) -> list[str]:
-    """Return the addresses of a pending call that need a person's approval.
-
-    `tainted` tells whether the prompt holds untrusted text.
-    """
-    declared = traits.get(call["name"])
-    if declared is None or declared.addresses is None or call["problem"] is not None:
-        return []
-    addresses = declared.addresses(call["args"])
-    if not addresses:
-        return []
-    earlier = newest_reply(messages)[1]
-    provenance = _Provenance.of(earlier, addresses, traits, tainted=tainted)
-    return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
-
-
 def newest_reply(
     messages: Sequence[AnyMessage], *, with_calls: bool = False
 ) -> tuple[AIMessage | None, Sequence[AnyMessage]]:
@@ -108,6 +87,44 @@ def newest_reply(
         if isinstance(message, AIMessage) and (message.tool_calls or not with_calls):
             return message, messages[:place]
     return None, messages
+
+
+@dataclass(frozen=True)
+class JudgedReply:
+    """The newest reply of a conversation, and what its calls are judged by."""
+
+    messages: Sequence[AnyMessage]
+    """The conversation, including the reply."""
+    traits: Mapping[str, Traits]
+    """The traits of each tool, with `sends_to` filled in."""
+    untrusted_prompt: bool = False
+    """Whether the prompt holds untrusted text."""
+    network: bool = False
+    """Whether the sandbox has network access."""
+    approved: Collection[str] = ()
+    """What the person approved for the rest of the thread, as `approval_of` names it."""
+
+    @cached_property
+    def message(self) -> AIMessage | None:
+        return newest_reply(self.messages)[0]
+
+    @cached_property
+    def earlier(self) -> Sequence[AnyMessage]:
+        return newest_reply(self.messages)[1]
+
+
+def unverified_addresses(call: PendingCall, reply: JudgedReply) -> list[str]:
+    """Return the addresses of a pending call of a reply that need a person's approval."""
+    declared = reply.traits.get(call["name"])
+    if declared is None or declared.addresses is None or call["problem"] is not None:
+        return []
+    addresses = declared.addresses(call["args"])
+    if not addresses:
+        return []
+    provenance = _Provenance.of(
+        reply.earlier, addresses, reply.traits, tainted=reply.untrusted_prompt
+    )
+    return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
 
 
 def strings_in(value: Any) -> Iterator[str]:

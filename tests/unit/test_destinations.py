@@ -24,6 +24,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.information_flow import approval_of, unverified_values
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.addresses import parse_address
@@ -56,7 +57,7 @@ def judged(
         calls((tool, args), prefix="new"),
     ]
     call = PendingCall(id="new1", name=tool, args=args, occurrence=0, problem=None)
-    return unverified_values(call, messages, TRAITS, approved)
+    return unverified_values(call, JudgedReply(messages, TRAITS, approved=approved))
 
 
 def is_verified(value: object, task: str = TASK) -> bool:

@@ -23,6 +23,7 @@ from openmanus_graph.safety.information_flow import (
     unverified_values,
     usual_destinations,
 )
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
@@ -79,7 +80,9 @@ def judged(
     messages.append(calls(*beside, (name, args), prefix="new"))
     place = f"new{len(beside) + 1}"
     call = PendingCall(id=place, name=name, args=args, occurrence=0, problem=None)
-    return unverified_values(call, messages, TRAITS, approved, network=network)
+    return unverified_values(
+        call, JudgedReply(messages, TRAITS, network=network, approved=approved)
+    )
 
 
 def values(found: Sequence[UnverifiedValue]) -> list[tuple[str, str]]:
@@ -622,7 +625,7 @@ def test_a_result_is_read_once_however_long_the_conversation() -> None:
         call = PendingCall(
             id="new1", name="send", args={"to": "bob@x.com"}, occurrence=0, problem=None
         )
-        assert unverified_values(call, messages, TRAITS) == []
+        assert unverified_values(call, JudgedReply(messages, TRAITS)) == []
         history = [*messages, ToolMessage("sent", tool_call_id="new1", name="send")]
     assert read == ["c1"]
 
@@ -632,8 +635,9 @@ def test_a_history_that_was_changed_is_read_again() -> None:
     assert judged("send", MARK, READ, task=first) == []
     changed = [first, *READ, HumanMessage("x"), calls(("send", MARK), prefix="new")]
     call = PendingCall(id="new1", name="send", args=MARK, occurrence=0, problem=None)
-    assert unverified_values(call, changed, TRAITS) == []
-    assert unverified_values(call, [AIMessage("hi"), *changed[1:]], TRAITS) != []
+    assert unverified_values(call, JudgedReply(changed, TRAITS)) == []
+    other = JudgedReply([AIMessage("hi"), *changed[1:]], TRAITS)
+    assert unverified_values(call, other) != []
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "NaN", "", '{"a": 1e999}', "\x00"])

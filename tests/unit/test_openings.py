@@ -16,6 +16,7 @@ from openmanus_graph.safety.openings import (
     MOST_OF_SITE,
     SharedOpenings,
 )
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
@@ -65,7 +66,7 @@ class Conversation:
         name, args = calls[-1]
         call = PendingCall(id=str(made[-1]["id"]), name=name, args=args, occurrence=0, problem=None)
         self.reply = AIMessage("", tool_calls=made, id=f"{self.name} {len(self.messages)}")
-        return excess_addresses(call, [*self.messages, self.reply], TRAITS, shared=shared)
+        return excess_addresses(call, JudgedReply([*self.messages, self.reply], TRAITS), shared)
 
 
 def crawl(urls: Sequence[str]) -> tuple[str, dict[str, Any]]:
