@@ -23,8 +23,6 @@ from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import own_texts
-from openmanus_graph.state.context import AnswerCheck
-from openmanus_graph.state.settings import Settings
 
 ANSWER_MARK = re.compile(
     r"(?i)(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
@@ -124,14 +122,6 @@ _ABOUT_NAMES = re.compile(
     r"|(?:多少|几|哪些)个?\w{0,3}文件"
 )
 """Asks for what a listing shows: names, sizes and number."""
-
-
-def answer_check_of(settings: Settings, *, small: bool = False) -> AnswerCheck:
-    """Return what happens to an answer whose figures occur nowhere.
-
-    `small` tells whether the run's model is treated as a small one.
-    """
-    return settings.answer_check or ("fail" if small else "mark")
 
 
 def without_echoed_marks(text: str) -> str:

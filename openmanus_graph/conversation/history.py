@@ -251,16 +251,6 @@ def pending_calls(messages: Sequence[AnyMessage]) -> list[PendingCall]:
     return pending
 
 
-def has_pending_calls(messages: Sequence[AnyMessage]) -> bool:
-    """Return True if `pending_calls` finds any."""
-    reply = last_reply(messages)
-    if reply is None:
-        return False
-    answered = {m.tool_call_id for m in last_results(messages)}
-    made = (*reply.tool_calls, *reply.invalid_tool_calls)
-    return any((call["id"] or "") not in answered for call in made)
-
-
 def canonical_args(args: Mapping[str, Any]) -> str:
     """Serialize arguments so that equal arguments give equal text."""
     return _ENCODER.encode(args)

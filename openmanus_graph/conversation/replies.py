@@ -84,7 +84,7 @@ def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) 
     `small` tells whether its model is treated as a small one.
     """
     shown = "\n".join([settings.instructions, *settings.prompts.values()])
-    return AnswerRules(files, evidence.answer_check_of(settings, small=small), shown)
+    return AnswerRules(files, settings.answer_check or ("fail" if small else "mark"), shown)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,15 @@ from openmanus_graph.safety.destinations import (
     parts_of,
     texts,
 )
-from openmanus_graph.safety.network_programs import hosts_named, uses_network
 from openmanus_graph.safety.openings import Openings, SharedOpenings, addresses_of
 from openmanus_graph.safety.provenance import JudgedReply, newest_reply, unverified_addresses
 from openmanus_graph.safety.said_names import kinds_in
-from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
+from openmanus_graph.safety.shell_commands import (
+    ShellText,
+    hosts_named,
+    read_shell_text,
+    uses_network,
+)
 from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
 from openmanus_graph.safety.values import (
     DATE,
@@ -116,7 +120,7 @@ def excess_addresses(
     ]
     if shared is None or reply.message is None:
         return labels.openings.excess(opened(call), before)
-    shared.see(reply.messages)
+    shared.raise_limits(reply.messages)
     return shared.claim(reply.message, call["id"], labels.openings, opened(call), before)
 
 
@@ -361,10 +365,10 @@ class _Judgement:
     def _is_written(self, value: str) -> bool:
         """Return True if the person wrote a Chinese name, or a phone number in any notation."""
         if _CHINESE.fullmatch(value):
-            return any(value in text for text in self.labels.heard)
+            return any(value in text for text in self.labels.texts_said)
         if not _PHONE.fullmatch(value):
             return False
-        said = (one[0] for text in self.labels.heard for one in _PHONE.finditer(text))
+        said = (one[0] for text in self.labels.texts_said for one in _PHONE.finditer(text))
         plain, *known = (re.sub(r"[^\d+]", "", one.replace("(0)", "")) for one in (value, *said))
         return plain in known
 

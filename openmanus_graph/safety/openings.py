@@ -87,7 +87,7 @@ class Openings:
         """Return what opening these addresses counts as."""
         return Counter(key for url in urls for key in self._keys(url))
 
-    def beside(self, others: "Openings") -> "Openings":
+    def combined_with(self, others: "Openings") -> "Openings":
         """Return these openings combined with others, which may include these."""
         return Openings(
             self.counted | others.counted,
@@ -162,7 +162,7 @@ class SharedOpenings:
             others = [
                 one for at, calls in self._claims.items() if at != place for one in calls.values()
             ]
-            now = own.beside(Openings(sum(others, self._before.copy()), self._allowed))
+            now = own.combined_with(Openings(sum(others, self._before.copy()), self._allowed))
             excess = now.excess(urls, earlier)
             wanted = now.wanted(urls)
             self._claims.setdefault(place, {})[call] = Counter(
@@ -173,7 +173,7 @@ class SharedOpenings:
                 self._asked.setdefault(place, {})[call] = now.allowed
         return excess
 
-    def see(self, messages: Sequence[AnyMessage]) -> None:
+    def raise_limits(self, messages: Sequence[AnyMessage]) -> None:
         """Raise the limits if a call has run that a person was asked about."""
         if not self._asked:
             return

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -56,53 +56,46 @@ def evaluate_policy(
 
     `remembered_approvals` has the keys of approvals for the rest of the run.
     """
-    applied = _applying_rule(call, settings)
-    if applied.decision == "deny":
-        return PolicyDecision("deny", applied.why)
-    asks = call.traits.approval if applied.decision is None else applied.decision == "ask"
+    decision, reason, covers = _applying_rule(call, settings)
+    if decision == "deny":
+        return PolicyDecision("deny", reason)
+    asks = call.traits.approval if decision is None else decision == "ask"
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
-    remembered_approval = canonical_args({"tool": call.name, "args": dict(applied.covers)})
+    remembered_approval = canonical_args({"tool": call.name, "args": dict(covers)})
     if remembered_approval in remembered_approvals and not call.unverified:
         return PolicyDecision("allow", "")
-    why = call.unverified or applied.why
+    why = call.unverified or reason
     if settings.policy == "never":
         return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
     return PolicyDecision("ask", why, "" if call.unverified else remembered_approval)
 
 
-@dataclass(frozen=True)
-class _AppliedRule:
-    """What the rules say about a call; nothing if none matches."""
-
-    decision: RuleDecision | None = None
-    why: str = ""
-    covers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What an approval for the rest of the run covers, in addition to the tool."""
-
-
-def _applying_rule(call: ProposedCall, settings: Settings) -> _AppliedRule:
-    """Apply the rule that counts: a `deny` before all others.
+def _applying_rule(
+    call: ProposedCall, settings: Settings
+) -> tuple[RuleDecision | None, str, Mapping[str, Any]]:
+    """Apply the rule that counts: a `deny` before all others. Return None if no rule matches.
 
     A rule that denies or asks becomes a question if a shell text may run what it names without
     showing it. Rules that allow commands of a shell text are combined: the one that covers the last
     command matches.
+
+    Returns:
+        The decision, the reason, and what an approval for the rest of the run covers.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
     matches = [(one, _match(one, call, settings.workspace, covered)) for one in denials_first]
     for rule, match in matches:
         if match == "whole" and rule.decision == "deny":
-            return _AppliedRule("deny", f"A rule of the policy forbids it ({rule}).")
+            return "deny", f"A rule of the policy forbids it ({rule}).", {}
     for rule, match in matches:
         if match == "whole":
-            return _AppliedRule(
-                rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
-            )
+            return rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
         if match == "perhaps":
             why = f"A rule of the policy is about commands that this text may run unseen ({rule})."
-            return _AppliedRule("ask", why, {"unseen": dict(rule.args)})
-    return _AppliedRule()
+            return "ask", why, {"unseen": dict(rule.args)}
+    return None, "", {}
 
 
 def _match(

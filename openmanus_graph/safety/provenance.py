@@ -68,7 +68,9 @@ def links_shown(result: ToolMessage) -> frozenset[str]:
     return _shown.get(result, lambda result: canonical_urls_in(result.text))
 
 
-def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
+def seen_links(
+    text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+) -> list[str]:
     """Return the links of a text that were seen with tools that have these traits."""
     urls = list(dict.fromkeys(urls_in(text)))
     provenance = _Provenance.of(messages, urls, traits)

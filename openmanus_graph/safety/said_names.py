@@ -194,17 +194,17 @@ class SaidNames:
         """Numbers alone. They are names unless they count something."""
         self._counted: set[str] = set()
 
-    def hear(self, text: str, asked: str = "") -> None:
+    def read(self, text: str, asked: str = "") -> None:
         """Read the words of a person, and the question that they answer."""
         words = list(words_in(text))
         if asked and len(words) == 1 and words[0][0].startswith(NUMBER):
             if _ASKS_WHICH.search(asked) and not _ASKS_HOW_MANY.search(asked):
                 self._name(words[0][0], kinds_in(asked) or {""})
             return
-        self._hear_words(text, words)
-        self._hear_numbers(text, words)
+        self._read_words(text, words)
+        self._read_numbers(text, words)
 
-    def _hear_words(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+    def _read_words(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
         last = 0
         for place, (token, start, end) in enumerate(words):
             follows = last > 0 and _LIST.match(text[last : min(start, last + _CHARS)]) is not None
@@ -226,7 +226,7 @@ class SaidNames:
     def _name(self, token: str, kinds: Collection[str]) -> None:
         self._named.setdefault(token, set()).update(kinds)
 
-    def _hear_numbers(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+    def _read_numbers(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
         use: str | None = None
         last_token, last = "", 0
         for token, start, end in words:

@@ -66,7 +66,7 @@ class ValueLabels:
     """Whether names of files were read."""
     said: list[Tokens] = field(default_factory=list[Tokens])
     """The person's words, as tokens."""
-    heard: list[str] = field(default_factory=list[str])
+    texts_said: list[str] = field(default_factory=list[str])
     """The person's words as written."""
     places: dict[str, list[tuple[int, int]]] = field(
         default_factory=dict[str, list[tuple[int, int]]]
@@ -114,9 +114,9 @@ class ValueLabels:
             self.read_names |= LISTING in environment_of([message])["facts"]
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.read_untrusted = self.read_private = True
-            self._hear(person_words(message), self.asked)
+            self._read_words(person_words(message), self.asked)
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
-                self._take_over(kept)
+                self._restore(kept)
         elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
         elif isinstance(message, AIMessage):
@@ -127,7 +127,7 @@ class ValueLabels:
         elif isinstance(message, ToolMessage):
             self._read_result(message, traits)
 
-    def _take_over(self, kept: Mapping[str, Any]) -> None:
+    def _restore(self, kept: Mapping[str, Any]) -> None:
         """Read what a conversation had verified before it was compacted."""
         self.reached.update(map(tuple, kept["reached"]))
         self.trusted.update(map(tuple, kept["trusted"]))
@@ -137,12 +137,12 @@ class ValueLabels:
         self.openings.counted.update(kept.get("openings", {}))
         self.openings.allowed.update(kept.get("openings_allowed", {}))
         for text in kept["said"]:
-            self._hear(text)
+            self._read_words(text)
 
     def kept(self) -> dict[str, Any]:
         """Return what outlives a compaction, as JSON. Values beyond the limits are left out."""
         said, left = list[str](), _MOST_KEPT_CHARS
-        for text in reversed(self.heard):
+        for text in reversed(self.texts_said):
             left -= len(text)
             if left >= 0:
                 said.append(text)
@@ -157,10 +157,10 @@ class ValueLabels:
             "openings_allowed": dict(self.openings.allowed),
         }
 
-    def _hear(self, text: str, asked: str = "") -> None:
+    def _read_words(self, text: str, asked: str = "") -> None:
         own = unquoted_text(text)
-        if own.text.strip() and own.text not in self.heard:
-            self.heard.append(own.text)
+        if own.text.strip() and own.text not in self.texts_said:
+            self.texts_said.append(own.text)
         self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
@@ -168,13 +168,13 @@ class ValueLabels:
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
         plain = plainly_written(own.text)
-        self.names.hear(plain, asked)
+        self.names.read(plain, asked)
         self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
         artifact: dict[str, Any] = result.artifact or {}
         for text in artifact.get("said", ()):
-            self._hear(str(text))
+            self._read_words(str(text))
             self.read_private = True
         self.openings.counted.update(artifact.get("openings", {}))
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
@@ -198,7 +198,7 @@ class ValueLabels:
             self._read_fields(result, was, args, plain=False)
             return
         if declared.resource == PERSON:
-            self._hear(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
+            self._read_words(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
             self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:

@@ -15,7 +15,7 @@ from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
 from openmanus_graph.safety.provenance import (
     JudgedReply,
     origin_of,
-    passed_on,
+    seen_links,
     unverified_addresses,
 )
 from openmanus_graph.safety.unquoted_text import mark_untrusted
@@ -489,7 +489,7 @@ def test_a_step_of_a_plan_knows_the_persons_words_and_what_was_really_seen() -> 
 def test_a_step_passes_on_only_links_that_it_saw() -> None:
     seen = "https://news.example/1"
     messages = [HumanMessage("Search."), *did("web_search", f"1. News {seen}", query="news")]
-    assert passed_on(f"See {seen} and {EVIL}.", messages, TRAITS) == [seen]
+    assert seen_links(f"See {seen} and {EVIL}.", messages, TRAITS) == [seen]
 
 
 def test_a_plan_inside_a_plan_hands_on_the_first_persons_words() -> None:

@@ -429,7 +429,7 @@ def test_long_values_are_judged_in_time_that_grows_with_their_length(signs: str)
     """Patterns that look at a sign again and again would take minutes."""
     text = (signs * LONG)[:LONG]
     assert judged({"to": text, "body": text}, "grant")
-    SaidNames().hear(text)
+    SaidNames().read(text)
 
 
 @pytest.mark.parametrize(
