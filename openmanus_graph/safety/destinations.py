@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.urls import canonical_url
 from openmanus_graph.safety.values import (
     IBAN_PATTERN,
@@ -26,63 +27,55 @@ from openmanus_graph.state.tool_traits import Traits
 
 Names = Sequence[str]
 """The names of an argument and of the fields in it, on the way to a value."""
-DESTINATIONS = frozenset({
-    "recipient", "to", "cc", "bcc", "email", "mail", "mailbox", "address", "addressee", "receiver",
-    "participant", "attendee", "invitee", "guest", "member", "user", "username", "assignee",
-    "reviewer", "owner", "person", "people", "contact", "collaborator", "subscriber", "editor",
-    "viewer", "follower", "friend", "channel", "chat", "room", "group", "team", "thread",
-    "conversation", "url", "uri", "link", "href", "endpoint", "webhook", "callback", "host",
-    "hostname", "domain", "server", "site", "website", "iban", "bic", "account", "phone", "mobile",
-    "telephone", "payee", "beneficiary", "creditor", "counterparty", "wallet", "hotel", "company",
-    "restaurant", "vendor", "merchant", "seller", "store", "customer", "repo", "repository",
-    "bucket", "destination", "dest", "dst", "target", "rcpt", "handle",
-    "addr", "acct", "card", "routing", "msisdn", "tel", "sms", "fax", "whatsapp", "paypal", "venmo",
-    "client", "org", "organization", "organisation", "tenant", "workspace", "audience", "mailing",
-    "distribution", "grantee", "principal", "invite", "notify", "whom", "arn", "queue", "hook",
-    "remote", "dsn", "sink", "relay", "proxy", "peer", "fqdn", "trustee", "transferee", "supplier",
-    "employee", "empfaenger", "empfänger", "empfanger", "destinataire", "destinatario",
-    "destinatário", "konto", "kontonummer", "who", "approver", "signer", "signatory", "delegate",
-    "deputy", "witness", "observer", "watcher", "maintainer", "cohost", "nick", "nickname", "jid",
-    "guild", "subreddit", "telegram", "skype", "wechat", "weixin", "qq", "pager", "dm", "pix",
-    "upi", "vpa", "clabe", "bsb", "swift", "btc", "eth", "xmr", "crypto", "lnurl", "tgt", "cdtr",
-})  # fmt: skip
-"""Last words, in the singular, of names of arguments that are destinations."""
-ADDRESSES = frozenset({
-    "url", "uri", "link", "href", "endpoint", "webhook", "callback", "host", "hostname", "domain",
-    "server", "site", "website",
-})  # fmt: skip
-"""Those of them that name a place on the net."""
-READ_FROM = frozenset({"url", "uri", "link", "href", "endpoint", "webhook", "callback"})
-"""Those of tools that only read."""
-_SAYS_HOW = frozenset(
-    {"id", "number", "no", "nr", "num", "name", "key", "list", "ref", "slug", "ts"}
+DESTINATIONS = word_set(
+    "recipient to cc bcc email mail mailbox address addressee receiver participant attendee "
+    "invitee guest member user username assignee reviewer owner person people contact collaborator "
+    "subscriber editor viewer follower friend channel chat room group team thread conversation url "
+    "uri link href endpoint webhook callback host hostname domain server site website iban bic "
+    "account phone mobile telephone payee beneficiary creditor counterparty wallet hotel company "
+    "restaurant vendor merchant seller store customer repo repository bucket destination dest dst "
+    "target rcpt handle addr acct card routing msisdn tel sms fax whatsapp paypal venmo client org "
+    "organization organisation tenant workspace audience mailing distribution grantee principal "
+    "invite notify whom arn queue hook remote dsn sink relay proxy peer fqdn trustee transferee "
+    "supplier employee empfaenger empfänger empfanger destinataire destinatario destinatário konto "
+    "kontonummer who approver signer signatory delegate deputy witness observer watcher maintainer "
+    "cohost nick nickname jid guild subreddit telegram skype wechat weixin qq pager dm pix upi vpa "
+    "clabe bsb swift btc eth xmr crypto lnurl tgt cdtr"
 )
+"""Last words, in the singular, of names of arguments that are destinations."""
+ADDRESSES = word_set(
+    "url uri link href endpoint webhook callback host hostname domain server site website"
+)
+"""Those of them that name a place on the net."""
+READ_FROM = word_set("url uri link href endpoint webhook callback")
+"""Those of tools that only read."""
+_SAYS_HOW = word_set("id number no nr num name key list ref slug ts")
 """Last words that leave the meaning to the word before them: `user_id`."""
-_ALONE = frozenset({
-    "number", "numbers", "callback_url", "list_id", "list_ids", "acc_no", "sort_code", "swift_code",
-    "bic_code", "screen_name", "topic_id", "topic_name", "pay_to_the_order_of", "para",
-})  # fmt: skip
+_ALONE = word_set(
+    "number numbers callback_url list_id list_ids acc_no sort_code swift_code bic_code screen_name "
+    "topic_id topic_name pay_to_the_order_of para"
+)
 """Whole names that are destinations: a `page_number` is none."""
-_COUNTS = frozenset({"max", "min", "num", "n", "count", "limit", "total", "from", "source"})
+_COUNTS = word_set("max min num n count limit total from source")
 """First words of names that count, or say where something comes from."""
-_RANGES = frozenset(
-    {"date", "time", "day", "year", "price", "amount", "range", "age", "page", "from", "language",
-     "lang", "currency", "unit", "format", "timezone"}
-)  # fmt: skip
+_RANGES = word_set(
+    "date time day year price amount range age page from language lang currency unit format "
+    "timezone"
+)
 """First words of names that end in `to` and say where a range ends."""
-_HOW_MANY = frozenset({"people", "persons", "guests", "attendees", "participants", "number"})
+_HOW_MANY = word_set("people persons guests attendees participants number")
 _COUNT = re.compile(r"\d{1,2}")
 _WHETHER = frozenset({"true", "false", "yes", "no"})
 _QUALITIES = {
-    "room": {"single", "double", "twin", "triple", "family", "suite"},
-    "audience": {"children", "kids", "teenagers", "adults", "beginners", "experts"},
+    "room": word_set("single double twin triple family suite"),
+    "audience": word_set("children kids teenagers adults beginners experts"),
     "queue": {"fast", "slow", "high", "low", "normal"},
 }
 """Values that name nobody, by the name of the argument."""
-_CODES = frozenset({
-    "en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "uk", "tr", "zh", "ja", "ko", "ar", "hi",
-    "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "aud", "cad", "sek", "nok", "dkk", "pln",
-})  # fmt: skip
+_CODES = word_set(
+    "en de fr es it pt nl pl ru uk tr zh ja ko ar hi usd eur gbp chf jpy cny inr aud cad sek nok "
+    "dkk pln"
+)
 """Languages and currencies."""
 _OTHER_SCRIPTS = re.compile(
     r"收件|收信|收货|收貨|接收|收款|抄送|密送|寄给|寄到|发给|发到|发送给|发送到|发往|送给|送到|转给|转账"
@@ -92,23 +85,20 @@ _OTHER_SCRIPTS = re.compile(
 )
 _HOW_ZH = re.compile(r"(?:数|数量|类型|格式|大小|上限|语言)$")
 """Endings of Chinese names that say how many, or of what kind."""
-GRANTS = frozenset({"permission", "acl", "grant", "access", "role", "share", "sharing"})
+GRANTS = word_set("permission acl grant access role share sharing")
 """Last words of names of objects whose keys say who gets something."""
-_FIELDS = frozenset({
-    "name", "first", "last", "title", "label", "type", "kind", "role", "permission", "access",
-    "level", "value", "id", "status", "state", "note", "comment", "format", "date", "time", "text",
-    "body",
-})  # fmt: skip
-_IDS = frozenset(
-    {"id", "uid", "uuid", "key", "no", "nr", "n", "number", "code", "ref", "reference"}
+_FIELDS = word_set(
+    "name first last title label type kind role permission access level value id status state note "
+    "comment format date time text body"
 )
+_IDS = word_set("id uid uuid key no nr n number code ref reference")
 _WORD = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
 _ONE_WORD = re.compile(
     rf"(?:to|dest|destination|target|recipient|send|reply|forward|share|mail)?"
     rf"(?P<what>{'|'.join(sorted(DESTINATIONS, key=len, reverse=True))})"
     r"(?:id|no|number|address|name|email|url|uri)?"
 )
-_SHARED = frozenset({"share", "shared", "meet", "call", "book", "dm"})
+_SHARED = word_set("share shared meet call book dm")
 
 
 @lru_cache(4096)
@@ -166,7 +156,7 @@ def _singular(word: str) -> str:
 
 
 _GRANTEE = "grantee"
-_HEADERS = frozenset({"to", "cc", "bcc", "recipient", "recipients", "sendto", "send_to"})
+_HEADERS = word_set("to cc bcc recipient recipients sendto send_to")
 """Names before a value in one text. Other names, as in "Hotel: Ritz", belong to a title."""
 _PAIR = re.compile(
     r"\s*(?:-{0,2}(?P<name>[\w-]{1,40})\s*[:=]\s*(?P<value>\S[^\n]*)|<(?P<tag>[\w-]{1,40})>(?P<in>[^<]*)</(?P=tag)>)\s*"
@@ -181,10 +171,9 @@ _PAIRS = (
     (("id", "type", "label", "path", "op"), frozenset({"value", "values", "v", "val"})),
 )
 """Fields that name what another field holds: `{"id": "to", "value": "Bob"}`."""
-_ROLES = frozenset({
-    "writer", "reader", "editor", "viewer", "commenter", "owner", "admin", "member",
-    "collaborator", "contributor",
-})  # fmt: skip
+_ROLES = word_set(
+    "writer reader editor viewer commenter owner admin member collaborator contributor"
+)
 """Values whose key is who gets the role."""
 
 

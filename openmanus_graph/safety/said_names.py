@@ -6,23 +6,20 @@
 import re
 from collections.abc import Collection, Sequence
 
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.values import NUMBER, words_in
 
-SMALL_WORDS = frozenset({
-    "a", "an", "the", "this", "that", "these", "those", "and", "or", "but", "not", "no", "nor",
-    "if", "so", "as", "at", "by", "for", "from", "in", "into", "of", "off", "on", "onto", "out",
-    "over", "to", "up", "with", "about", "after", "before", "between", "during", "until", "via",
-    "per", "than", "then", "there", "here", "i", "me", "my", "mine", "we", "us", "our", "ours",
-    "you", "your", "yours", "he", "him", "his", "she", "her", "hers", "it", "its", "they", "them",
-    "their", "who", "whom", "whose", "what", "which", "when", "where", "why", "how", "all", "any",
-    "both", "each", "every", "everyone", "everybody", "anyone", "anybody", "someone", "somebody",
-    "other", "others", "another", "same", "such", "some", "few", "more", "most", "is", "am",
-    "are", "was", "were", "be", "been", "being", "do", "does", "did", "have", "has", "had", "can",
-    "could", "may", "might", "must", "shall", "should", "will", "would", "please", "yes", "ok",
-    "just", "only", "also", "too", "now", "today", "new", "main", "default", "general", "random",
-    "public", "private", "admin", "administrator", "root", "support", "team", "staff", "user",
-    "users", "member", "members", "group", "channel", "owner", "host", "guest", "guests", "test",
-})  # fmt: skip
+SMALL_WORDS = word_set(
+    "a an the this that these those and or but not no nor if so as at by for from in into of off "
+    "on onto out over to up with about after before between during until via per than then there "
+    "here i me my mine we us our ours you your yours he him his she her hers it its they them "
+    "their who whom whose what which when where why how all any both each every everyone everybody "
+    "anyone anybody someone somebody other others another same such some few more most is am are "
+    "was were be been being do does did have has had can could may might must shall should will "
+    "would please yes ok just only also too now today new main default general random public "
+    "private admin administrator root support team staff user users member members group channel "
+    "owner host guest guests test"
+)
 """Words that any task may contain. They count as values only if they are used as names."""
 _IDS = r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?"
 _NOUNS = (
@@ -44,13 +41,13 @@ _KINDS_ZH = {
 """Words for things that have numbers, with their kind; empty for any kind."""
 _NOUNS_ZH = "|".join(sorted(_KINDS_ZH, key=len, reverse=True))
 _LIKE = (
-    {"pr", "pull", "issue", "request", "bug", "ticket", "case"},
-    {"file", "document", "doc", "note", "article", "attachment"},
-    {"event", "appointment", "meeting", "calendar", "booking", "reservation"},
-    {"message", "email", "mail", "thread", "post", "comment", "chat"},
-    {"user", "member", "customer", "client", "contact", "recipient", "account", "person", "phone"},
-    {"order", "invoice", "payment", "transaction", "transfer", "bill", "item", "product"},
-    {"task", "job", "item", "ticket", "issue", "todo"},
+    word_set("pr pull issue request bug ticket case"),
+    word_set("file document doc note article attachment"),
+    word_set("event appointment meeting calendar booking reservation"),
+    word_set("message email mail thread post comment chat"),
+    word_set("user member customer client contact recipient account person phone"),
+    word_set("order invoice payment transaction transfer bill item product"),
+    word_set("task job item ticket issue todo"),
     {"room", "channel", "group", "chat"},
     {"folder"}, {"record", "entry"}, {"contract"}, {"node"}, {"device"}, {"card"}, {"wallet"},
     {"build"}, {"container"}, {"photo", "picture", "image", "file"}, {"row", "line", "record"},
@@ -119,41 +116,34 @@ _LONG = re.compile(r"\d{5,}")
 """A number that may be one to call."""
 _ASKS_WHICH = re.compile(r"\bwhich\b|\b(?:id|uid|reference)\b|哪|编号", re.IGNORECASE)
 _ASKS_HOW_MANY = re.compile(r"\bhow\b|多少|几", re.IGNORECASE)
-_GROUPS = frozenset(
-    {"everyone", "everybody", "all", "admin", "administrator", "root", "support", "team", "staff"}
-)
+_GROUPS = word_set("everyone everybody all admin administrator root support team staff")
 """Small words that a person may write to."""
-_CALLS = frozenset(
-    {"user", "channel", "group", "room", "team", "role", "chat", "account", "alias", "label",
-     "called", "named"}
-)  # fmt: skip
+_CALLS = word_set("user channel group room team role chat account alias label called named")
 """A name follows these words."""
-_PLACES = frozenset({"channel", "group", "room", "team", "role", "chat", "list"})
+_PLACES = word_set("channel group room team role chat list")
 """A name comes before these words."""
-_TELLS = frozenset({
-    "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
-})  # fmt: skip
-_RECEIVES = _TELLS | {
-    "assign", "kick", "ping", "call", "text", "contact", "server", "store", "hotel", "restaurant",
-    "company", "bucket", "repo", "repository", "member", "guest",
-}  # fmt: skip
+_TELLS = word_set("to cc tell ask notify invite mention mail email message inform")
+_RECEIVES = _TELLS | word_set(
+    "assign kick ping call text contact server store hotel restaurant company bucket repo "
+    "repository member guest"
+)
 """A recipient or a place follows these words."""
-_GIVES = frozenset({"pay", "write", "send", "give", "show", "forward"})
+_GIVES = word_set("pay write send give show forward")
 """A recipient, and what he gets, follow these words: "send bob the file"."""
-_GIVEN = frozenset({
-    "the", "a", "an", "my", "our", "his", "her", "their", "this", "that", "these", "those", "it",
-    "all", "some", "about", "back", "access",
-})  # fmt: skip
+_GIVEN = word_set(
+    "the a an my our his her their this that these those it all some about back access"
+)
 _JOINS = frozenset({"add", "remove"})
-_MEETS = frozenset({
-    "channel", "group", "room", "team", "role", "chat", "repo", "repository", "meeting", "event",
-    "organization", "organisation", "server", "thread", "call", "project", "board",
-})  # fmt: skip
+_MEETS = word_set(
+    "channel group room team role chat repo repository meeting event organization organisation "
+    "server thread call project board"
+)
 """What somebody is added to."""
 _BESIDE = {
-    "with": {"share", "shared", "meet", "meeting", "call", "chat", "speak", "talk", "discuss",
-             "sync", "appointment", "schedule"},
-    "in": {"post", "publish", "announce", "say", "ask", "message"},
+    "with": word_set(
+        "share shared meet meeting call chat speak talk discuss sync appointment schedule"
+    ),
+    "in": word_set("post publish announce say ask message"),
     "from": {"order", "buy", "purchase", "book"},
     "at": {"book", "reserve", "table", "order"},
 }  # fmt: skip
@@ -169,17 +159,14 @@ _THINGS = re.compile(
     r"|markdown|json)"
 )
 """What is sent, or when, but not to whom."""
-_SAYS_OF_IT = frozenset({
-    "wants", "needs", "sent", "wrote", "said", "says", "will", "should", "must", "can", "cannot",
-    "did", "told", "paid", "got",
-})  # fmt: skip
+_SAYS_OF_IT = word_set(
+    "wants needs sent wrote said says will should must can cannot did told paid got"
+)
 _THE = frozenset({"the", "our", "my"})
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
 _SENTENCE = re.compile(r"[.!?:\n。！？]")
 _WORD = re.compile(r"[^\W\d_]+")
-_NO_NAMES = (
-    SMALL_WORDS - _GROUPS - {"general", "random", "main", "default", "public", "private", "test"}
-)
+_NO_NAMES = SMALL_WORDS - _GROUPS - word_set("general random main default public private test")
 """Small words that are names only if they are marked."""
 _CHARS = 60
 

@@ -8,9 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-
-def word_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+from openmanus_graph.safety import word_set
 
 
 @dataclass(frozen=True)

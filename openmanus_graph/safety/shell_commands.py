@@ -17,7 +17,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.shell_code import Word, joined, starts_programs, word_set
+from openmanus_graph.safety import word_set
+from openmanus_graph.safety.shell_code import Word, joined, starts_programs
 from openmanus_graph.safety.shell_programs import (
     HARMLESS_WRAPPERS,
     MOST_READINGS,

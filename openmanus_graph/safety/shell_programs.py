@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.shell_code import (
     RUNNING_VARIABLES,
     SOURCED_VARIABLES,
@@ -17,7 +18,6 @@ from openmanus_graph.safety.shell_code import (
     language_of,
     running_options,
     starts_programs,
-    word_set,
 )
 
 MOST_READINGS = 32

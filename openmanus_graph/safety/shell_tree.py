@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from openmanus_graph.safety.shell_code import Word, read_word, word_set
+from openmanus_graph.safety import word_set
+from openmanus_graph.safety.shell_code import Word, read_word
 from openmanus_graph.safety.shell_programs import Runs, add_variable, hides_substitution
 
 if TYPE_CHECKING:

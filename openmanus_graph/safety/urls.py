@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety import word_set
 from openmanus_graph.state.addresses import (
     PORTS,
     WebAddress,
@@ -36,32 +37,25 @@ _DOMAIN = re.compile(
 )
 _NETWORK_BITS = {4: 24, 6: 48}
 """Bits of an IP address that identify one owner."""
-_FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
+_FILE_ENDINGS = word_set("py md sh zip rs pl so cc mov ps cab")
 """Top-level domains that are more likely file extensions, in names without a scheme."""
-FILES_OR_HOSTS = _FILE_ENDINGS | {"fish", "java", "map", "ml", "properties", "pub", "tf"}
+FILES_OR_HOSTS = _FILE_ENDINGS | word_set("fish java map ml properties pub tf")
 """File extensions that are also top-level domains."""
-_NEVER_HOSTS = _FILE_ENDINGS | frozenset({
-    "bat", "bin", "bz2", "c", "cfg", "cjs", "class", "clj", "cmd", "conf", "cpp", "cs", "css",
-    "csv", "dat", "db", "deb", "diff", "dll", "doc", "docx", "env", "exe", "fish", "gif", "go",
-    "gradle", "gz", "h", "hcl", "hpp", "hs", "htm", "html", "ico", "ini", "ipynb", "iso", "jar",
-    "java", "jpeg", "jpg", "js", "json", "jsx", "key", "kt", "lock", "log", "lua", "m", "map",
-    "md5", "mjs", "ml", "mp3", "mp4", "nix", "odt", "out", "parquet", "patch", "pdf", "pem",
-    "php", "png", "pptx", "properties", "proto", "ps1", "psd", "pub", "pyc", "pyi", "r", "rb",
-    "rpm", "rst", "scala", "scss", "sha256", "sql", "sqlite", "svg", "swift", "tar", "tex", "tf",
-    "tfvars", "tgz", "ts", "tsv", "tsx", "ttf", "txt", "vim", "vue", "wasm", "wav", "webp", "whl",
-    "woff", "xls", "xlsx", "xml", "yaml", "yml", "zig", "zsh",
-})  # fmt: skip
+_NEVER_HOSTS = _FILE_ENDINGS | word_set(
+    "bat bin bz2 c cfg cjs class clj cmd conf cpp cs css csv dat db deb diff dll doc docx env exe "
+    "fish gif go gradle gz h hcl hpp hs htm html ico ini ipynb iso jar java jpeg jpg js json jsx "
+    "key kt lock log lua m map md5 mjs ml mp3 mp4 nix odt out parquet patch pdf pem php png pptx "
+    "properties proto ps1 psd pub pyc pyi r rb rpm rst scala scss sha256 sql sqlite svg swift tar "
+    "tex tf tfvars tgz ts tsv tsx ttf txt vim vue wasm wav webp whl woff xls xlsx xml yaml yml zig "
+    "zsh"
+)
 """File extensions, some of which are also top-level domains."""
-_SITE_ENDINGS = frozenset({
-    "com", "org", "edu", "gov", "mil", "biz", "uk", "ca", "au", "jp", "cn", "ru", "nl", "ch",
-    "se", "br", "kr", "nz", "dk", "fi", "cz", "gr", "tw", "hk", "sg", "za", "mx", "ar", "il", "tr",
-    "ua", "ie", "tv", "example",
-})  # fmt: skip
+_SITE_ENDINGS = word_set(
+    "com org edu gov mil biz uk ca au jp cn ru nl ch se br kr nz dk fi cz gr tw hk sg za mx ar il "
+    "tr ua ie tv example"
+)
 """Endings that names of files and in code rarely have."""
-_DOUBTFUL_ENDINGS = frozenset({
-    "net", "io", "ai", "dev", "co", "int", "de", "fr", "es", "it", "us", "at", "be", "no", "pt",
-    "in",
-})  # fmt: skip
+_DOUBTFUL_ENDINGS = word_set("net io ai dev co int de fr es it us at be no pt in")
 """Endings of sites that files, languages, libraries and words of code also have."""
 _SITE_WORDS = (
     r"(?:web\s*)?sites?|web\s*pages?|pages?|home\s*pages?|domains?|hosts?|hostnames?|servers?|urls?|portals?"

@@ -17,6 +17,7 @@ from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.urls import canonical_url, is_file_name, may_be_host
 from openmanus_graph.state.addresses import (
     has_scheme,
@@ -33,7 +34,7 @@ DATE, TIME, NUMBER = "date:", "time:", "number:"
 URL, EMAIL, IBAN = "url:", "email:", "iban:"
 """Prefixes of tokens of these kinds. The token of a word is the word in lower case."""
 _ANY_YEAR = "*"
-_LOCAL_WITHOUT_HOST = {"file", "sqlite", "duckdb", "postgres", "postgresql", "mysql", "unix"}
+_LOCAL_WITHOUT_HOST = word_set("file sqlite duckdb postgres postgresql mysql unix")
 """Schemes that mean this machine if no host is named."""
 
 _MONTHS = {
