@@ -1,11 +1,10 @@
 """Distinguishes an answer from a text that only announces work. Pure.
 
 There are four kinds of evidence. The text breaks off with a colon or dots. Its words say what the
-speaker does next. The task is about files or pages, nothing was called yet, and the text adds
-nothing to the task. A file that the task names is missing, and the text does not mention it. The
-last two work in any language. A model that was asked whether it meant an answer is believed if work
-supports it: all files of the task exist and one was written, or calls were made and the text has
-figures.
+speaker does next. The task is about files or pages, nothing was called, and the text adds nothing.
+A file that the task names is missing, and the text does not mention it. The last two work in any
+language. A model that was asked whether it meant an answer is believed if work supports it: all
+files of the task exist and one was written, or calls were made and the text has figures.
 """
 
 import re
@@ -16,7 +15,6 @@ from pathlib import PurePath
 SHORT_CHARS = 600
 """Longer texts announce work only in their last sentence, after what they report."""
 LAST_CHARS = 1000
-"""Characters at the end of a longer text that are looked at."""
 LEAST_FACTS_CHARS = 400
 """A text this long says something."""
 LEAST_BYTES = 24
@@ -26,7 +24,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|`[^`\n]*`")
 """What somebody else says: a translation, a draft, a name."""
 _ANNOTATION = re.compile(r"[*_#>\s\-–—•]+")
-"""What Markdown puts before a sentence."""
 _BREAKS_OFF = re.compile(r"(?:[^\W\d_]\S* ){2}.*[^\W\d_]\s*:$|[\u3040-\u9fff]{4,}：$")
 """A last line of some words that ends with a colon."""
 _COLONS = (":", "：")
@@ -68,7 +65,6 @@ _FILES_HERE = (
     r"|spreadsheets?|datei(?:en)?|ordner|fichiers?|dossier|archivos?|carpeta)\b|\bin the (?:folder"
     r"|directory|workspace|csv|spreadsheet)\b|(?:这个|当前)\S{0,4}(?:文件|目录)|附件"
 )
-"""Words for existing files."""
 
 _DO = (
     r"(?:start|begin|now|next|first|then|read|list|check|look|open|run|analy[sz]e|compare|go|see"
@@ -291,7 +287,6 @@ def announces_work(
 
 
 def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
-    """Return True if a text breaks off, or says what the speaker does next."""
     bare = _BLOCK.sub("\n", text).strip()
     short = len(bare) <= SHORT_CHARS
     end = bare if short else bare[-LAST_CHARS:]

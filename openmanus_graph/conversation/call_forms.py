@@ -23,7 +23,6 @@ _LISTS = (
     rf"<\s*+/?{_SPACE_NAME}(?:tool_?calls?|function_calls?|calls|tool_use|longcat_tool_call)"
     rf"{_LABEL}(?:\[\])?\s*(?:>|\|(?!>))"
 )
-"""Tags around calls."""
 _GEMMA = (
     r"<\|tool_call>|<tool_call\|>|<(?:start|end)_function_call>|<ctrl42>(?:call\b(?!:))?|<turn\|>"
 )
@@ -80,13 +79,10 @@ _PYTHON_PIECE = re.compile(
 NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "action_input")
 Schemas = Mapping[str, Mapping[str, Any]]
-"""Of the tools' arguments, by name."""
 
 
 @dataclass(frozen=True)
 class TextCall:
-    """One call in a text."""
-
     name: str
     args: dict[str, Any] | None
     """None if they cannot be read."""
@@ -209,7 +205,6 @@ def calls_of_json(value: Any, source: str) -> list[TextCall] | None:
 
 
 def _read_python(found: re.Match[str], text: str, schemas: Schemas) -> Found | None:
-    """Read Python calls: one, `print` of one, or a list of them."""
     depth, end = 0, 0
     for piece in _PYTHON_PIECE.finditer(text, found.start()):
         depth += (piece[0] in "([{") - (piece[0] in ")]}")
@@ -249,8 +244,6 @@ def _python_call(call: ast.expr, schemas: Schemas, source: str) -> TextCall:
 
 
 class _Literals(ast.NodeTransformer):
-    """Replaces `true` and `null` of JSON by their values."""
-
     def visit_Name(self, node: ast.Name) -> ast.expr:
         name = node.id.lower()
         return ast.Constant(LITERALS[name]) if name in LITERALS else node

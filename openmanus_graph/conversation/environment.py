@@ -53,12 +53,8 @@ def with_environment(
 ) -> list[AnyMessage] | None:
     """Return the conversation with new facts in its newest user message; None if it has them.
 
-    What earlier messages tell is not repeated.
-
-    Args:
-        messages: The conversation.
-        facts: Texts by name, as they are now. Empty ones are left out.
-        heads: Names of the files whose content the listing in `facts` shows.
+    What earlier messages tell is not repeated. `facts` has the current texts by name. `heads` names
+    the files whose content the listing in `facts` shows.
     """
     user = last_user_message(messages)
     if user is None:

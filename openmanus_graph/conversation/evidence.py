@@ -102,7 +102,6 @@ _GIVES_UP = re.compile(
     r"|\bno (?:puedo|pude|se pudo|existe)\b|\bje n(?:e peux|['’]ai) pas\b|\bn['’]existe pas\b"
     r"|无法|没有找到|不存在"
 )
-"""Words by which an answer says that the work is not done."""
 _IN_GENERAL = re.compile(
     r"(?i)\bhow (?:to|(?:do|can|would|should) (?:i|you|we|one|people))\b|\b(?:which|what) command\b"
     r"|\b(?:should (?:i|we)|where should|why did you|did you|what (?:is|are) .{1,40} for"
@@ -187,7 +186,6 @@ def _is_empty_talk(text: str) -> bool:
 
 
 def _wraps(text: str, task: str) -> bool:
-    """Return True if a reply is an object that only wraps an answer."""
     return plain_answer(text, task) != without_echoed_marks(text).strip()
 
 
@@ -239,7 +237,6 @@ def _own_phrases() -> frozenset[tuple[str, ...]]:
 
 
 def gives_up(text: str) -> bool:
-    """Return True if an answer says that the work is not done."""
     return _GIVES_UP.search(text) is not None
 
 
@@ -302,9 +299,8 @@ def judged_claims(
 ) -> tuple[int, list[str]]:
     """Return how many figures of an answer are found, and those that are not.
 
-    They are judged if files were given, or calls worked on files or pages. What a picture or the
-    live browser shows cannot be read here. `shown` has the texts of the system prompt that are not
-    ours.
+    They are judged if files were given, or calls worked on files or pages. Pictures and the live
+    browser cannot be read here. `shown` has the texts of the system prompt that are not ours.
     """
     claims = list(claims_in(text))
     worked = {getattr(one, "tool_call_id", "") for one in messages if has_succeeded(one)}

@@ -39,8 +39,6 @@ _NOT_CLAIMED = re.compile(
 
 
 class Claim(NamedTuple):
-    """A figure of an answer."""
-
     text: str
     ranges: Sequence[tuple[float, float]]
     """The exact value is in one of them."""
@@ -65,7 +63,7 @@ def _ranges(figure: str, scale: float = 1.0) -> Iterator[tuple[float, float]]:
         if not decimals and 1 < rounded <= 0.05 * value:
             down = up = rounded
         yield (value - down) * scale, (value + up) * scale
-        if decimals and value <= 1 and scale == 1:  # a share, which may stand there in percent
+        if decimals and value <= 1 and scale == 1:  # a share, which may be in percent in the text
             yield (value - down) * 100, (value + up) * 100
 
 
@@ -143,8 +141,6 @@ def _computed(texts: Sequence[str], values: Sequence[float]) -> Iterator[float]:
 
 
 class _Table(NamedTuple):
-    """What is computed from the lines of a text and their columns of figures."""
-
     totals: Sequence[float]
     """Sums of each column, of all lines and of those with the same other cell."""
     means: Sequence[float]

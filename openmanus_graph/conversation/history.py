@@ -36,7 +36,6 @@ _CUT_BY = {
     "safety": CONTENT_FILTER,
     "refusal": CONTENT_FILTER,
 }
-"""Finish reasons of cut replies, in lower case."""
 ORIGIN_KEY = "openmanus_origin"
 """Key of the `Origin` in a message that a flow wrote."""
 STEP_KEY = "openmanus_step"
@@ -64,8 +63,6 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 @dataclass(frozen=True)
 class RequestedCall:
-    """A tool call as the model requested it."""
-
     id: str
     name: str
     args: dict[str, Any]
@@ -117,7 +114,6 @@ def last_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
 
 
 def last_results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
-    """Return the results of the model's newest message."""
     results: list[ToolMessage] = []
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
@@ -284,7 +280,6 @@ class ConversationIndex:
     """Position of the newest user message; -1 without one."""
     message_ids: set[str | None] = field(default_factory=set[str | None])
     call_ids: set[str | None] = field(default_factory=set[str | None])
-    """Ids of all calls, including invalid ones."""
     calls: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """How often each (tool, canonical arguments) was called since the newest user message."""
 

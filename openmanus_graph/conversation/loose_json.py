@@ -135,7 +135,6 @@ _STRING = {
         ("'", r"(?:[^'\\]|\\.)*+", ""),
     ]
 }
-"""Strings by their marks, longer ones first."""
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {**dict(zip("bfnrt", "\b\f\n\r\t", strict=True)), **{one: one for one in "\"'\\/"}}
 _BARE = re.compile(r"[^\s,{}\[\]()\"'`<>:=\\][^,{}\[\]\"'`<>:\n\\]*")
@@ -225,7 +224,6 @@ def _object(text: str, position: int, level: int) -> tuple[Any, int]:
 
 
 def _after(text: str, position: int, end: str) -> int:
-    """Return the position of the next item, or of the end mark."""
     position = _space(text, position)
     if text.startswith(",", position):
         return _space(text, position + 1)

@@ -21,8 +21,6 @@ NO_TASK = (
 
 @dataclass(frozen=True)
 class ToolEnding:
-    """A tool result's request to end the run."""
-
     ending: Ending
     text: str
     structured: Any

@@ -53,7 +53,6 @@ _CHANGES = (
     r"|setze?|ändere?|ersetze?|korrigiere?|entferne?|lösche?|ergänze?|corrige|remplace|modifie"
     r"|supprime|ajoute|cambia|reemplaza|modifica|elimina|añade|agrega)\b|修改|替换|删除|更新|修复|添加"
 )
-"""A sentence that asks for a change."""
 _REMOVES = (
     r"(?i)\b(?:remov|delet|drop|only\b|keep|strip|clean|clear|empty|filter|trim|short|dedup|duplicat"
     r"|compress|summar|replac|simplif|reduc|without|extract|rewrit|first|last|convert|split|move"
@@ -99,7 +98,6 @@ _QUESTION = r"(?:how (?:many|much|often|long|old|far)|which|what|who|where|when)
 _TWO_QUESTIONS = re.compile(
     rf"(?i)(?:^|[.!?]\s+){_QUESTION}[^?]*\band (?:(?:in|on|at|by|of|for|from) )?{_QUESTION}[^?]*\?"
 )
-"""Two questions in one sentence."""
 _NOTHING = re.compile(
     r"(?s)\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*"
 )
@@ -126,7 +124,6 @@ _FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", 
          "the", "there", "to", "was", "were"}  # fmt: skip
 """Words that answer nothing."""
 _MOST_CHARS = 2000
-"""Characters of a task in which questions are looked for."""
 
 
 def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
@@ -169,7 +166,6 @@ def emptied_files(task: str, files: NamedFiles) -> list[str]:
 
 
 def asks_for_change(task: str) -> bool:
-    """Return True if a task asks to change something."""
     return bool(_wanted_changes(task))
 
 
@@ -255,7 +251,6 @@ def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """Return the words and figures of a text."""
     return set(re.findall(r"\d+|[^\W\d_]{2,}", re.sub(r"(?<=\d),(?=\d{3})", "", text).lower()))
 
 

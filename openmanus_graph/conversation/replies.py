@@ -69,10 +69,7 @@ Empty replies count towards being stuck.
 
 @dataclass(frozen=True)
 class AnswerRules:
-    """The rules by which the answer of a run is judged."""
-
     files: NamedFiles = NamedFiles()
-    """The state of the files that the task names."""
     check: AnswerCheck = "off"
     shown: str = ""
     """Texts of the system prompt that are not ours."""
@@ -114,14 +111,9 @@ def read_reply(
     response_format: ResponseFormat | None,
     rules: AnswerRules = AnswerRules(),
 ) -> ReplyReading:
-    """Read the newest reply of a conversation.
+    """Read the newest reply of a conversation that ends with it, its results or a steering message.
 
     With a response format, a text is the answer only if it parses and validates.
-
-    Args:
-        messages: The conversation, which ends with the reply, its results or a steering message.
-        response_format: The format that the caller wants for the answer.
-        rules: By which an answer is judged.
     """
     without_calls = replies_without_calls(messages)
     if not without_calls:

@@ -39,7 +39,6 @@ class KeptSteps(TypedDict):
 class StuckLevel:
     level: Level
     repeats: int
-    """How often the same steps were seen in a row."""
     period: int
     """Steps of the cycle; 0 if there is no fixed cycle, but nothing new."""
 
@@ -83,8 +82,6 @@ def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
 
 @dataclass
 class _RecentSteps:
-    """The last agent steps of a conversation."""
-
     steps: list[AgentStep] = field(default_factory=list[AgentStep])
     newest: list[tuple[str | None, str]] = field(default_factory=list[tuple[str | None, str]])
     """Fingerprints of the last step. Each has the id of its call until that has a result."""
@@ -111,7 +108,6 @@ _conversations = ConversationReader[_RecentSteps]()
 
 
 def _repeats(steps: Sequence[AgentStep], period: int) -> int:
-    """Count how often the last `period` steps are repeated at the end."""
     block = steps[-period:]
     if len(block) < period:
         return 0

@@ -26,7 +26,6 @@ from openmanus_graph.conversation.loose_json import UNREADABLE, read_json
 
 _LINES_QUOTED = r"`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*"
 _QUOTED = re.compile(rf"(?:```|~~~).*?(?:```|~~~|\Z)|{_LINES_QUOTED}", re.DOTALL | re.MULTILINE)
-"""Code, and lines that an answer quotes."""
 _QUOTED_BEFORE_END = re.compile(
     rf"(?ms)(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}"
 )
@@ -43,7 +42,6 @@ _CALL_FENCE = re.compile(
 )
 """A code block that is marked as a call, at the end of a text."""
 _MOST_CALLS = 128
-"""Calls that are read in one reply."""
 _MOST_STARTS = 8
 """Lines that begin like JSON, at the end of a text, that are tried."""
 _OBSERVED = re.compile(r"(?<!\s)\s*+^Observation:?\s*+\Z", re.MULTILINE)
@@ -59,9 +57,7 @@ def read_text_calls(
 ) -> tuple[str, list[TextCall]] | None:
     """Return the text before the calls, and the calls; None if the text makes none.
 
-    Args:
-        text: Of a reply without tool calls.
-        tools: Definitions of the offered tools, as providers receive them.
+    `tools` has the definitions of the offered tools, as providers receive them.
     """
     schemas = _schemas(tools)
     text = _without_end_tokens(text)
@@ -177,7 +173,6 @@ def _bare_calls(source: str, schemas: Schemas) -> list[TextCall]:
 
 
 def _fits(call: TextCall, schema: Mapping[str, Any]) -> bool:
-    """Return True if a call has arguments that its tool knows."""
     return call.args is not None and call.args.keys() <= schema.get("properties", {}).keys()
 
 
@@ -186,10 +181,7 @@ def _calls_to_the_end(
 ) -> list[TextCall] | None:
     """Read calls to the end of a text; None if something else follows, or no call was begun.
 
-    Args:
-        text: Begins with the first call.
-        schemas: Of the tools' arguments.
-        marked: Whether a mark shows that it is a call, even if it cannot be read.
+    If it is `marked` as a call, a text that cannot be read is a broken call.
     """
     calls: list[TextCall] = []
     position = behind_wrappers(text, 0)

@@ -38,10 +38,8 @@ _MAY_BE_MARK = re.compile(r"\s*(?:[<\[◁]\S{0,60})?")
 """What may become a mark with the next pieces."""
 _CLOSING_ALONE = re.compile("|".join(form[1] for form in _LONE))
 _MOST_MARKS = 128
-"""Marks of one text that are looked at."""
 _CODE = re.compile(r"(```|~~~).*?\1|`[^`\n]+`", re.DOTALL)
 _BEFORE = re.compile(r"^\s*(?:<\|(?:start\|>assistant|message_model\|>))?\Z")
-"""Before the first thought."""
 _SPOKEN_OF = re.compile(
     r"[,.;:)]| +(?:is|are|was|and|or|tags?|tokens?|blocks?|means|marks?|denotes|begins?|opens?"
     r"|ends?|closes?|wraps|ist|und|bedeutet|est|et|signifie|es|y|significa|è|e)\b"
@@ -140,7 +138,6 @@ class SaidStream:
         self._tries = 0
 
     def add(self, piece: str) -> str:
-        """Return the text to show after a further piece."""
         if self._says:
             return piece
         self._held += piece
@@ -160,5 +157,4 @@ class SaidStream:
         return _SHELL.sub("", said, count=1)
 
     def rest(self) -> str:
-        """Return the text to show at the end."""
         return "" if self._says else split_thoughts(self._held)[1]

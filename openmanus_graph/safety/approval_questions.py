@@ -55,19 +55,12 @@ def source_of(
 
 
 def _readable(text: str) -> str:
-    """Return a text on one line without control characters."""
     kept = "".join(char if unicodedata.category(char)[0] != "C" else " " for char in text)
     return " ".join(kept.split())
 
 
 def explain_values(name: str, description: str, values: Sequence[UnverifiedValue]) -> str:
-    """Explain which values of a call are unverified, and where they came from.
-
-    Args:
-        name: The tool's name.
-        description: The tool's description, of which the first sentence is shown.
-        values: Not empty.
-    """
+    """Explain which values (not empty) of a tool's call are unverified, and where they came from."""
     does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
     shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""

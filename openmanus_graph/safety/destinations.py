@@ -71,12 +71,11 @@ _QUALITIES = {
     "audience": word_set("children kids teenagers adults beginners experts"),
     "queue": {"fast", "slow", "high", "low", "normal"},
 }
-"""Values that name nobody, by the name of the argument."""
+"""Values that are no recipients, by the name of the argument."""
 _CODES = word_set(
     "en de fr es it pt nl pl ru uk tr zh ja ko ar hi usd eur gbp chf jpy cny inr aud cad sek nok "
     "dkk pln"
 )
-"""Languages and currencies."""
 _OTHER_SCRIPTS = re.compile(
     r"收件|收信|收货|收貨|接收|收款|抄送|密送|寄给|寄到|发给|发到|发送给|发送到|发往|送给|送到|转给|转账"
     r"|付款给|支付给|对方|对象|用户|客户|好友|成员|群|房间|账号|账户|帐号|帐户|手机|电话|電話|邮箱|电邮"
@@ -129,7 +128,6 @@ def names_destination(  # noqa: C901
 
 
 def _last_word(name: str) -> str:
-    """Return the last word of a name in the singular; empty if it has none."""
     return _singular(([one.lower() for one in _WORD.findall(name)] or [""])[-1])
 
 
@@ -195,8 +193,6 @@ def texts(
 
 
 class Destination(NamedTuple):
-    """A value that decides where something goes."""
-
     argument: str
     value: str
     is_site: bool
@@ -321,8 +317,6 @@ _BARE_HOST = re.compile(r"(?:[\w-]+\.)+[^\W\d_][\w-]*(?::\d+)?(?:[/?#].*)?")
 
 
 class Part(NamedTuple):
-    """One part of a destination."""
-
     tokens: Tokens
     bare_host: bool
     """Whether it is a host without a scheme, as files and names in code look too."""
@@ -331,10 +325,9 @@ class Part(NamedTuple):
 def parts_of(value: str) -> tuple[Part, ...]:
     """Return the parts of a destination in canonical form. Each must be verified.
 
-    Parsed are a name, an address, `Name <address>`, and lists of these separated by `,` or `;`. An
-    address must be one that all programs read alike: no comments, quoted or literal parts, routes,
-    groups or user names in URLs. A text that does not parse is one part, which nobody can have
-    said.
+    Parsed are a name, an address, `Name <address>`, and lists of these with `,` or `;`. An address
+    must be one that all programs read alike: no comments, quoted or literal parts, routes, groups
+    or user names in URLs. Another text is one part, which was never said.
     """
     text = value.strip(" \t\r\n")
     if not text.strip() or len(text) > _MOST_CHARS:
@@ -387,7 +380,6 @@ def _address(text: str) -> Part | None:
 
 
 def _mailbox(address: str) -> str | None:
-    """Return the token of a plain e-mail address; None for others."""
     local, _, host = address.rpartition("@")
     tokens = tokens_of(address)
     if not (_LOCAL.fullmatch(local) and _HOST.fullmatch(host) and len(tokens) == 1):

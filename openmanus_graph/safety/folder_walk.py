@@ -17,8 +17,6 @@ class TooDeepError(UnsafeFileError):
 
 @dataclass(slots=True)
 class Folder:
-    """An opened folder of a walk."""
-
     descriptor: int
     path: str
     """From the walk's top, whose path is empty."""
@@ -30,9 +28,7 @@ class Folder:
 def walk(top: int, failed: Callable[[str, OSError], None] | None = None) -> Generator[Folder]:
     """Yield a folder and those below that the caller names, each before its own ones. Blocks.
 
-    Args:
-        top: Descriptor of the folder, which stays open.
-        failed: Receives path and error of what is not opened: TooDeepError, or a system's error.
+    `top` stays open. `failed` receives path and error of what is not opened.
     """
     opened = [Folder(os.dup(top), "")]
     try:

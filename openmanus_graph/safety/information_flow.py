@@ -61,7 +61,6 @@ DOWNLOADS = frozenset({"downloads", "outputs"})
 ANOTHER_PAGE = "another page"
 """The site of a page that only an earlier call of the reply will show."""
 _UNKNOWN_PAGE = "https://page-not-known-yet.invalid"
-"""Its address where openings are counted."""
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _STRUCTURED = (DATE, TIME)
 _CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
@@ -348,8 +347,7 @@ class _Judgement:
         Args:
             value: A destination, or an address from a text.
             is_site: Whether it is opened. Then a name that looks like a host must be a known host.
-            receives: Whether it receives something. Then a plain word must have been used as a
-                name.
+            receives: Whether it receives something. Then a word must have been used as a name.
             kinds: Of things whose id it may be.
         """
         if approval_key(value) in self.approved or self._is_written(value):

@@ -86,14 +86,9 @@ def open_beneath(
     follow: bool = True,
     hidden: Container[Identity] = (),
 ) -> BinaryIO:
-    """Open a regular file beneath a root for reading, without waiting.
+    """Open a regular file beneath a root for reading, without waiting. See `located`.
 
-    Args:
-        root: As for `located`.
-        path: As for `located`. Errors name the file by it.
-        limit: The largest size in bytes; None if the reader itself limits how much it reads.
-        follow: As for `located`.
-        hidden: As for `located`.
+    `limit` is the largest size in bytes; None if the reader itself limits how much it reads.
 
     Raises:
         UnsafeFileError: It is no regular file, too large, hidden, or outside of the root.
@@ -163,14 +158,7 @@ def open_entry(
 ) -> int:
     """Open a regular file of an opened folder, without waiting or following a link.
 
-    Returns its descriptor.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        path: Its name in errors.
-        flags: How to open it, if not for reading.
-        hidden: Files that are out of reach.
+    Returns its descriptor. `path` is its name in errors.
     """
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
@@ -298,7 +286,6 @@ class _Walk:
         return parts
 
     def _walked(self, parts: list[str]) -> Place:
-        """Walk the path, and its links, part by part."""
         waiting, names, turns = deque(parts), list[str](), 0
         folder = os.open(self.root, OPEN_FOLDER)
         try:
@@ -420,7 +407,6 @@ def _way_up(folder: int, name: str, waiting: deque[str]) -> str | None:
 
 
 _OPENAT2 = 437
-"""Its number, the same on all processors."""
 _BENEATH, _NO_LINKS, _NO_MAGIC_LINKS = 0x08, 0x04, 0x02
 
 

@@ -1,4 +1,4 @@
-"""Counts the openings of links that nobody named. The choice of links can carry a message.
+"""Counts the openings of links that the person did not name, because their choice can be a message.
 
 A page may list a link for each letter and tell the model to open those that spell a file. So after
 private data was read, only a few links of one site, of one result and of all sites together are
@@ -32,10 +32,7 @@ MOST_OF_RUN = 30
 def addresses_of(declared: Traits, args: Mapping[str, Any], site: str = "") -> list[str]:
     """Return the addresses that a call opens, whatever the names of its arguments.
 
-    Args:
-        declared: The traits of the call's tool.
-        args: The call's arguments.
-        site: The site of the page that the browser shows. It learns what is clicked there.
+    `site` is that of the page that the browser shows, which learns what is clicked there.
     """
     if declared.addresses is None:
         return []
@@ -47,14 +44,11 @@ def addresses_of(declared: Traits, args: Mapping[str, Any], site: str = "") -> l
 
 @dataclass
 class Openings:
-    """The openings of a conversation after private data was read."""
-
     counted: Counter[str] = field(default_factory=Counter[str])
     """How many there were, by site and by the result that showed the link."""
     allowed: dict[str, int] = field(default_factory=dict[str, int])
     """How many a person has allowed, if that is more."""
     results: list[ToolMessage] = field(default_factory=list[ToolMessage])
-    """Results that may show links."""
 
     def by_site(self) -> dict[str, int]:
         """Return the openings by site alone, as runs hand them on."""
@@ -64,7 +58,7 @@ class Openings:
         """Count the openings of a call.
 
         Args:
-            urls: Those that nobody named.
+            urls: Those that the person did not name.
             ran: Whether the call succeeded. Then a person allowed openings beyond the limit.
         """
         wanted = self.wanted(urls)
@@ -73,12 +67,7 @@ class Openings:
         self.counted.update({key: one for key, one in wanted.items() if key != _ALL})
 
     def excess(self, urls: Sequence[str], earlier: Sequence[str] = ()) -> list[str]:
-        """Return the addresses that exceed a limit.
-
-        Args:
-            urls: Those of a call that nobody named.
-            earlier: Those of calls before it.
-        """
+        """Return the addresses, opened after `earlier` ones, that exceed a limit."""
         wanted = self.wanted((*earlier, *urls))
         exceeded = self._exceeded(wanted)
         return [url for url in urls if exceeded.intersection(self._keys(url))]
@@ -111,7 +100,6 @@ class Openings:
         return sum(self.by_site().values()) if key == _ALL else self.counted[key]
 
     def _keys(self, url: str) -> Iterator[str]:
-        """Yield the keys by which an opening is counted."""
         try:
             host, identity = parse_address(url).host, canonical_url(url)
         except ToolError:  # it cannot be opened
@@ -154,7 +142,7 @@ class SharedOpenings:
             reply: The reply that makes the call.
             call: Its id.
             own: The openings of its run so far.
-            urls: Those of the call that nobody named.
+            urls: Those of the call that the person did not name.
             earlier: Those of the reply's calls before it.
         """
         place = str(reply.id)

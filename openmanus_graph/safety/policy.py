@@ -74,14 +74,13 @@ def evaluate_policy(
 def _applying_rule(
     call: ProposedCall, settings: Settings
 ) -> tuple[RuleDecision | None, str, Mapping[str, Any]]:
-    """Apply the rule that counts: a `deny` before all others. Return None if no rule matches.
+    """Apply the rule that counts: a `deny` before all others.
 
     A rule that denies or asks becomes a question if a shell text may run what it names without
-    showing it. Rules that allow commands of a shell text are combined: the one that covers the last
-    command matches.
+    showing it. Rules that allow commands of a shell text are combined: the last of them matches.
 
     Returns:
-        The decision, the reason, and what an approval for the rest of the run covers.
+        The decision (None without a rule), the reason, and what an approval for the run covers.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")

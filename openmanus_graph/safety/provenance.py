@@ -51,7 +51,6 @@ class Words(NamedTuple):
     texts: Collection[str]
     """Its spellings, in lower case."""
     urls: Collection[str]
-    """Its addresses, in canonical form."""
 
 
 # Cached, because each step reads the earlier messages again.
@@ -143,8 +142,6 @@ def strings_in(value: Any) -> Iterator[str]:
 
 @dataclass
 class _Provenance:
-    """The provenance of some addresses."""
-
     traits: Mapping[str, Traits]
     wanted: Set[str]
     """The addresses, in canonical form."""
@@ -270,7 +267,6 @@ class _Provenance:
                     self._add_links(urls, given=given)
 
     def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
-        """Add the domains in a text of the person."""
         self._domains |= _named.get(
             message, lambda said: frozenset(named_domains(plainly_written(words(said))))
         )
@@ -301,7 +297,6 @@ _LEAST_PIECE = 4
 """Letters and digits of a part of a text that show that a link was made from it."""
 _MOST_ENCODINGS = 3
 _TO_BASE64 = str.maketrans("-_", "+/")
-"""From the alphabet for URLs."""
 
 
 def _words_in(reply: AIMessage) -> Words:
@@ -413,10 +408,7 @@ def origin_in(message: BaseMessage) -> Origin | None:
 def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
     """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
-    Args:
-        message: The user message.
-        urls: Links that the plan steps before it have seen.
-        tainted: Whether there were such steps.
+    `urls` are links that the plan steps before it have seen. `tainted` tells if there were any.
     """
     outer = origin_in(message) if message is not None else None
     origin = Origin(
@@ -430,12 +422,9 @@ def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: boo
 
 
 def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | None:
-    """Return the `Origin` of a message of which a person typed only a part; None if all of it.
+    """Return the `Origin` of a message of which a person typed only `words`; None if all of it.
 
-    Args:
-        words: What the person typed.
-        text: The whole message, before names of files are added.
-        names: Whether names of files are added.
+    `text` is the whole message. `names` tells whether names of files are added to it.
     """
     tainted = words.strip() != text.strip()
     if not (tainted or names):

@@ -20,7 +20,6 @@ _LONGEST = 4000
 
 _LOOKED_BACK = 300
 _WARNED = 80
-"""Characters around a URL in which a warning is looked for."""
 
 Span = tuple[int, int]
 
@@ -55,7 +54,6 @@ def _plain(text: str) -> tuple[str, list[int]]:
 
 
 def _unwanted(plain: str) -> Iterator[Span]:
-    """Yield what a text refuses, or only mentions."""
     masked = wish.FIND.sub(lambda one: (wish.U if one["url"] else wish.A) * len(one[0]), plain)
     reader = _Reader(masked)
     reader.read()
@@ -233,7 +231,6 @@ class _Reader:
 
 
 def _is_asked_for(clause: str, before: str, after: str, verb: re.Match[str] | None) -> bool:
-    """Return True if the words around an address ask for it."""
     label, gets = wish.LABEL.match(before), wish.GETS.match(after)
     if wish.GIVEN.search(before) or wish.CONTRAST.match(before + wish.A):
         return True
@@ -264,7 +261,6 @@ def _governs(clause: str, before: str, verb: re.Match[str]) -> bool:
 
 
 def _verb_of(clause: str) -> re.Match[str] | None:
-    """Return the verb with which a clause asks for something."""
     lead = wish.LEAD.match(clause)
     return wish.A_VERB.match(clause, lead.end() if lead else 0)
 
@@ -293,7 +289,6 @@ def _is_subject(clause: str, no: re.Match[str]) -> bool:
 
 
 def _is_bare(unit: str) -> bool:
-    """Return True if a unit has only addresses, and names with them."""
     if wish.A not in unit:
         return False
     rest = wish.BESIDE_BARE.sub(" ", wish.MAILS.sub(" ", wish.NAMED.sub(" ", unit)))

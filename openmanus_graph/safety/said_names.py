@@ -113,15 +113,12 @@ _NUMBER_IS = re.compile(r"\bnumbers?\s*(?:\b(?:is|are)\b|[:=])\s*$", re.IGNORECA
 _CURRENCY = re.compile(r"(?:[$€£¥₹]|\b(?:eur|usd|gbp|chf))\s*$", re.IGNORECASE)
 _LIST = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|和|及|,\s*and)\s*[#\"'“‘(]*$", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")
-"""A number that may be one to call."""
 _ASKS_WHICH = re.compile(r"\bwhich\b|\b(?:id|uid|reference)\b|哪|编号", re.IGNORECASE)
 _ASKS_HOW_MANY = re.compile(r"\bhow\b|多少|几", re.IGNORECASE)
 _GROUPS = word_set("everyone everybody all admin administrator root support team staff")
-"""Small words that a person may write to."""
 _CALLS = word_set("user channel group room team role chat account alias label called named")
 """A name follows these words."""
 _PLACES = word_set("channel group room team role chat list")
-"""A name comes before these words."""
 _TELLS = word_set("to cc tell ask notify invite mention mail email message inform")
 _RECEIVES = _TELLS | word_set(
     "assign kick ping call text contact server store hotel restaurant company bucket repo "
@@ -138,7 +135,6 @@ _MEETS = word_set(
     "channel group room team role chat repo repository meeting event organization organisation "
     "server thread call project board"
 )
-"""What somebody is added to."""
 _BESIDE = {
     "with": word_set(
         "share shared meet meeting call chat speak talk discuss sync appointment schedule"
@@ -149,7 +145,6 @@ _BESIDE = {
 }  # fmt: skip
 """Prepositions before a recipient or a place, with the words that must be near."""
 _NEAR = 8
-"""Words around a name that show what it is."""
 _THINGS = re.compile(
     rf"(?:{_NOUNS}|inbox|results?|summary|summaries|reports?|news|projects?|pictures?|photos?|links?|pages?"
     r"|people|everything|something|monday|tuesday|wednesday|thursday|friday|saturday|sunday|money|info|information|details|data|text|home"
@@ -358,7 +353,6 @@ def _receives(words: Sequence[tuple[str, int, int]], place: int) -> bool:
 
 
 def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    """Return True if a word is written like a name."""
     token, start, _ = words[place]
     if not text[start].isupper() or _THINGS.fullmatch(token):
         return False

@@ -13,8 +13,6 @@ from openmanus_graph.safety import word_set
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command."""
-
     text: str
     """Without quotes; expansions are left as written."""
     literal: bool
@@ -106,9 +104,9 @@ def running_options(name: str, words: Sequence[Word]) -> tuple[int, list[str], i
     """Find the options of a command that run other programs.
 
     Returns:
-        The number of words that an allowing rule must name: up to the last such option. The shell
-        texts that the options run. The position of the word that says what is done: after git's
-        own options.
+        The number of words that an allowing rule must name, the shell texts that the options run,
+            and
+        the position of the word that says what is done, after git's own options.
     """
     end, at, texts = 0, 1, list[str]()
     if name == "git":

@@ -48,8 +48,6 @@ class Command(NamedTuple):
 
 @dataclass
 class ShellText:
-    """The commands of a shell text."""
-
     found: list[str] = field(default_factory=list[str])
     """Every command that may run, also those run by others, with and without their path."""
     commands: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
@@ -127,8 +125,6 @@ def literal_start(pattern: str) -> str:
 
 
 class _Reader:
-    """Reads a text, and the texts in it, into one result."""
-
     def __init__(self) -> None:
         self.result = ShellText()
         self._seen: set[str] = set()
@@ -284,7 +280,6 @@ _CONNECT = {
     "git": word_set("clone push fetch pull remote ls-remote submodule"),
     "openssl": word_set("s_client s_time ocsp"),
 }
-"""Commands of programs that take a host."""
 _ONE_HOST = word_set("ssh mosh http https xh")
 """Programs with one host. Words after it, except options, are sent to it."""
 _NO_HOSTS = {
@@ -311,7 +306,6 @@ _NO_HOSTS = {
 _OPTION = re.compile(r"(?P<short>-[^\W\d_])(?P<attached>.*)|(?P<long>--[\w-]+)(?:=(?P<value>.*))?")
 _EXPANSION = re.compile(r"\$\([^)]{0,200}\)|\$\{[^}]{0,200}\}|\$\w+|`[^`]{0,200}`")
 _ANYTHING = "*"
-"""Replaces a variable or a command in a word."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://|^//", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[=,;\s]+")
 _IPV6 = re.compile(r"\[?((?:[\da-f]{0,4}:){2,7}[\da-f.]{0,15})(?:%\w+)?\]?(?::\d+)?", re.IGNORECASE)
@@ -386,7 +380,7 @@ def _with_options(words: Sequence[str], no_hosts: Sequence[str]) -> Iterator[tup
             option = ""
             continue
         yield option, value
-        # Flags stand together: in `-sSo a.zip` the last one takes the value.
+        # Flags are joined: in `-sSo a.zip` the last one takes the value.
         option = f"-{value[-1]}" if given["short"] else ""
 
 

@@ -127,7 +127,6 @@ class Runs:
     commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """First word and end of each command in the arguments."""
     texts: list[str] = field(default_factory=list[str])
-    """Shell texts."""
     spelled_out: int = 0
     """Words that an allowing rule must name."""
     hidden: bool = False
@@ -209,7 +208,6 @@ def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
 
 _MAKES = word_set("make gmake just")
 _SCHEDULERS = word_set("at batch crontab")
-"""Programs that read shell commands, which run later."""
 _SUBSCRIPTING = word_set(
     "let printf read unset declare typeset local export readonly test [ mapfile"
 )

@@ -72,7 +72,6 @@ class ShellTree:
         """What its assignments and expansions run."""
 
     def commands(self) -> list[list[Word]]:
-        """Return the words of all commands, and check all other nodes."""
         commands: list[Node] = []
         redirects: list[Node] = []
         nodes = [self._root]

@@ -20,7 +20,6 @@ _MARKED = re.compile(
 _TAGGED = (re.compile(r"</(\w[\w-]{0,30})\s?>"), "<"), (re.compile(r"\[/(\w{1,30})\]"), "[")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _MOST_TAGS = 20
-"""Kinds of tags that are looked for."""
 LONG_QUOTATION = 160
 """Characters from which a quotation is a text, not a name or a sentence to be used."""
 _QUOTED = re.compile(
@@ -97,7 +96,6 @@ _TO_READ = re.compile(
     rf"(?im)^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
     r"(?P<rest>[^\n]{0,300})"
 )
-"""A line that asks to read, judge or change a text."""
 _IS_TO_READ = re.compile(_READ, re.I)
 _TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|(?:[?？]\s+|？)(?=\S)")
 _THIS = re.compile(

@@ -251,7 +251,6 @@ def canonical_url(url: str) -> str:
 
 
 def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
-    """Return the canonical forms of addresses, without the invalid ones."""
     found: set[str] = set()
     for address in set(addresses):
         with contextlib.suppress(ToolError):

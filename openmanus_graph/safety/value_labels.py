@@ -58,8 +58,6 @@ _MOST_FIELD_CHARS = 1000
 
 @dataclass
 class ValueLabels:
-    """What a conversation says of values."""
-
     read_untrusted: bool = False
     """Whether untrusted content other than names of files was read."""
     read_names: bool = False
@@ -183,7 +181,7 @@ class ValueLabels:
             urls = self.unnamed(addresses_of(declared, args, self.site))
             self.openings.note(urls, ran=result.status != "error")
         self.openings.results.append(result)
-        # Notes of the person's may hold what nobody else may know, though nobody else wrote them.
+        # Notes are private even if only the person wrote them.
         self.read_private |= (
             bool(declared and declared.outlasts_thread) and result.status != "error"
         )
@@ -337,10 +335,7 @@ def labels_of(
 ) -> ValueLabels:
     """Return the labels of a conversation's values. Callers must not change them.
 
-    Args:
-        messages: The conversation.
-        traits: The traits of each tool, with `sends_to` filled in.
-        tainted: Whether the prompt holds untrusted text.
+    `traits` has `sends_to` filled in. `tainted` tells whether the prompt holds untrusted text.
     """
     labels, start = _labels.advance(
         messages, lambda: ValueLabels(read_untrusted=tainted), key=(dict(traits), tainted)

@@ -225,12 +225,9 @@ def addresses_behind(url: str) -> Iterator[str]:
 
 
 def reached_by(program: str, hosts: Iterable[str] = (), *, bare_names: bool) -> Iterator[str]:
-    """Yield the addresses beyond this machine that a program names.
+    """Yield the addresses beyond this machine that a program, or its commands' `hosts`, name.
 
-    Args:
-        program: A shell text, or code.
-        hosts: Hosts that its commands name.
-        bare_names: Whether a name without a scheme is a host. In code, `page.click` is none.
+    With `bare_names`, a name without a scheme is a host. In code, `page.click` is none.
     """
     bare = _BARE_HOST.findall(program) if bare_names else []
     found = [
@@ -260,7 +257,6 @@ def _is_this_machine(address: str) -> bool:
 
 
 def is_address(token: str) -> bool:
-    """Return True if a token is a URL, an e-mail address or an IBAN."""
     return token.startswith((URL, EMAIL, IBAN))
 
 
