@@ -60,7 +60,7 @@ def _readable(text: str) -> str:
 
 
 def explain_values(name: str, description: str, values: Sequence[UnverifiedValue]) -> str:
-    """Explain which values (not empty) of a tool's call are unverified, and where they came from."""
+    """Explain which values of a call are unverified, and their sources. There must be some."""
     does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
     shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""

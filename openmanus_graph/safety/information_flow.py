@@ -247,10 +247,6 @@ def usual_destinations(arguments: Collection[str], traits: Traits) -> tuple[str,
     return tuple(name for name in arguments if names_destination(name, known)) or None
 
 
-def approval_of(value: UnverifiedValue) -> str:
-    return approval_key(value["value"])
-
-
 _Found = tuple[str, str, FlowRule]
 
 

@@ -45,6 +45,10 @@ PERSON = "person"
 """The resource of tools whose output the person writes."""
 
 
+Calls = dict[str, tuple[str, Mapping[str, Any]]]
+"""Tool and arguments of each call, by its id."""
+
+
 class Words(NamedTuple):
     """A text of the model, prepared to look for links."""
 
@@ -103,7 +107,7 @@ class JudgedReply:
     network: bool = False
     """Whether the sandbox has network access."""
     approved: Collection[str] = ()
-    """What the person approved for the rest of the thread, as `approval_of` names it."""
+    """What the person approved for the rest of the thread, by `approval_key`."""
 
     @cached_property
     def message(self) -> AIMessage | None:
@@ -157,9 +161,7 @@ class _Provenance:
     """What they entered into pages."""
     _given: list[str] = field(default_factory=list[str])
     """What they gave to other tools."""
-    _calls: dict[str, tuple[str, dict[str, Any]]] = field(
-        default_factory=dict[str, tuple[str, dict[str, Any]]]
-    )
+    _calls: Calls = field(default_factory=Calls)
 
     @classmethod
     def of(

@@ -49,66 +49,61 @@ class _Wrapper:
     """The subcommands that run a command. If there are any, nothing else runs one."""
 
 
-_PLAIN = _Wrapper()
-_ONE_OPERAND = _Wrapper(operands=1)
-WRAPPERS: dict[str, _Wrapper] = {
-    **dict.fromkeys(
-        word_set(
-            "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
-            "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
-            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
-            "linux32 linux64 i386 x86_64 ssh-agent valgrind screen chronic eatmydata cgexec "
-            "dbus-run-session systemd-inhibit caffeinate catchsegv arch uvx pipx gdb xterm "
-            "shell"  # of Makefiles
-        ),
-        _PLAIN,
+_WRAPPER_ROWS = (
+    (
+        "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare nsenter "
+        "prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel unbuffer "
+        "proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run linux32 linux64 "
+        "i386 x86_64 ssh-agent valgrind screen chronic eatmydata cgexec dbus-run-session "
+        "systemd-inhibit caffeinate catchsegv arch uvx pipx gdb xterm "
+        "shell",  # of Makefiles
+        _Wrapper(),
     ),
-    **dict.fromkeys(word_set("gosu su-exec setuidgid faketime chrt taskset setarch"), _ONE_OPERAND),
-    **dict.fromkeys(
-        word_set("uv poetry pipenv pdm hatch rye pixi conda mamba micromamba dotenv op doppler"),
+    ("gosu su-exec setuidgid faketime chrt taskset setarch", _Wrapper(operands=1)),
+    (
+        "uv poetry pipenv pdm hatch rye pixi conda mamba micromamba dotenv op doppler",
         _Wrapper("", "np", "name prefix project directory env-file package with", verbs="run"),
     ),
-    **dict.fromkeys(
-        word_set("pnpm yarn bundle mise asdf pyenv rbenv nodenv aws-vault"),
-        _Wrapper(verbs="exec x"),
+    ("pnpm yarn bundle mise asdf pyenv rbenv nodenv aws-vault", _Wrapper(verbs="exec x")),
+    ("npx bunx", _Wrapper("y", "pc", "package", text="c")),
+    ("npm", _Wrapper("", "c", verbs="exec x", text="c")),
+    ("direnv", _Wrapper(operands=1, verbs="exec")),
+    ("docker podman", _Wrapper("dit", "uvwep", "user volume", 1, verbs="run exec")),
+    ("perf", _Wrapper("", "eo", "event output", verbs="stat record trace")),
+    (
+        "tmux",
+        _Wrapper(
+            "dP",
+            "stncxy",
+            joined=True,
+            verbs="new new-session neww new-window splitw split-window respawn-pane popup "
+            "display-popup run run-shell if if-shell send send-keys pipe-pane",
+        ),
     ),
-    **dict.fromkeys(word_set("npx bunx"), _Wrapper("y", "pc", "package", text="c")),
-    "npm": _Wrapper("", "c", verbs="exec x", text="c"),
-    "direnv": _Wrapper(operands=1, verbs="exec"),
-    **dict.fromkeys(
-        word_set("docker podman"), _Wrapper("dit", "uvwep", "user volume", 1, verbs="run exec")
-    ),
-    "perf": _Wrapper("", "eo", "event output", verbs="stat record trace"),
-    "tmux": _Wrapper(
-        "dP",
-        "stncxy",
-        joined=True,
-        verbs="new new-session neww new-window splitw split-window respawn-pane popup "
-        "display-popup run run-shell if if-shell send send-keys pipe-pane",
-    ),  # fmt: skip
-    "hyperfine": _Wrapper("Ni", "wrmMpcSu", "warmup runs prepare cleanup setup", joined=True),
-    "entr": _Wrapper("acdnprz", "s", text="s"),
-    "sg": _Wrapper("", "c", operands=1, text="c", joined=True),
-    "sudo": _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot"),
-    "doas": _Wrapper("Lns", "aCu"),
-    "env": _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S"),
-    "nice": _Wrapper("0123456789", "n", "adjustment"),
-    "ionice": _Wrapper("t", "cnpPu", "class classdata"),
-    "timeout": _Wrapper("fpv", "ks", "kill-after signal", operands=1),
-    "stdbuf": _Wrapper("", "ioe", "input output error"),
-    "setsid": _Wrapper("cfw"),
-    "chroot": _Wrapper("", "", "groups userspec", operands=1),
-    "exec": _Wrapper("cl", "a"),
-    "command": _Wrapper("p", idle="vV"),
-    "time": _Wrapper("pv"),
-    "watch": _Wrapper("bcdegtwx", "nq", "interval equexit", joined=True),
-    "xargs": _Wrapper("0oprtxeil", "adEILnPs", "arg-file delimiter max-args max-chars max-procs"),
-    "ssh": _Wrapper("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOopQRSWw", operands=1, joined=True),
-    "flock": _Wrapper("ensuxFo", "wEc", "timeout", operands=1, text="c"),
-    "runuser": _Wrapper("lmpP", "ugGsc", "user group shell", text="c"),
-    "su": _Wrapper("lmpP", "gGswc", "group shell", text="c"),
-    "script": _Wrapper("aefq", "BEIOmToc", text="c"),
-}
+    ("hyperfine", _Wrapper("Ni", "wrmMpcSu", "warmup runs prepare cleanup setup", joined=True)),
+    ("entr", _Wrapper("acdnprz", "s", text="s")),
+    ("sg", _Wrapper("", "c", operands=1, text="c", joined=True)),
+    ("sudo", _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot")),
+    ("doas", _Wrapper("Lns", "aCu")),
+    ("env", _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S")),
+    ("nice", _Wrapper("0123456789", "n", "adjustment")),
+    ("ionice", _Wrapper("t", "cnpPu", "class classdata")),
+    ("timeout", _Wrapper("fpv", "ks", "kill-after signal", operands=1)),
+    ("stdbuf", _Wrapper("", "ioe", "input output error")),
+    ("setsid", _Wrapper("cfw")),
+    ("chroot", _Wrapper("", "", "groups userspec", operands=1)),
+    ("exec", _Wrapper("cl", "a")),
+    ("command", _Wrapper("p", idle="vV")),
+    ("time", _Wrapper("pv")),
+    ("watch", _Wrapper("bcdegtwx", "nq", "interval equexit", joined=True)),
+    ("xargs", _Wrapper("0oprtxeil", "adEILnPs", "arg-file delimiter max-args max-chars max-procs")),
+    ("ssh", _Wrapper("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOopQRSWw", operands=1, joined=True)),
+    ("flock", _Wrapper("ensuxFo", "wEc", "timeout", operands=1, text="c")),
+    ("runuser", _Wrapper("lmpP", "ugGsc", "user group shell", text="c")),
+    ("su", _Wrapper("lmpP", "gGswc", "group shell", text="c")),
+    ("script", _Wrapper("aefq", "BEIOmToc", text="c")),
+)
+WRAPPERS = {name: wrapper for names, wrapper in _WRAPPER_ROWS for name in names.split()}
 HARMLESS_WRAPPERS = word_set("time timeout nice ionice stdbuf nohup command builtin")
 """Wrappers that do not change what a command may do. Who allows it also allows it with them."""
 _SHELLS = word_set("bash sh dash zsh ksh mksh ash rbash fish")

@@ -27,7 +27,13 @@ from openmanus_graph.safety.destinations import (
     texts,
 )
 from openmanus_graph.safety.openings import Openings, addresses_of
-from openmanus_graph.safety.provenance import PERSON, brings_untrusted, origin_in, person_words
+from openmanus_graph.safety.provenance import (
+    PERSON,
+    Calls,
+    brings_untrusted,
+    origin_in,
+    person_words,
+)
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
@@ -56,6 +62,9 @@ _MOST_FIELD_CHARS = 1000
 """Characters of a value. Longer fields are texts."""
 
 
+Places = dict[str, list[tuple[int, int]]]
+
+
 @dataclass
 class ValueLabels:
     read_untrusted: bool = False
@@ -66,9 +75,7 @@ class ValueLabels:
     """The person's words, as tokens."""
     texts_said: list[str] = field(default_factory=list[str])
     """The person's words as written."""
-    places: dict[str, list[tuple[int, int]]] = field(
-        default_factory=dict[str, list[tuple[int, int]]]
-    )
+    places: Places = field(default_factory=Places)
     """For each token in `said`, the texts and positions where it occurs."""
     names: SaidNames = field(default_factory=SaidNames)
     """Which numbers and small words the person used as names."""
@@ -92,9 +99,7 @@ class ValueLabels:
     """Openings after that of links that the person did not name."""
     asked: str = ""
     """The model's last text, because a number alone may answer it."""
-    calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
-        default_factory=dict[str, tuple[str, Mapping[str, Any]]]
-    )
+    calls: Calls = field(default_factory=Calls)
 
     @property
     def tainted(self) -> bool:

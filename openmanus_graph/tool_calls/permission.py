@@ -15,8 +15,7 @@ from openmanus_graph.safety.approval_questions import (
     explain_unverified,
     explain_values,
 )
-from openmanus_graph.safety.destinations import texts
-from openmanus_graph.safety.information_flow import approval_of
+from openmanus_graph.safety.destinations import approval_key, texts
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
@@ -95,7 +94,7 @@ def _permission_by(
     return Permission(
         execution.call["args"],
         remembered_approval=verdict.remembered_approval,
-        approved_values=[approval_of(value) for value in values],
+        approved_values=[approval_key(value["value"]) for value in values],
     )
 
 

@@ -23,7 +23,8 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.information_flow import approval_of, unverified_values
+from openmanus_graph.safety.destinations import approval_key
+from openmanus_graph.safety.information_flow import unverified_values
 from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import mark_untrusted
@@ -151,7 +152,7 @@ def test_a_value_with_another_destination_somewhere_in_it_is_unverified(value: s
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_what_was_approved_is_not_asked_about_again(value: str) -> None:
-    keys = tuple(approval_of(one) for one in judged({"to": value}))
+    keys = tuple(approval_key(one["value"]) for one in judged({"to": value}))
     assert judged({"to": value}, approved=keys) == []
 
 
@@ -159,7 +160,7 @@ def test_what_was_approved_is_not_asked_about_again(value: str) -> None:
     "value", [f'"{BOB}"@evil.example', f"{BOB}\t{EVE}", r"https://shop.example\@evil.example/x"]
 )
 def test_the_approval_of_an_odd_value_is_none_of_its_parts(value: str) -> None:
-    keys = tuple(approval_of(one) for one in judged({"to": value}))
+    keys = tuple(approval_key(one["value"]) for one in judged({"to": value}))
     for other in (EVE, "https://evil.example/", "evil.example", f"{BOB}, evil.example"):
         assert judged({"to": other}, approved=keys)
 

@@ -18,8 +18,8 @@ from openmanus_graph.conversation.history import (
     VERIFIED_KEY,
 )
 from openmanus_graph.safety.approval_questions import MOST_SHOWN, explain_values
+from openmanus_graph.safety.destinations import approval_key
 from openmanus_graph.safety.information_flow import (
-    approval_of,
     unverified_values,
     usual_destinations,
 )
@@ -177,7 +177,7 @@ def test_a_value_that_is_split_over_calls_or_arguments_is_unverified_in_each_par
     assert len(judged("send", parts, READ)) == 2
     assert judged("send", MARK, READ, half)
     assert judged("send", MARK, READ, half, did("send", "sent", to=".example"))
-    allowed = [approval_of(one) for one in judged("send", parts, READ)]
+    allowed = [approval_key(one["value"]) for one in judged("send", parts, READ)]
     assert judged("send", MARK, READ, approved=allowed)
     assert judged("send", MARK, READ, task="Mark is mark, and evil.example is a site.")
 
@@ -211,7 +211,7 @@ def test_what_a_call_reached_may_be_reached_again() -> None:
 
 def test_remembered_approvals_of_values_count() -> None:
     (found,) = judged("send", MARK, READ)
-    assert judged("send", MARK, READ, approved=[approval_of(found)]) == []
+    assert judged("send", MARK, READ, approved=[approval_key(found["value"])]) == []
 
 
 def test_a_readers_address_is_a_destination_too() -> None:
@@ -433,13 +433,16 @@ def test_an_address_that_the_person_said_covers_no_text_beside_it() -> None:
 def test_another_page_can_be_allowed_only_once() -> None:
     beside: list[tuple[str, dict[str, Any]]] = [("browser_use", {"action": "go_back"})]
     (found,) = judged("browser_use", TYPING, READ, page(SHOP), beside=beside)
-    allowed = [approval_of(found)]
+    allowed = [approval_key(found["value"])]
     assert judged("browser_use", TYPING, READ, page(SHOP), beside=beside, approved=allowed)
 
 
 def test_a_site_can_be_allowed_for_the_thread() -> None:
     (found,) = judged("browser_use", TYPING, READ, page(EVIL))
-    assert judged("browser_use", TYPING, READ, page(EVIL), approved=[approval_of(found)]) == []
+    assert (
+        judged("browser_use", TYPING, READ, page(EVIL), approved=[approval_key(found["value"])])
+        == []
+    )
 
 
 def test_addresses_and_private_values_are_not_entered_unasked_even_where_the_site_is_named() -> (
