@@ -74,6 +74,11 @@ class AnswerRules:
     shown: str = ""
     """Texts of the system prompt that are not ours."""
 
+    @property
+    def strict(self) -> bool:
+        """Whether the model is not believed without proof."""
+        return self.check == "fail"
+
 
 def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
     """Return the rules of a run, given the state of the files that its task names.
@@ -148,11 +153,11 @@ def _read_text(
         and (marked := text[mark.end() :].strip())
     ):
         # A model that has worked and marks its answer is believed, unless it is a small one.
-        trusted = worked and rules.check != "fail"
+        trusted = worked and not rules.strict
         empty = not trusted and names_things(task) and not says_something(marked, task)
         if (
             empty
-            and not evidence.is_quoted(marked, messages, strict=rules.check == "fail")
+            and not evidence.is_quoted(marked, messages, strict=rules.strict)
             and says_next_action(marked, task, whole=not worked, asked=True)
         ):
             return ReplyReading("announcement", asked=asked)
@@ -163,7 +168,7 @@ def _read_text(
     worked |= bool(files.missing) and proof.denies(text, files.missing)  # it says what came of them
     files = replace(files, missing=proof.unmade_files(text, task, files))
     announces = announces_work(text, task=task, worked=worked, files=files, asked=asked > 0)
-    if announces and not evidence.is_quoted(text, messages, strict=rules.check == "fail"):
+    if announces and not evidence.is_quoted(text, messages, strict=rules.strict):
         return ReplyReading("announcement", asked=asked)
     return judge_answer(text, text, messages, rules, asked)
 
@@ -181,11 +186,11 @@ def judge_answer(
         asked: How often in a row the model was asked about its replies.
     """
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
-    quoted = evidence.is_quoted(said, messages, strict=rules.check == "fail")
+    quoted = evidence.is_quoted(said, messages, strict=rules.strict)
     answer = said if quoted else evidence.plain_answer(said, task)
     if not quoted and evidence.is_hollow(said, task, delivered=files.delivered):
         return ReplyReading("hollow", asked=asked)
-    gives_up = rules.check == "fail" and evidence.gives_up(answer)
+    gives_up = rules.strict and evidence.gives_up(answer)
     for kind, what in _undone(answer, task, messages, rules):
         if what and not (kind == "unproven" and gives_up):
             return ReplyReading(kind, asked=asked, what=what)
@@ -198,7 +203,7 @@ def judge_answer(
     if not echoes:
         found, missing = evidence.judged_claims(answer, task, messages, files, rules.shown)
     lacking = 1 if echoes else len(missing)
-    if lacking and (rules.check == "fail" or asked < patience):
+    if lacking and (rules.strict or asked < patience):
         what = ", ".join(missing)
         return ReplyReading("echo" if echoes else "figures", asked=asked + 1 - patience, what=what)
     claims = Claims(found=found, not_found=lacking, checked=found + lacking)
@@ -209,11 +214,11 @@ def _undone(
     answer: str, task: str, messages: Sequence[AnyMessage], rules: AnswerRules
 ) -> Iterator[tuple[ReplyKind, str]]:
     """Yield what was not done and an answer may hide, with its files or calls."""
-    files, strict = rules.files, rules.check == "fail"
+    files = rules.files
     if evidence.is_unread(task, messages, files):
         yield "unread", ", ".join(files.given)
     yield "unmade", ", ".join(proof.unmade_files(answer, task, files))
-    if strict:
+    if rules.strict:
         yield "unmade", ", ".join(proof.unchanged_files(answer, task, files))
         yield "unmade", ", ".join(files.invalid)
         # They may be meant to be elsewhere, so this is only for models that are not believed.

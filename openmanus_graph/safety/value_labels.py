@@ -257,9 +257,10 @@ class ValueLabels:
                 self.trusted.update(reported)
             if plain and not failed:
                 self.plain.update(reported)
-            key = squeezed(value)
-            if _covers(declared.private, names) and len(key) >= _LEAST_PRIVATE_CHARS:
-                self.private[key] = value
+            if _covers(declared.private, names):
+                key = squeezed(value)
+                if len(key) >= _LEAST_PRIVATE_CHARS:
+                    self.private[key] = value
 
     def is_said(self, tokens: Tokens) -> bool:
         """Return True if the person said these tokens in a row."""
