@@ -28,8 +28,8 @@ def source_of(
     """
     wanted = value.casefold()
     for message in messages:
-        artifact = (isinstance(message, ToolMessage) and message.artifact) or {}
-        if isinstance(message, AIMessage) or "trusted_text" in artifact:
+        artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
+        if isinstance(message, AIMessage) or "trusted_text" in (artifact or ()):
             continue
         text = without_mark(message.text)
         start = text.casefold().find(wanted)
