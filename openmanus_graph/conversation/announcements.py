@@ -1,11 +1,10 @@
-"""Tells an answer from a text that only announces work. Pure.
+"""Distinguishes an answer from a text that only announces work. Pure.
 
-Four kinds of evidence: the text breaks off (a colon, dots); its words say what the speaker does
-next; the task is about files or pages, nothing was called yet, and the text says nothing that the
-task did not say; a file that the task names is not there, and the text does not speak of it. The
-last two need no knowledge of the language that the text is in. A model that was asked is believed
-whatever its words where work speaks for it: all files that the task names are there and one was
-written, or calls were made and the text holds figures.
+There are four kinds of evidence. The text breaks off with a colon or dots. Its words say what the
+speaker does next. The task is about files or pages, nothing was called, and the text adds nothing.
+A file that the task names is missing, and the text does not mention it. The last two work in any
+language. A model that was asked whether it meant an answer is believed if work supports it: all
+files of the task exist and one was written, or calls were made and the text has figures.
 """
 
 import re
@@ -14,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 SHORT_CHARS = 600
-"""Longer texts announce work in their last sentence only: before it they report."""
+"""Longer texts announce work only in their last sentence, after what they report."""
 LAST_CHARS = 1000
-"""Of a longer text that is looked at: its last sentence."""
 LEAST_FACTS_CHARS = 400
-"""A text this long says something of its own."""
+"""A text this long says something."""
 LEAST_BYTES = 24
-"""A shorter text is a brief answer rather than an announcement, unless its words say so."""
+"""A shorter text is a brief answer, unless its words announce work."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|`[^`\n]*`")
@@ -29,18 +27,17 @@ _ANNOTATION = re.compile(r"[*_#>\s\-–—•]+")
 _BREAKS_OFF = re.compile(r"(?:[^\W\d_]\S* ){2}.*[^\W\d_]\s*:$|[\u3040-\u9fff]{4,}：$")
 """A last line of some words that ends with a colon."""
 _COLONS = (":", "：")
-"""What such a line ends with; looking for words before it in any other takes 0.1 s."""
+"""Checked first, because looking for words before a colon takes 0.1 s."""
 _DOTS = ("...", "…", "……")
 _QUESTION = ("?", "？", "؟")
 _NUMBER = re.compile(r"(?<!\d)\d+(?:[.,]\d+)*(?![.)] )")
-"""A figure, but not that of a list's item."""
+"""A figure that is not a list item's number."""
 _STEP_NUMBER = re.compile(r"\bstep \d+\b", re.IGNORECASE)
 _BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s)>\"']+")
 _FILE = re.compile(
-    r"(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|"
-    r"jpe?g|gif|svg|py|ipynb|sh|sql|log|zip|parquet|toml|db|sqlite)\b",
-    re.IGNORECASE,
+    r"(?i)(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|"
+    r"jpe?g|gif|svg|py|ipynb|sh|sql|log|zip|parquet|toml|db|sqlite)\b"
 )
 
 _PASTED = re.compile(
@@ -49,7 +46,7 @@ _PASTED = re.compile(
     r"|No such file or dir|^\W*(?:ERR(?:OR)?|WARN(?:ING)?|INFO|DEBUG|FATAL|FAILED|panic)\b\W"
     r"|^\S+\.\w{1,5}:\d+[:\s]"
 )
-"""A line that a program wrote; in a task of one line, what follows is."""
+"""A line that a program wrote. In a task of one line, the text after it too."""
 
 # The patterns that follow are long. They are compiled, by `re`, when a text is first looked into.
 _THINGS = (
@@ -60,7 +57,7 @@ _THINGS = (
     r"|файл\w*|папк\w*|αρχεί\w*|φάκελ\w*|ملف\w*|المجلد|مجلد)\b|קובץ|קבצים|תיקי|फ़ाइल|फ़ोल्डर|文件|目录|網頁|网页|网站"
     r"|ファイル|フォルダ|ディレクトリ|파일|폴더|ไฟล์|โฟลเดอร์|thư mục|\btệp\b|საქაღალდე|ფაილ"
 )
-"""Words for what only a tool can look into."""
+"""Words for what only a tool can read."""
 
 _FILES_HERE = (
     r"(?i)\b(?:th(?:is|ese)|attached|uploaded|given|current|working|my|diese[mrsn]?|angehängte\w*|ce"
@@ -68,7 +65,6 @@ _FILES_HERE = (
     r"|spreadsheets?|datei(?:en)?|ordner|fichiers?|dossier|archivos?|carpeta)\b|\bin the (?:folder"
     r"|directory|workspace|csv|spreadsheet)\b|(?:这个|当前)\S{0,4}(?:文件|目录)|附件"
 )
-"""Words for the files that are there."""
 
 _DO = (
     r"(?:start|begin|now|next|first|then|read|list|check|look|open|run|analy[sz]e|compare|go|see"
@@ -151,7 +147,7 @@ _NEXT_OWN_ACTION = "(?i)" + "|".join(
         r"少々お待ち|(?:読み込み|読み込んで)\w*ます|確認いたします|(?<!좋)겠습니다|할게요|시작합니다|기다려",
     )
 )
-"""Words by which a speaker says what he does next, in the languages that models are used in."""
+"""Words that say what the speaker does next, in the languages that models are used in."""
 
 _NO_ACTION = (
     r"(?i)\b(?<!check )(?<!see )(?:if|once|when|whenever|should|unless) "
@@ -175,7 +171,7 @@ _NO_ACTION = (
     r"|如果|如有|需要的话|随时|请告诉我|我会很|我不会|我将不|让我解释|お知らせ|必要であれば|もし|よろしく"
     r"|ご報告|필요하|있으면|도와"
 )
-"""Offers, conditions, refusals and figures of speech: they end many answers."""
+"""Offers, conditions, refusals and figures of speech, which end many answers."""
 
 WORDS_WANTED = (
     r"(?i)\b(?:translat|übersetz|tradu|poem|haiku|song|slogan|letter|e-?mail|reply|story|joke|draft|"
@@ -183,31 +179,31 @@ WORDS_WANTED = (
     r"gedicht|brief|nachricht|rezept|rede\b|poème|message|recette|discours|carta|mensaje|receta|mensagem)"
     r"|翻译|翻訳|번역|诗|信|消息|メール|メッセージ|메시지"
 )
-"""Tasks that want a text in which somebody may speak of what he will do."""
+"""Tasks for a text in which somebody may say what he will do."""
 
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """What has become of the files that a task names."""
+    """The state of the files that a task names."""
 
     missing: Sequence[str] = ()
-    """Not there, as the task names them."""
+    """Missing files, as the task names them."""
     delivered: bool = False
-    """Whether all of them are there and the run has written one."""
+    """Whether all exist and the run has written one."""
     given: Sequence[str] = ()
-    """There when the run began; or the folder, where the task is about all that is in it."""
+    """Files that existed when the run began; or the folder, if the task is about all of it."""
     empty: Sequence[str] = ()
-    """There since the run began, without any content."""
+    """Files made since the run began, without content."""
     changed: bool = True
     """Whether the run made, changed or removed any file."""
     invalid: Sequence[str] = ()
-    """Made or changed by the run, and not in the form that the name says."""
+    """Files that the run made or changed and that do not have the format of their name."""
     text: str = ""
-    """What those hold at their beginning that the run made or changed."""
+    """The beginning of the files that the run made or changed."""
     folders: Sequence[str] = ()
-    """Folders that the task asks to be made, and that are nowhere."""
+    """Folders that the task asks to make, and that do not exist."""
     shrunk: Sequence[str] = ()
-    """There when the run began, and less than half as large now."""
+    """Files that existed when the run began, and are less than half as large now."""
 
 
 _WITH_COLUMNS = (
@@ -218,7 +214,7 @@ _COLUMN = re.compile(
     r"(?i)(?!(?:in|with|for|where|sorted|by|as|from|each|both|one|rounded|no|that|which|separated)\b)"
     r"\w+(?:[ -]\w+)?"
 )
-"""One or two words; more say something of the columns."""
+"""One or two words. More words describe the columns."""
 _A_FOLDER = r"(?:sub)?(?:folders?|director(?:y|ies)|ordner|dossiers?|carpetas?)"
 _MAKES_FOLDER = re.compile(
     rf"(?i)(?:\A|[,:]|\b(?:and|then|first|now|please|to|und|bitte|et|y)\b)\s*"
@@ -237,40 +233,38 @@ _FOLDERS = re.compile(
     rf"({_FOLDER}(?:(?:, (?:and )?| (?:and|und|et|y) ){_FOLDER})*)"
     r"(?= (?:with|and|in|inside|under|that|containing|mit|und|im)\b|[,.;:!?)]|\s*$)"
 )
-"""Names after the word for folders; a word that goes on, such as "folder structure", is none."""
+"""Names after the word for folders. Compounds such as "folder structure" are none."""
 _WITHIN = re.compile(
     r"(?i)\s*(?:with|containing|mit)(?: (?:the|two|three|four|\d+|empty|subfolders?|den))* "
 )
 """Between the name of a folder and those of the folders in it."""
 _FOLDER_NAME = re.compile(rf"(?i)(?<![\w/.-])(?!(?:und|et|y)\b){_FOLDER}")
 _OFFERS = re.compile(
-    r"(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
+    r"(?i)(?<!what )(?<!how )\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
     r"(?:start|begin|proceed|go|continue|read|do)\b"
     r"|(?<!what would you )\b(?:want|like) me to\b"
     r"|\bsoll ich\b|\bdois-je\b|\b(?:quieres|desea) que\b|要我"
-    r"|需要我|しましょうか|할까요",
-    re.IGNORECASE,
+    r"|需要我|しましょうか|할까요"
 )
 """Questions whether to begin, by which no work was done."""
 _WELL_KNOWN = re.compile(
-    r"\b(?:the|is|are|of|der|die|das|ist|und|le|les|est|el|los|es|está|het|een|il|che|os|não)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:the|is|are|of|der|die|das|ist|und|le|les|est|el|los|es|está|het|een|il|che|os|não)\b"
 )
-"""Words of languages in which few announcements escape the words above."""
+"""Words of languages in which the patterns find most announcements."""
 
 
 def announces_work(
     text: str, *, task: str, worked: bool, files: NamedFiles = NamedFiles(), asked: bool = False
 ) -> bool:
-    """Say whether a text only announces work that no call does.
+    """Return True if a text only announces work that no call does.
 
     Args:
         text: Of a reply without tool calls.
         task: What the person said.
-        worked: Whether the run has called a tool before, and its newest calls did not fail.
+        worked: Whether the run has called a tool, and its newest calls did not fail.
         files: Those that the task names.
-        asked: Whether the model was asked already whether it meant an answer: dots at the end, and
-            words in a text that was to be written, are then no evidence any more.
+        asked: Whether the model was already asked if it meant an answer. Then dots at the end, and
+            words in a text that was to be written, are no evidence.
     """
     text = text.strip()
     if text.endswith(_QUESTION):  # to the person
@@ -280,7 +274,7 @@ def announces_work(
         return False
     if _words_announce(text, task, worked=worked, asked=asked):
         return True
-    # From here on no word gives it away, which tells little where the language is not well known.
+    # No word announces work, which proves little if the language is not well known.
     believed = asked and bool(_WELL_KNOWN.search(text))
     if files.missing:
         named = any(PurePath(name).name in text for name in files.missing)
@@ -293,7 +287,6 @@ def announces_work(
 
 
 def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
-    """Say whether a text breaks off, or says what the speaker does next."""
     bare = _BLOCK.sub("\n", text).strip()
     short = len(bare) <= SHORT_CHARS
     end = bare if short else bare[-LAST_CHARS:]
@@ -305,31 +298,35 @@ def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
 
 
 def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
-    """Say whether words of a text say what the speaker does next.
+    """Return True if words of a text say what the speaker does next.
 
     Args:
-        text: To be looked into.
-        task: What the person said. A text that it wants may hold such words.
-        whole: Whether all sentences count, as nothing was done before, or the last two.
-        asked: Whether the model was asked already.
+        text: The text.
+        task: What the person said. If it wants a text, such words may be part of that.
+        whole: Whether all sentences count, because nothing was done before, or only the last two.
+        asked: Whether the model was already asked.
     """
     if asked and re.search(WORDS_WANTED, task):
         return False
     unquoted = _QUOTED.sub("", text)
-    sentences = [one for one in map(_plain, _SENTENCE_END.split(unquoted)) if one]
-    says = [*map(_says_next_action, sentences if whole else sentences[-2:])]
-    # Who has worked and was asked, and says more than that, has answered.
+    plain = (_ANNOTATION.sub(" ", one).strip() for one in _SENTENCE_END.split(unquoted))
+    sentences = [one for one in plain if one]
+    says = [
+        bool(re.search(_NEXT_OWN_ACTION, one)) and not re.search(_NO_ACTION, one)
+        for one in (sentences if whole else sentences[-2:])
+    ]
+    # A model that has worked, was asked, and says more than what it does next has answered.
     return bool(says) and (all(says) if asked and not whole else any(says))
 
 
 def names_things(task: str) -> bool:
-    """Say whether a task is about files or pages: it cannot be done without a tool."""
+    """Return True if a task is about files or pages, and so needs a tool."""
     task = own_words(task)
     return bool(named_files(task) or _ADDRESS.search(task) or re.search(_THINGS, task))
 
 
 def named_files(task: str) -> list[str]:
-    """Return the files that a task names, as it names them; not those in a pasted text."""
+    """Return the files that a task names, except those in a pasted text."""
     return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", own_words(task)))))
 
 
@@ -342,7 +339,7 @@ def columns_of(file: str, task: str) -> list[str]:
 
 
 def folders_to_make(task: str) -> list[str]:
-    """Return the folders that a task asks to be made, as it names them."""
+    """Return the folders that a task asks to make, as it names them."""
     found = list[str]()
     for sentence in re.split(r"(?<=[.!?;])\s+|\n+", own_words(task)):
         if (made := _MAKES_FOLDER.search(sentence)) is None:
@@ -357,12 +354,12 @@ def folders_to_make(task: str) -> list[str]:
 
 
 def means_folder(task: str) -> bool:
-    """Return True if a task is about the files that are there, whatever their names."""
+    """Return True if a task is about existing files, whatever their names."""
     return re.search(_FILES_HERE, own_words(task)) is not None
 
 
 def own_words(task: str) -> str:
-    """Return a task without pasted code, tracebacks and logs, which name files of elsewhere."""
+    """Return a task without pasted code, tracebacks and logs, which name other files."""
     lines = _BLOCK.sub("", task).split("\n")
     pasted = [_PASTED.search(line) for line in lines]
     if len(lines) == 1 and pasted[0] is not None:
@@ -376,25 +373,13 @@ def own_words(task: str) -> str:
     return "\n".join(said)
 
 
-def _says_next_action(sentence: str) -> bool:
-    return bool(re.search(_NEXT_OWN_ACTION, sentence)) and not re.search(_NO_ACTION, sentence)
-
-
 def says_something(text: str, task: str, *, asked: bool = True) -> bool:
-    """Say whether a text holds what its task does not: figures, addresses, code, or much text.
+    """Return True if a text adds something to its task: figures, addresses, code, or much text.
 
-    Args:
-        text: To be looked into.
-        task: What the person said.
-        asked: Whether the model was asked already: code may be what it wants to run.
+    After a question (`asked`) code counts. Before, it may be what the model wants to run.
     """
     if len(text) > LEAST_FACTS_CHARS or (asked and "```" in text):
         return True
     text = _STEP_NUMBER.sub("", text)
     known = set(_NUMBER.findall(task)) | set(_ADDRESS.findall(task))
     return bool({*_NUMBER.findall(text), *_ADDRESS.findall(text)} - known)
-
-
-def _plain(sentence: str) -> str:
-    """Strip what Markdown puts before a sentence."""
-    return _ANNOTATION.sub(" ", sentence).strip()

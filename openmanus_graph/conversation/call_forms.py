@@ -1,4 +1,4 @@
-"""The forms in which models write tool calls as text, one row each, and how each is read. Pure.
+"""The forms in which models write tool calls as text, and how each is read. Pure.
 
 A form is its opening, where a call begins, and the function that reads the call from there.
 """
@@ -10,20 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from openmanus_graph.conversation.loose_json import UNREADABLE, object_of, read_json
+from openmanus_graph.conversation.loose_json import LITERALS, UNREADABLE, object_of, read_json
 
 TOKEN = r"<[|｜][^<>\n]{1,60}[|｜]>"
 """A special token that the server left in the text."""
 _BARS = r"[|｜‖︱]{1,2}"
 _SPACE_NAME = rf"(?:\s*+{_BARS}\s*+DSML\s*+{_BARS}\s*+(?:r:)?|\s*+\w{{1,20}}:)?"
-"""Before the name of a tag: DeepSeek's mark in all its spellings, or `minimax:` and the like."""
+"""Before the name of a tag: DeepSeek's mark in all spellings, or `minimax:` and similar."""
 _NAME = r"[\"'“”]?([\w.:-]+)[\"'“”]?"
 _LABEL = r"(?::[\w-]+)?"
 _LISTS = (
     rf"<\s*+/?{_SPACE_NAME}(?:tool_?calls?|function_calls?|calls|tool_use|longcat_tool_call)"
     rf"{_LABEL}(?:\[\])?\s*(?:>|\|(?!>))"
 )
-"""Tags round calls."""
 _GEMMA = (
     r"<\|tool_call>|<tool_call\|>|<(?:start|end)_function_call>|<ctrl42>(?:call\b(?!:))?|<turn\|>"
 )
@@ -41,7 +40,7 @@ START = re.compile(
     r"|(?:\A|assistant)(?:commentary|analysis))\s*+to=|\Ato=functions\.",
     re.IGNORECASE | re.MULTILINE,
 )
-"""What says that a call begins."""
+"""What shows that a call begins."""
 _TOKENS = (
     rf"<[|｜]/?(?:tool|python_|action_|plugin|constrain|content_invoke|(?:START|END)_ACTION)"
     rf"[^<>\n]{{0,40}}>|<\|open\|>(?:tools|call)|<\s*+/?\s*+{_BARS}\s*+DSML\s*+{_BARS}|{_GEMMA}|</?\w+_tool_call>"
@@ -50,24 +49,23 @@ _TOKENS = (
 )
 _MENTIONED = rf"(?:(?<=[\w,] )|(?<=[\"'“(]))(?:{_TOKENS})(?:[,.;:)\"'”]| [^\W\d_])"
 CALL_TOKEN = re.compile(rf"(?!{_MENTIONED})(?:{_TOKENS})", re.IGNORECASE)
-"""What nobody writes but for a call, unless a sentence mentions it."""
+"""What is only written for a call, unless a sentence mentions it."""
 BEGUN = re.compile(
-    rf"\{{\s*[\"'{{\w]|\[\s*\{{|{_INVOKE}\s*\S|<invoke\s|(?:call:|\[\s*)?[\w.-]+\s*"
-    rf"(?:\[ARGS\]|\{{|\(|<arg_key>|<tool_sep)|[^\n]{{0,60}}\bto=",
-    re.IGNORECASE,
+    rf"(?i)\{{\s*[\"'{{\w]|\[\s*\{{|{_INVOKE}\s*\S|<invoke\s|(?:call:|\[\s*)?[\w.-]+\s*"
+    rf"(?:\[ARGS\]|\{{|\(|<arg_key>|<tool_sep)|[^\n]{{0,60}}\bto="
 )
 """What follows the mark of a call, whole or broken."""
 NAMED_IN = re.compile(
     r"(?:\A[^\n]{0,60}\bto=(?:functions\.)?|\"name\"\s*:\s*\"|<function=|name=[\"'“]?"
     r"|\bcall:(?:default_api:)?|\A\[?)([\w.-]+)"
 )
-"""Where a call that cannot be read has its name."""
+"""Where an unreadable call has its name."""
 _WRAPPER = (
     rf"{_LISTS}|</?TOOLCALL>|<end_of_tool_call{_LABEL}>|\[TOOL_CALLS\]|functools(?=\[)|{_GEMMA}"
     rf"|tools(?=<\|sep\|>|\Z)|function(?=<[|｜]tool)|{TOKEN}|```(?:json|tool_code)?(?=\s|\Z)|[;,]"
 )
 _WRAPPERS = re.compile(rf"(?:\s|{_WRAPPER})*+", re.IGNORECASE)
-"""What stands before, between and behind calls."""
+"""What occurs before, between and after calls."""
 _PREFIX = r"(?:functions\.|tools\.|default_api[.:])?"
 _NAMED = (
     rf"(?:call:(?:[\w-]+:)?)?{_PREFIX}([\w.-]+)(?::\d+)?+\s*+(?:\[CALL_ID\]\w+)?+"
@@ -75,26 +73,20 @@ _NAMED = (
 )
 PYTHON = re.compile(rf"(?:\[\s*|print\(\s*)?{_PREFIX}[A-Za-z_][\w.]*\(")
 _PYTHON_PIECE = re.compile(
-    r"\"\"\"(?:[^\\]|\\.)*?(?:\"\"\"|\\?\Z)|'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
-    r"|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|[()\[\]{}]",
-    re.DOTALL,
+    r"(?s)\"\"\"(?:[^\\]|\\.)*?(?:\"\"\"|\\?\Z)|'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
+    r"|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|[()\[\]{}]"
 )
-_LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": None}
 NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "action_input")
 Schemas = Mapping[str, Mapping[str, Any]]
-"""Of the tools' arguments, by name."""
 
 
 @dataclass(frozen=True)
 class TextCall:
-    """One call as it stands in a text."""
-
     name: str
     args: dict[str, Any] | None
     """None if they cannot be read."""
     source: str
-    """What was written."""
 
 
 Found = tuple[list[TextCall], int]
@@ -104,9 +96,9 @@ Found = tuple[list[TextCall], int]
 def _closing(
     tag: re.Pattern[str], following: re.Pattern[str], text: str, position: int
 ) -> re.Match[str] | None:
-    """Return the tag that ends a value or a call: the form goes on behind it, or the text ends.
+    """Return the tag that ends a value or a call: a further part or the end of the text follows it.
 
-    A value may hold the very tags that end it.
+    A value may contain the tags that end it.
     """
     while found := tag.search(text, position):
         position = behind_wrappers(text, found.end())
@@ -117,7 +109,7 @@ def _closing(
 
 
 class _Tags:
-    """A form that has each argument between tags."""
+    """A form with each argument between tags."""
 
     def __init__(self, opening: str, parameter: str, value_end: str, end: str) -> None:
         self.opening = re.compile(opening)
@@ -134,7 +126,11 @@ class _Tags:
         if (first := self.parameter.match(body)) is not None:
             args = self._values(body, first, schemas.get(name, {}), is_ended=bool(over))
         elif body:
-            args = _object_alone(body)
+            try:
+                value, stop = read_json(body, behind_wrappers(body, 0))
+            except UNREADABLE:
+                value, stop = None, 0
+            args = object_of(value) if behind_wrappers(body, stop) == len(body) else None
         elif name in schemas:
             args = {}
         else:
@@ -160,17 +156,8 @@ class _Tags:
         return args
 
 
-def _object_alone(body: str) -> dict[str, Any] | None:
-    """Return the object that a text is, between nothing but marks of calls."""
-    try:
-        value, end = read_json(body, behind_wrappers(body, 0))
-    except UNREADABLE:
-        return None
-    return object_of(value) if behind_wrappers(body, end) == len(body) else None
-
-
 def _typed(written: str, kind: str | None, schema: Mapping[str, Any] | None) -> Any:
-    """Return a value that stands between tags: as its tag says, else as the schema wants it."""
+    """Return a value between tags, with the type of its tag, or else of the schema."""
     if kind in ("true", "string"):
         return written
     value = written.removeprefix("\n").removesuffix("\n")
@@ -197,7 +184,7 @@ def _read_json(found: re.Match[str], text: str, schemas: Schemas) -> Found | Non
 
 
 def calls_of_json(value: Any, source: str) -> list[TextCall] | None:
-    """Read `{"name": ..., "arguments": {...}}`, or a list of such; None if it is neither."""
+    """Read `{"name": ..., "arguments": {...}}`, or a list of such; None for others."""
     if isinstance(value, list):
         each = [calls_of_json(one, source) for one in cast("list[Any]", value)]
         return [call for calls in each for call in calls or ()] if all(each) else None
@@ -218,7 +205,6 @@ def calls_of_json(value: Any, source: str) -> list[TextCall] | None:
 
 
 def _read_python(found: re.Match[str], text: str, schemas: Schemas) -> Found | None:
-    """Read Python calls: one, `print` of one, or a list of them."""
     depth, end = 0, 0
     for piece in _PYTHON_PIECE.finditer(text, found.start()):
         depth += (piece[0] in "([{") - (piece[0] in ")]}")
@@ -228,7 +214,10 @@ def _read_python(found: re.Match[str], text: str, schemas: Schemas) -> Found | N
     if not end:
         return None
     source = text[found.start() : end]
-    lines = _PYTHON_PIECE.sub(_on_one_line, source)
+    # A string in single quotation marks must not have a line break.
+    lines = _PYTHON_PIECE.sub(
+        lambda one: one[0] if one[0][:3] in ('"""', "'''") else one[0].replace("\n", "\\n"), source
+    )
     statement = ast.parse(lines).body[0]
     value = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "print":
@@ -237,11 +226,6 @@ def _read_python(found: re.Match[str], text: str, schemas: Schemas) -> Found | N
         made = value.elts if isinstance(value, ast.List) else [value] if value else []
     calls = [_python_call(one, schemas, lines) for one in made]
     return [one if lines == source else replace(one, source=source) for one in calls], end
-
-
-def _on_one_line(piece: re.Match[str]) -> str:
-    """Return a piece of Python in which a string between single marks has no line break."""
-    return piece[0] if piece[0][:3] in ('"""', "'''") else piece[0].replace("\n", "\\n")
 
 
 def _python_call(call: ast.expr, schemas: Schemas, source: str) -> TextCall:
@@ -260,15 +244,13 @@ def _python_call(call: ast.expr, schemas: Schemas, source: str) -> TextCall:
 
 
 class _Literals(ast.NodeTransformer):
-    """Puts values in the place of `true` and `null`, which stand in Python as in JSON."""
-
     def visit_Name(self, node: ast.Name) -> ast.expr:
         name = node.id.lower()
-        return ast.Constant(_LITERALS[name]) if name in _LITERALS else node
+        return ast.Constant(LITERALS[name]) if name in LITERALS else node
 
 
 def _python_value(node: ast.expr) -> Any:
-    """Return a value as JSON has it. TypeError, ValueError: it has none, such as a set."""
+    """Return a value as JSON has it. TypeError or ValueError if it has none, such as a set."""
     return json.loads(json.dumps(ast.literal_eval(_Literals().visit(node))))
 
 
@@ -311,11 +293,11 @@ FORMS: Sequence[tuple[re.Pattern[str], Reader]] = (
     (re.compile(r"[{\[]"), _read_json),
     (re.compile(rf"([\w.-]+)\s*(?=</(?:\w+_)?tool_call{_LABEL}>\s*\Z)"), _read_name),
 )
-"""How a call begins in each form, and what reads it from there; the first that can counts."""
+"""How a call begins in each form, and what reads it from there. The first that can counts."""
 
 
 def behind_wrappers(text: str, position: int) -> int:
-    """Return where the next call begins, behind the marks of calls at a position."""
+    """Return where the next call begins, after the marks of calls at a position."""
     found = _WRAPPERS.match(text, position)
     return found.end() if found else position
 
@@ -334,7 +316,7 @@ def call_at(text: str, position: int, schemas: Schemas) -> Found | None:
 
 
 def _known(name: str, schemas: Schemas) -> str:
-    """Return a tool's name without what a server glued to it when it took special tokens off."""
+    """Return a tool's name without what a server joined to it when it removed special tokens."""
     if name in schemas:
         return name
     bare = re.sub(r"\A(?:functions|tools|default_api)[.:]", "", name)

@@ -1,8 +1,8 @@
-"""What a run tells the model of where it works, kept with a user message.
+"""What a run tells the model about its environment, stored with a user message.
 
-It belongs to no system prompt: that is the same in all threads, so that providers find it in their
-caches. It is in no message's content either: these words are ours, not the user's. Requests show it
-before the text of its message.
+It is not in the system prompt, which is the same in all threads so that providers find it in their
+caches. It is not in the message's content either, because the user did not write it. Requests show
+it before the text of its message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ M = TypeVar("M", bound=BaseMessage)
 ENVIRONMENT_KEY = "openmanus_environment"
 """Key of the `Environment` in a user message."""
 ATTACHED = "Files in the workspace: "
-"""What begins the last paragraph of a message that came with files."""
+"""Begins the last paragraph of a message that came with files."""
 LISTING = "listing"
 """Name of the fact that lists the workspace's files."""
 
 
 class Environment(TypedDict):
-    """What a user message tells the model beside its own text."""
+    """What a user message tells the model in addition to its text."""
 
     facts: dict[str, str]
-    """Texts by name. A later message has only those that have changed."""
+    """Texts by name. A later message has only changed ones."""
     heads: list[str]
-    """Names of the files of which the listing shows content."""
+    """Names of the files whose content the listing shows."""
 
 
 def environment_of(messages: Sequence[BaseMessage]) -> Environment:
-    """Return all that the user messages of a conversation tell; of two texts of a name the last."""
+    """Return all that the user messages tell. Of texts with the same name, the last counts."""
     merged = Environment(facts={}, heads=[])
     for message in messages:
         if (reported := message.additional_kwargs.get(ENVIRONMENT_KEY)) is not None:
@@ -44,21 +44,17 @@ def environment_of(messages: Sequence[BaseMessage]) -> Environment:
 
 
 def listed_heads(messages: Sequence[BaseMessage]) -> list[str]:
-    """Return the names of the files of which the conversation's listing shows content."""
+    """Return the names of the files whose content the conversation's listing shows."""
     return environment_of(messages)["heads"]
 
 
 def with_environment(
     messages: Sequence[AnyMessage], facts: Mapping[str, str], heads: Sequence[str] = ()
 ) -> list[AnyMessage] | None:
-    """Return the conversation with what its newest user message has to tell; None if it tells that.
+    """Return the conversation with new facts in its newest user message; None if it has them.
 
-    What earlier messages tell is not repeated.
-
-    Args:
-        messages: The conversation.
-        facts: Texts by name, as they are now; an empty one tells nothing.
-        heads: Names of the files of which the listing in `facts` shows content.
+    What earlier messages tell is not repeated. `facts` has the current texts by name. `heads` names
+    the files whose content the listing in `facts` shows.
     """
     user = last_user_message(messages)
     if user is None:
@@ -77,7 +73,7 @@ def with_environment(
 
 
 def shown_environment(message: M) -> M:
-    """Return a message as requests show it: what it tells stands before its text."""
+    """Return a message as requests show it: its facts come before its text."""
     if ENVIRONMENT_KEY not in message.additional_kwargs:
         return message
     facts = "\n".join(environment_of([message])["facts"].values())

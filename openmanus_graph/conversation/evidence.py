@@ -1,6 +1,6 @@
-"""Compares an answer with what happened: is it one, whose words are these, is there what it needs?
+"""Compares an answer with what happened: whether it is one, and whether the run supports it. Pure.
 
-Pure. The figures of an answer to a question without files or pages are not looked for.
+Figures are not checked if the question is not about files or pages.
 """
 
 import json
@@ -21,33 +21,30 @@ from openmanus_graph.conversation.announcements import (
 from openmanus_graph.conversation.environment import ATTACHED, LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
-from openmanus_graph.conversation.made_files import SENTENCE_END
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import own_texts
-from openmanus_graph.state.context import AnswerCheck
-from openmanus_graph.state.settings import Settings
 
 ANSWER_MARK = re.compile(
-    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
+    r"(?i)(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
     r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
     r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
     r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
-    r"[^\w\n:：]{0,4}(?:[:：](?:\*\*|__|[*_`])?[ \t]*|\n)\s*",
-    re.IGNORECASE,
+    r"[^\w\n:：]{0,4}(?:[:：](?:\*\*|__|[*_`])?[ \t]*|\n)\s*"
 )
 """The line before an answer that was asked for, as `reply_announced` wants it."""
 ANSWER_KEYS = ("final_answer", "answer", "response", "result", "output", "reply", "message", "text",
                "content", "summary", "explanation", "antwort", "respuesta")  # fmt: skip
 BESIDE_KEYS = {"thought", "reasoning", "confidence", "type", "role", "status", "success"}
-"""Keys of an object that only wraps an answer, the likeliest first; and what may stand beside."""
+"""Keys of an object that only wraps an answer, likeliest first; and other keys in it."""
 _MOST_QUOTED = 200
 """Words and signs of a reply that is looked for in results."""
 OWN_SHARE = 0.7
-"""A reply of which so many words are ours is an echo."""
+"""A reply with this share of our words is an echo."""
 LIVE_TOOLS = {"browser_use", "computer_use"}
-"""Requests after them show what no message holds."""
+"""Requests after these tools show what no message has."""
 CALCULATING = {"python_execute", "bash"}
 
+SENTENCE_END = re.compile(r"(?<=[.!?;…])\s+|(?<=[。！？])|\n+")
 _PATH = re.compile(r"\S*[/\\]\S*")
 _UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
 _FENCED = re.compile(r"```[\w-]*\n?(.*?)\n?```", re.DOTALL)
@@ -86,7 +83,7 @@ _READY = re.compile(
     r"|\bas an? (?:ai|(?:large )?language)\b.*\bmodel\b"
     r"|准备好|(?:可以|能)(?:为[你您]|帮)|お手伝い|準備ができ|도와드릴|준비가"
 )
-"""What a reply says that waits for a task, or speaks of its form."""
+"""What a reply says that waits for a task, or talks about its format."""
 _FILLER = re.compile(
     r"(?i)\W*(?:(?:ok(?:ay)?|sure|certainly|of course|great|understood|got it|hello|hi|yes|thanks"
     r"|thank you|klar|verstanden|hallo|d['’]accord|claro|entendido|好的|明白|はい)\W*)*"
@@ -105,7 +102,6 @@ _GIVES_UP = re.compile(
     r"|\bno (?:puedo|pude|se pudo|existe)\b|\bje n(?:e peux|['’]ai) pas\b|\bn['’]existe pas\b"
     r"|无法|没有找到|不存在"
 )
-"""Words by which an answer says that the work is not done."""
 _IN_GENERAL = re.compile(
     r"(?i)\bhow (?:to|(?:do|can|would|should) (?:i|you|we|one|people))\b|\b(?:which|what) command\b"
     r"|\b(?:should (?:i|we)|where should|why did you|did you|what (?:is|are) .{1,40} for"
@@ -115,7 +111,7 @@ _IN_GENERAL = re.compile(
     r"|cómo (?:se|puedo)|qué comando|comment (?:faire|ouvrir|puis-je)|quelle commande|en général)\b"
     r"|如何|怎么|什么命令|忽略|不要(?:动|碰|改)"
 )
-"""What a sentence says that names a file, and asks nothing of what is in it."""
+"""What a sentence says that names a file but does not ask for its content."""
 
 
 _ABOUT_NAMES = re.compile(
@@ -124,21 +120,11 @@ _ABOUT_NAMES = re.compile(
     r"(?:files?|folders?|documents?|dateien|ordner|fichiers?|archivos?|is|are)\b"
     r"|(?:多少|几|哪些)个?\w{0,3}文件"
 )
-"""Asks for what a listing shows: names, sizes and how many there are."""
-
-
-def answer_check_of(settings: Settings, *, small: bool = False) -> AnswerCheck:
-    """Return what happens to an answer whose figures occur nowhere.
-
-    Args:
-        settings: Of the run.
-        small: Whether its model is asked as small ones are.
-    """
-    return settings.answer_check or ("fail" if small else "mark")
+"""Asks for what a listing shows: names, sizes and number."""
 
 
 def without_echoed_marks(text: str) -> str:
-    """Return what a model wrote without the marks of untrusted text that it copied."""
+    """Return what a model wrote without copied marks of untrusted text."""
     return _UNTRUSTED_MARK.sub("", text).strip() if "untrusted-" in text else text
 
 
@@ -162,12 +148,9 @@ def plain_answer(text: str, task: str) -> str:
 
 
 def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False) -> bool:
-    """Return True if a whole reply stands in what a call of the run gave: it reports that.
+    """Return True if a result of the run contains the whole reply, which so reports it.
 
-    Args:
-        text: Of the reply.
-        messages: The conversation.
-        strict: Whether what a program prints counts for nothing: it may be the model's own words.
+    If `strict`, what a program prints does not count, because it may be the model's own words.
     """
     pieces = re.findall(r"\w+|[^\w\s]", text.strip(" \n.!…。*_`"))
     if not 0 < len(pieces) <= _MOST_QUOTED:
@@ -184,10 +167,7 @@ def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False
 def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
     """Return True if a reply says nothing: a bare `Answer:`, that it is ready, only "Done".
 
-    Args:
-        text: Of the reply.
-        task: What the person said.
-        delivered: Whether the files that the task names were made: then "Done" is an answer.
+    If the files that the task names were `delivered`, "Done" is an answer.
     """
     plain = plain_answer(text, task)
     rest = ANSWER_MARK.sub("\n", f"\n{plain}\n").strip()
@@ -206,7 +186,6 @@ def _is_empty_talk(text: str) -> bool:
 
 
 def _wraps(text: str, task: str) -> bool:
-    """Return True if a reply is an object that only wraps an answer."""
     return plain_answer(text, task) != without_echoed_marks(text).strip()
 
 
@@ -221,9 +200,9 @@ def _waits_for_a_task(text: str, task: str) -> bool:
 
 
 def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
-    """Return True if a reply repeats the task, is mostly in our words, or an empty object.
+    """Return True if a reply repeats the task, is mostly in our words, or is an empty object.
 
-    Args as `is_hollow`: where the files were made, the task's words say as much as "Done".
+    If the files were `delivered`, the words of the task are an answer.
     """
     if not delivered and _wraps(text, task) and _is_empty_talk(plain_answer(text, task)):
         return True
@@ -251,22 +230,21 @@ def _repeats(text: str, task: str) -> bool:
 
 @cache
 def _own_phrases() -> frozenset[tuple[str, ...]]:
-    """Return each three words that follow one another in a prompt, but for what is filled in."""
+    """Return all sequences of three words in our prompts, without variables."""
     texts = [re.findall(r"\$?\w+", text.lower()) for text in own_texts()]
     found = (tuple(words[n : n + 3]) for words in texts for n in range(len(words) - 2))
     return frozenset(one for one in found if "$" not in "".join(one))
 
 
 def gives_up(text: str) -> bool:
-    """Return True if an answer says that the work is not done."""
     return _GIVES_UP.search(text) is not None
 
 
 def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> bool:
-    """Return True if a run is about files that were there, and the model has seen nothing of them.
+    """Return True if a run is about existing files, and the model has seen nothing of them.
 
-    No call of the thread succeeded, and no request held a picture, a text or a head of a file. A
-    question in general, such as how such a file is opened, is about none.
+    No call of the thread succeeded, and no request had a picture, a text or a head of a file. A
+    general question, such as how such a file is opened, is about no file.
     """
     seen = any(
         has_succeeded(one) or _shows_content(one) or _has_run(one, files) for one in messages
@@ -285,7 +263,7 @@ def has_succeeded(message: AnyMessage) -> bool:
 
 
 def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
-    """Return True if a call failed and shows something all the same.
+    """Return True if a failed call shows something.
 
     It is no error, as of `grep` without a hit, or an error in a file that the task names.
     """
@@ -296,7 +274,7 @@ def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
 
 
 def _shows_content(message: AnyMessage) -> bool:
-    """Return True if a message of a person, or of a flow, brings more than a task."""
+    """Return True if a message of a person, or of a flow, has more than a task."""
     if not isinstance(message, HumanMessage):
         return False
     noted, text = message.additional_kwargs, message.text
@@ -306,20 +284,23 @@ def _shows_content(message: AnyMessage) -> bool:
     return pasted or (not isinstance(message.content, str) and len(message.content) > 1)
 
 
+def _shows_unread(message: AnyMessage) -> bool:
+    """Return True if a message shows what is no text, or has notes of what was shown."""
+    artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
+    noted = cast("dict[str, Any]", artifact) if isinstance(artifact, dict) else {}
+    seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
+    blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
+    others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
+    return others or bool(seen & {"images", NOTES_KEY}) or message.name in LIVE_TOOLS
+
+
 def judged_claims(
     text: str, task: str, messages: Sequence[AnyMessage], files: NamedFiles, shown: str = ""
 ) -> tuple[int, list[str]]:
     """Return how many figures of an answer are found, and those that are not.
 
-    They are judged where files were given, or calls worked on any or on pages. What a picture or
-    the live browser shows cannot be read here.
-
-    Args:
-        text: The answer.
-        task: What the person said.
-        messages: The conversation.
-        files: Those that the task names.
-        shown: Texts of the system prompt that are not ours.
+    They are judged if files were given, or calls worked on files or pages. Pictures and the live
+    browser cannot be read here. `shown` has the texts of the system prompt that are not ours.
     """
     claims = list(claims_in(text))
     worked = {getattr(one, "tool_call_id", "") for one in messages if has_succeeded(one)}
@@ -342,13 +323,3 @@ def judged_claims(
     given = [_UNTRUSTED_MARK.sub("", one) for one in texts if one]  # marks hold random digits
     missing = missing_claims(claims, given, quotable)
     return len(claims) - len(missing), [*dict.fromkeys(one.text for one in missing)]
-
-
-def _shows_unread(message: AnyMessage) -> bool:
-    """Return True if a message shows what is no text, or holds notes of what was shown."""
-    artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
-    noted = cast("dict[str, Any]", artifact) if isinstance(artifact, dict) else {}
-    seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
-    blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
-    others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
-    return others or bool(seen & {"images", NOTES_KEY}) or message.name in LIVE_TOOLS

@@ -1,4 +1,4 @@
-"""Reads code that a model shows in place of a call, and whether the task wants it shown. Pure."""
+"""Reads code that a model shows instead of a call, and whether the task wants it shown. Pure."""
 
 import ast
 import csv
@@ -17,9 +17,8 @@ from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.text_calls import read_text_calls
 
 _FENCE = re.compile(
-    r"^[ \t]*+(?P<mark>`{3,}|~{3,})[ \t]*+(?P<language>[\w+-]*)[^\n`]*\n(?P<body>.*?)"
-    r"(?:^[ \t]*+(?P=mark)[ \t]*+$|\Z)",
-    re.DOTALL | re.MULTILINE,
+    r"(?ms)^[ \t]*+(?P<mark>`{3,}|~{3,})[ \t]*+(?P<language>[\w+-]*)[^\n`]*\n(?P<body>.*?)"
+    r"(?:^[ \t]*+(?P=mark)[ \t]*+$|\Z)"
 )
 _RUN_BY = {
     **dict.fromkeys(("python", "py", "python3"), ("python_execute", "code")),
@@ -41,7 +40,7 @@ _NAMED = (
     r"(?!(?:of|in|per|for|by|from|with|each|every|and|error|exit|status|zip|country|postal|product"
     r"|mit|pro|avec|par|con|por|de)\b)[\w'’#+-]+"
 )
-"""A word between what is asked and the code: none that makes the code part of something else."""
+"""A word between the request and the code, unless it makes the code part of something else."""
 _ASKS_FOR = (
     r"\b(?:write|show|give|provide|suggest|create|make|draft|implement|define|need|want|code"
     r"|schreibe?n?|zeige?n?|gib|erstelle?n?|brauche|implementiere?n?"
@@ -50,7 +49,7 @@ _ASKS_FOR = (
     rf"(?:-(?:moi|nous))?(?:[ ]+{_NAMED}){{0,5}}?[ ]+"
 )
 _SHOWN = re.compile(
-    r"\b(?:show|give|tell|teach)(?: me| us)?(?: (?:the|an?|some|your|this|that))?"
+    r"(?i)\b(?:show|give|tell|teach)(?: me| us)?(?: (?:the|an?|some|your|this|that))?"
     rf"(?: {_NAMED}){{0,2}} (?:code|script|snippet|example|function|program)\b"
     r"|\b(?:explain|describe|walk me through|review|comment on|erkläre?n?|expli\w+)\b[^.?!\n]{0,60}"
     r"\b(?:code|script|function|snippet|command|program|class|loop|skript|funktion|befehl|fonction"
@@ -75,35 +74,31 @@ _SHOWN = re.compile(
     r"|\bwrite (?:some )?code (?:that|which|to)\b"
     r"|\bwas macht\b|\bqué hace\b|\bque fait\b|\b(?:install\w*|set-?up) instructions\b"
     r"|(?:给我?|给出|展示|显示|看看|提供|举)[^。？！\n]{0,15}(?:例子|示例|代码|脚本|函数)"
-    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|怎么|如何|怎样|命令是什么|什么命令|什么是",
-    re.IGNORECASE,
+    r"|(?:解释|讲解|说明)[^。？！\n]{0,20}(?:代码|脚本|函数|命令)|怎么|如何|怎样|命令是什么|什么命令|什么是"
 )
 """Asks to see code, or to have it explained, whatever else is said."""
 _CODE_WANTED = re.compile(
-    rf"{_ASKS_FOR}{_CODE_ALONE}|写[^。？！\n]{{0,20}}(?:函数|例子|示例|正则|方法|类)"
-    r"|(?:関数|例)を?[^。\n]{0,10}(?:書|見せ|教え)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:функци|пример|класс)",
-    re.IGNORECASE,
+    rf"(?i){_ASKS_FOR}{_CODE_ALONE}|写[^。？！\n]{{0,20}}(?:函数|例子|示例|正则|方法|类)"
+    r"|(?:関数|例)を?[^。\n]{0,10}(?:書|見せ|教え)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:функци|пример|класс)"
 )
 _PROGRAM_WANTED = re.compile(
-    rf"{_ASKS_FOR}{_CODE_OR_FILE}|写[^。？！\n]{{0,20}}(?:代码|脚本|程序)"
-    r"|(?:コード|スクリプト|プログラム)を?[^。\n]{0,10}(?:書|見せ)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:код|скрипт)",
-    re.IGNORECASE,
+    rf"(?i){_ASKS_FOR}{_CODE_OR_FILE}|写[^。？！\n]{{0,20}}(?:代码|脚本|程序)"
+    r"|(?:コード|スクリプト|プログラム)を?[^。\n]{0,10}(?:書|見せ)|(?:напиши|покажи)\w*[^.?!\n]{0,30}(?:код|скрипт)"
 )
 _TO_DO = re.compile(
-    r"\b(?:run|execute|save|store) (?:it|them|this|that|the)\b|\band (?:run|execute|save|test)\b"
+    r"(?i)\b(?:run|execute|save|store) (?:it|them|this|that|the)\b"
+    r"|\band (?:run|execute|save|test)\b"
     r"|\b(?:führe?|speicher\w*|starte?)\b|\b(?:exécut\w+|enregistr\w+|lance[rz]?)\b"
     r"|\b(?:ejec[uú]t\w+|gu[aá]rd\w+|execut[ae]\w*|salv[ae]\w*)\b|运行|执行|保存|実行|保存|запусти|сохрани"
     r"|\b(?:in|into|to|as|called|named|nach|als|dans|en|sous|file|datei|fichier|archivo)"
-    r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b",
-    re.IGNORECASE,
+    r" [`\"'“]?[\w/.-]+\.(?:py|sh)\b"
 )
 _CODE_IN_WORDS = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _ASKS_IN_GENERAL = re.compile(
-    r"[?？]|^\W*(?:how|why|what|which|who|is|are|explain|describe|difference|compare|wie|warum|was"
+    r"(?i)[?？]|^\W*(?:how|why|what|which|who|is|are|explain|describe|difference|compare|wie|warum|was"
     r"|welche\w*|erklär\w*|cómo|qué|por qué|explica\w*|comment|pourquoi|quel\w*|解释|说明|为什么)\b"
     r"|\bvs\b|\b(?:in|auf|en) (?:python|bash|shell|javascript|java|rust|go|ruby|sql)(?: please)?"
-    r"\W*$",
-    re.IGNORECASE,
+    r"\W*$"
 )
 _FILE = re.compile(r"\w\.(?!(?:js|net)\b)[A-Za-z][A-Za-z0-9]{1,4}\b")
 
@@ -111,11 +106,8 @@ _FILE = re.compile(r"\w\.(?!(?:js|net)\b)[A-Za-z][A-Za-z0-9]{1,4}\b")
 def asks_for_code(task: str) -> bool:
     """Return True if a task asks for code to be shown or explained, and not for what it does.
 
-    A program that is to be saved or run, or that is about a file, is no code to be shown. A
-    question that gives nothing to work on, no file, page or figure, is about code in general.
-
-    Args:
-        task: The person's own words.
+    A program to be saved or run, or about a file, is not to be shown. A question that gives nothing
+    to work on (no file, page or figure) is about code in general.
     """
     if _SHOWN.search(task):
         return True
@@ -130,11 +122,9 @@ def asks_for_code(task: str) -> bool:
 
 
 def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, TextCall] | None:
-    """Return the call that a text's only fence makes, and the text before it; None without one.
+    """Return the text before the only fence of a text, and its call; None if it makes none.
 
-    Args:
-        text: Of a reply without tool calls.
-        tools: Definitions of those that are offered, as providers are sent them.
+    `tools` has the definitions of the offered tools, as providers receive them.
     """
     found = list(_FENCE.finditer(text))
     if len(found) != 1:
@@ -149,7 +139,10 @@ def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, Tex
         return (said, calls[0]) if len(calls) == 1 and calls[0].name in known else None
     tool, argument = _RUN_BY.get(language, ("", ""))
     if tool == "bash":
-        body = _without_prompts(body)
+        lines = [line for line in body.splitlines() if line.strip()]
+        prompted = [line.startswith("$ ") for line in lines]
+        if any(prompted):  # a transcript with output is no command
+            body = "\n".join(line[2:] for line in lines) if all(prompted) else ""
     takes = any(
         one["name"] == tool and argument in one.get("parameters", {}).get("properties", {})
         for one in offered
@@ -158,14 +151,9 @@ def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, Tex
 
 
 def reports_result(text: str, task: str, results: str) -> bool:
-    """Return True if the words around the fences of a text say what came of the code.
+    """Return True if the words around the fences of a text report a result of the code.
 
-    They have a figure that the task does not have, or another word that only the results have.
-
-    Args:
-        text: Of a reply.
-        task: The person's own words.
-        results: What calls gave.
+    They have a figure that the task lacks, or another word that only the results have.
     """
     said, asked, seen = (
         set(re.findall(r"\w+", one.lower())) for one in (_FENCE.sub("", text), task, results)
@@ -173,22 +161,12 @@ def reports_result(text: str, task: str, results: str) -> bool:
     return any(word in seen or word.isdigit() for word in said - asked)
 
 
-def _without_prompts(body: str) -> str:
-    """Return commands without the shell's prompt; nothing for a transcript with their output."""
-    lines = [line for line in body.splitlines() if line.strip()]
-    prompted = [line.startswith("$ ") for line in lines]
-    if not any(prompted):
-        return body
-    return "\n".join(line[2:] for line in lines) if all(prompted) else ""
-
-
 Call = tuple[str, dict[str, str]]
 
 _PYTHON_C = re.compile(r"""python3? -c (['"])(.*)\1""", re.DOTALL)
 _SHELL = re.compile(
-    r"(?:awk|bash|cat|cd|chmod|cp|curl|cut|diff|echo|find|git|grep|head|ls|mkdir|mv|pip3?|printf"
-    r"|pytest|python3?|rm|sed|sh|sort|tail|tar|test|touch|tr|uniq|unzip|wc|wget|zip) .*",
-    re.DOTALL,
+    r"(?s)(?:awk|bash|cat|cd|chmod|cp|curl|cut|diff|echo|find|git|grep|head|ls|mkdir|mv|pip3?|printf"
+    r"|pytest|python3?|rm|sed|sh|sort|tail|tar|test|touch|tr|uniq|unzip|wc|wget|zip) .*"
 )
 
 _MODULES = {one.__name__: one for one in (csv, glob, json, math, os, re, shutil)}
@@ -198,15 +176,14 @@ _IMPORTS = {
     "pd": "import pandas as pd",
     "plt": "import matplotlib.pyplot as plt",
 }
-"""The lines that bring well-known modules, by the name that code has for them."""
+"""The lines that import well-known modules, by their usual names."""
 
 
 def meant_call(code: str) -> Call | None:
-    """Return the tool and the arguments that are meant by code that lacks something.
+    """Return the tool and the arguments that faulty code means; None if it is valid or unknown.
 
-    They are `bash` for a shell's command. Line breaks within a string are escaped again: JSON took
-    the escapes that the model wrote. Well-known modules are imported that are used without it.
-    None if it lacks nothing, or is nothing that is known.
+    Shell commands mean `bash`. Line breaks in strings are escaped again, because JSON took the
+    escapes that the model wrote. Well-known modules that are used without an import are imported.
     """
     code = code.strip()
     fixed = _with_escapes(code)
@@ -220,7 +197,7 @@ def meant_call(code: str) -> Call | None:
 
 
 def _with_escapes(code: str) -> str | None:
-    """Return code that compiles, with line breaks in its strings escaped; None if it does not."""
+    """Return code that compiles, with line breaks in its strings escaped; None if none does."""
     for _ in range(code.count("\n") + 1):
         try:
             compile(code, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -237,7 +214,6 @@ def _with_escapes(code: str) -> str | None:
 
 
 def _with_imports(code: str) -> str:
-    """Return code with the imports that it lacks."""
     nodes = [*ast.walk(ast.parse(code))]
     own = {one.arg for one in nodes if isinstance(one, ast.arg)}
     own |= {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}

@@ -1,7 +1,7 @@
-"""Finds the figures of an answer in texts, or what they follow from. Pure.
+"""Finds the figures of an answer in texts, or figures from which they follow. Pure.
 
 A figure is found in any notation, rounded, as a number of lines or words, or computed from two
-figures or a column of them. A year and a few things counted are not looked for.
+figures or a column. Years and small counts are not looked for.
 """
 
 import re
@@ -13,8 +13,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 MOST_COMBINED = 60
-"""Figures that are combined with one another at most: of more nearly every figure could be made."""
+"""Figures that are combined with one another. From more, nearly every figure would follow."""
 FEW = 12
+"""A noun after so small a number is a count, which is not looked for. Also limits combinations."""
 _PERCENT, _POWERS = ("%", "percent", "prozent"), (0, 1, 10, 100, 1000)
 _SCALES = {
     **dict.fromkeys(_PERCENT, 0.01),
@@ -30,20 +31,17 @@ _CLAIMED = re.compile(
     r"(?![A-Za-z_])(\W{0,3}\s*[^\W\d_]{2,})?"
 )
 _NOT_CLAIMED = re.compile(
-    r"```.*?(?:```|\Z)|https?://\S+|\b\d{4}-\d\d?(?:-\d\d?)?\b|\b\d\d?[./]\d\d?[./]\d{2,4}\b"
+    r"(?ims)```.*?(?:```|\Z)|https?://\S+|\b\d{4}-\d\d?(?:-\d\d?)?\b|\b\d\d?[./]\d\d?[./]\d{2,4}\b"
     r"|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}(?:\.\d{3})+\b)\d+(?:\.\d+){2,}|^[^\w\n]{0,20}\d+[.)]\s"
-    r"|\b(?:step|item|row|line|column|page|chapter|section|table|n[or]\.?|zeile|seite)\s*\d+",
-    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+    r"|\b(?:step|item|row|line|column|page|chapter|section|table|n[or]\.?|zeile|seite)\s*\d+"
 )
-"""Code, addresses, dates, times, versions, the numbers of a list and of places in a text."""
+"""Code, addresses, dates, times, versions, numbers of list items and of places in a text."""
 
 
 class Claim(NamedTuple):
-    """A figure of an answer."""
-
     text: str
     ranges: Sequence[tuple[float, float]]
-    """What it may have been rounded from lies in one of them."""
+    """The exact value is in one of them."""
 
 
 def claims_in(answer: str) -> Iterator[Claim]:
@@ -57,7 +55,7 @@ def claims_in(answer: str) -> Iterator[Claim]:
 
 
 def _ranges(figure: str, scale: float = 1.0) -> Iterator[tuple[float, float]]:
-    """Yield for each reading of a figure between which values it was rounded, or cut off."""
+    """Yield, for each reading of a figure, the range of values that are rounded or cut to it."""
     for value, decimals in _readings(figure):
         down, up = 0.51 * 10.0**-decimals, (0.999 if decimals else 0.51) * 10.0**-decimals
         plain = re.sub(r"\D", "", figure)
@@ -65,12 +63,12 @@ def _ranges(figure: str, scale: float = 1.0) -> Iterator[tuple[float, float]]:
         if not decimals and 1 < rounded <= 0.05 * value:
             down = up = rounded
         yield (value - down) * scale, (value + up) * scale
-        if decimals and value <= 1 and scale == 1:  # a share, which may stand there in percent
+        if decimals and value <= 1 and scale == 1:  # a share, which may be in percent in the text
             yield (value - down) * 100, (value + up) * 100
 
 
 def _readings(figure: str) -> Iterator[tuple[float, int]]:
-    """Yield what a figure may mean, each with its decimals: 1.234 is either of two."""
+    """Yield the meanings of a figure, each with its decimals: 1.234 has two."""
     plain = re.sub(r"['’\s]", "", figure)
     marks = re.findall(r"[.,]", plain)
     head, _, tail = plain.rpartition(marks[-1]) if marks else (plain, "", "")
@@ -87,12 +85,9 @@ def _value(written: str) -> float:
 def missing_claims(
     claims: Sequence[Claim], texts: Sequence[str], quotable: Sequence[str] = ()
 ) -> list[Claim]:
-    """Return the claims that no text holds, and that do not follow from what is found.
+    """Return the claims that no text has, and that do not follow from what is found.
 
-    Args:
-        claims: Of an answer.
-        texts: What it may be computed from.
-        quotable: Texts whose figures an answer may repeat, but not compute with.
+    An answer may repeat the figures of `quotable` texts, but not compute with them.
     """
     values = sorted({value for text in texts for value in _values(text)})
     stated = sorted(value for text in quotable for value in _values(text))
@@ -116,7 +111,7 @@ def _holds(values: Sequence[float], claim: Claim) -> bool:
 
 
 def _values(text: str) -> Iterator[float]:
-    """Yield the figures of a text in every reading: what is written together may be several."""
+    """Yield the figures of a text in every reading. Joined figures may be several."""
     for match in re.finditer(_FIGURE, text):
         yield from (value for value, _ in _readings(match[0]))
         yield from map(_value, _PIECE.findall(match[0]))
@@ -125,8 +120,8 @@ def _values(text: str) -> Iterator[float]:
 def _computed(texts: Sequence[str], values: Sequence[float]) -> Iterator[float]:
     """Yield what follows from texts with these values.
 
-    Where there are few, two figures are combined, or two totals. Nearly every figure could be made
-    if any two were combined in any way.
+    Two figures, or two totals, are combined only if there are few, because nearly every figure
+    follows from combinations of many.
     """
     tables = [_Table.of(text) for text in texts]
     percents = [_value(one) for text in texts for one in _SHARE.findall(text)][:FEW]
@@ -146,20 +141,17 @@ def _computed(texts: Sequence[str], values: Sequence[float]) -> Iterator[float]:
 
 
 class _Table(NamedTuple):
-    """What is computed of the lines of a text and of their columns of figures."""
-
     totals: Sequence[float]
-    """Sums of each column, whole and by the cells beside it."""
+    """Sums of each column, of all lines and of those with the same other cell."""
     means: Sequence[float]
     ranges: Sequence[float]
     products: Sequence[float]
-    """Of two figures of a line, and percentages; of few lines. Products are columns, too."""
+    """Of two figures of a line, and percentages, of few lines. Products are columns too."""
     counts: Sequence[float]
     """Of lines without the first, of lines, words, characters and items, and of each word."""
 
     @classmethod
     def of(cls, text: str) -> "_Table":
-        """Read the lines of a text as rows."""
         lines = [line.lower() for line in text.splitlines() if line.strip()]
         columns, products = defaultdict[tuple[str, int], list[float]](list), list[float]()
         has_percents = any(one in text.lower() for one in (*_PERCENT, "pct"))
@@ -187,7 +179,7 @@ class _Table(NamedTuple):
 
 
 def _combined(kinds: Sequence[Sequence[float]], percents: Sequence[float]) -> Iterator[float]:
-    """Yield what two of a kind make, shares of the later kinds, and percents of all."""
+    """Yield what two figures of a kind make, shares of the later kinds, and percents of all."""
     kinds = [kind[:MOST_COMBINED] for kind in kinds]
     for kind in kinds:
         for one, other in combinations(kind, 2):
@@ -202,13 +194,13 @@ def _combined(kinds: Sequence[Sequence[float]], percents: Sequence[float]) -> It
 
 
 def _ratios(part: float, whole: float) -> Iterator[float]:
-    """Yield a ratio and a change; not of powers of ten, which only move the decimal point."""
+    """Yield a ratio and a change, except of powers of ten, which only move the decimal point."""
     if whole not in _POWERS:
         yield from (part / whole, abs(part / whole - 1))
 
 
 def _scaled(pairs: Iterable[tuple[float, float]]) -> Iterator[float]:
-    """Yield product and ratios of pairs of figures."""
+    """Yield the product and the ratios of pairs of figures."""
     for one, other in pairs:
         yield from (one * other, *_ratios(one, other), *_ratios(other, one))
 

@@ -1,8 +1,8 @@
-"""Reads the JSON that models write: strict JSON, and faults that leave no doubt. Pure.
+"""Reads the JSON that models write: strict JSON, and JSON with unambiguous faults. Pure.
 
-Read are triple and single quotes, invalid escapes, trailing commas, doubled braces, Python's
-literals, names without quotes, and the marks of strings in Gemma's format. A value that breaks off
-is never completed: half a command must not run.
+Accepted faults are triple and single quotes, invalid escapes, trailing commas, doubled braces,
+Python's literals, names without quotes, and the marks of strings in Gemma's format. A value that
+breaks off is never completed, because half a command must not run.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 MAX_DEPTH = 100
-"""Lists and objects inside one another."""
+"""Limit of nested lists and objects."""
 MAX_KEY_CHARS = 1000
 UNREADABLE_CHARACTER = "\ufffd"
 TOO_DEEP = f"lists or objects that are nested more than {MAX_DEPTH} levels deep"
@@ -25,14 +25,14 @@ _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 
 
 def with_pairs_joined(text: str) -> str:
-    """Join pairs of surrogates to the characters they stand for; lone ones stay."""
+    """Replace pairs of surrogates by the characters they encode. Lone surrogates stay."""
     if not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def without_surrogates(text: str) -> str:
-    """Join pairs of surrogates, and mark what is left of lone ones."""
+    """Join pairs of surrogates, and replace lone ones."""
     return _SURROGATE.sub(UNREADABLE_CHARACTER, with_pairs_joined(text))
 
 
@@ -53,9 +53,9 @@ def first_surrogate(value: object) -> str | None:
 
 
 def odd_argument(args: Mapping[str, Any]) -> str:
-    """Say which argument of a call holds what can be neither stored nor sent; empty if none does.
+    """Say which argument of a call cannot be stored or sent; empty if all can.
 
-    Halves of characters are left to `first_surrogate`.
+    Lone surrogates are left to `first_surrogate`.
     """
     for name, value in args.items():
         if len(name) > MAX_KEY_CHARS:
@@ -66,7 +66,7 @@ def odd_argument(args: Mapping[str, Any]) -> str:
 
 
 def odd_value(value: object, depth: int = 0) -> str:
-    """Say what in a value can be neither stored nor sent, as a noun; empty if nothing is."""
+    """Return what in a value cannot be stored or sent, as a noun; empty if all can."""
     if value is None or isinstance(value, str | bool):
         return ""
     if isinstance(value, int | float):
@@ -96,7 +96,7 @@ def _odd_key(key: object) -> str:
 
 
 def made_plain(value: Any, depth: int = 0) -> Any:
-    """Return a value with texts in place of all that can be neither stored nor sent."""
+    """Return a value with texts in place of what cannot be stored or sent."""
     if isinstance(value, str):
         return without_surrogates(value)
     if value is None or isinstance(value, bool | bytes):
@@ -108,21 +108,20 @@ def made_plain(value: Any, depth: int = 0) -> Any:
         return f"({TOO_DEEP})"
     if isinstance(parts, Mapping):
         pairs = cast("Mapping[Any, Any]", parts).items()
-        return {_plain_key(key): made_plain(part, depth + 1) for key, part in pairs}
+        return {
+            without_surrogates(str(key)[:MAX_KEY_CHARS]): made_plain(part, depth + 1)
+            for key, part in pairs
+        }
     if isinstance(parts, _CONTAINERS):
         return [made_plain(part, depth + 1) for part in cast("list[Any]", parts)]
     return without_surrogates(str(parts))
-
-
-def _plain_key(key: object) -> str:
-    return without_surrogates(str(key)[:MAX_KEY_CHARS])
 
 
 UNREADABLE = (ValueError, RecursionError)
 _DECODER = json.JSONDecoder(strict=False)  # line breaks inside strings
 _MOST_LEVELS = 100
 _SPACE = re.compile(r"(?:\s|\\[nt])*+")
-"""Between values; some models write a line break there as they do in a string."""
+"""Between values. Some models write a line break there as in a string."""
 _COLON = re.compile(r"\s*(?::|=>?)")
 _STRING = {
     mark: re.compile(rf"{re.escape(mark)}({body}){re.escape(mark)}{end}", re.DOTALL)
@@ -136,18 +135,16 @@ _STRING = {
         ("'", r"(?:[^'\\]|\\.)*+", ""),
     ]
 }
-"""Strings by their marks, longer ones first."""
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {**dict(zip("bfnrt", "\b\f\n\r\t", strict=True)), **{one: one for one in "\"'\\/"}}
 _BARE = re.compile(r"[^\s,{}\[\]()\"'`<>:=\\][^,{}\[\]\"'`<>:\n\\]*")
-_LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": None}
+LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": None}
 
 
 def read_json(text: str, position: int = 0) -> tuple[Any, int]:
     """Return the value that begins at a position, and where it ends.
 
-    Raises:
-        ValueError, RecursionError: There is none that can be read; see `UNREADABLE`.
+    Raises one of `UNREADABLE` if none can be read.
     """
     try:
         return _DECODER.raw_decode(text, position)
@@ -156,7 +153,7 @@ def read_json(text: str, position: int = 0) -> tuple[Any, int]:
 
 
 def object_of(value: Any) -> dict[str, Any] | None:
-    """Return a JSON object, given as it is or as its text; None if it is none."""
+    """Return a JSON object, given as an object or as text; None for others."""
     for _ in range(2):  # some write the text of a text
         if not isinstance(value, str):
             break
@@ -192,8 +189,8 @@ def _value(text: str, position: int, level: int) -> tuple[Any, int]:
         return string
     bare = _bare(text, position)
     word = bare.rstrip()
-    if word.lower() in _LITERALS:
-        return _LITERALS[word.lower()], position + len(bare)
+    if word.lower() in LITERALS:
+        return LITERALS[word.lower()], position + len(bare)
     try:
         return json.loads(word), position + len(bare)
     except json.JSONDecodeError:  # not of a number with too many digits
@@ -227,7 +224,6 @@ def _object(text: str, position: int, level: int) -> tuple[Any, int]:
 
 
 def _after(text: str, position: int, end: str) -> int:
-    """Return where the next item begins, or the end mark stands."""
     position = _space(text, position)
     if text.startswith(",", position):
         return _space(text, position + 1)
@@ -237,7 +233,7 @@ def _after(text: str, position: int, end: str) -> int:
 
 
 def _bare(text: str, position: int) -> str:
-    """Return a word or several without quotes, with the white space behind them."""
+    """Return words without quotes, with the white space after them."""
     found = _BARE.match(text, position)
     if found is None:
         raise ValueError("no value")
@@ -260,7 +256,7 @@ def _string(text: str, position: int) -> tuple[str, int] | None:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return what an escape stands for; one that JSON does not have stands for itself."""
+    """Return the character of an escape. Escapes that JSON lacks stay unchanged."""
     escape = found[1]
     if len(escape) > 1:
         return chr(int(escape[1:], 16))

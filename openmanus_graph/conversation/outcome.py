@@ -21,20 +21,17 @@ NO_TASK = (
 
 @dataclass(frozen=True)
 class ToolEnding:
-    """A tool result's request to end the run."""
-
     ending: Ending
     text: str
-    """The result's own text."""
     structured: Any
     failed: tuple[str, ...]
-    """Failed calls of the same reply: the run then continues."""
+    """Failed calls of the same reply, because of which the run continues."""
 
 
 def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
     """Return the request of the newest results to end the run, if there is one.
 
-    It counts only if no other call of the step failed; `terminate(failure)` always counts.
+    It counts only if no other call of the step failed. `terminate(failure)` always counts.
     """
     results = last_results(messages)
     result = next(filter(ends_run, results), None)
@@ -48,13 +45,12 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
 
 
 def ends_run(result: AnyMessage) -> bool:
-    """Say whether a tool's result asks to end the run."""
     noted: Any = getattr(result, "artifact", None)
     return isinstance(noted, dict) and "ends_run" in noted
 
 
 def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether the step before the newest one asked to end the run, too, and could have."""
+    """Return True if the previous step also asked to end the run, and could have."""
     before = tool_ending(messages[: len(messages) - len(last_results(messages)) - 1])
     return before is not None and not before.failed
 
@@ -62,17 +58,11 @@ def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
 def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:
     """Return the state update that ends a run as a tool requested; None if it lacks an answer.
 
-    Args:
-        ending: What the tool requested.
-        said: The answer as the model said it beside its calls, if it did.
+    `said` is the answer in the text next to the calls, if there is one.
     """
     if ending.ending == "answer":
-        return {
-            "status": "finished",
-            "stop_reason": "answer",
-            "structured": ending.structured,
-            "answer": ending.text,
-        }
+        ended = {"status": "finished", "stop_reason": "answer", "structured": ending.structured}
+        return {**ended, "answer": ending.text}
     if ending.ending == "failure":
         answer = said or "The task could not be done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
@@ -80,15 +70,13 @@ def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:
 
 
 def failure(sentence: str) -> dict[str, Any]:
-    """Return the state update that ends a run with an error."""
     return {"status": "failed", "stop_reason": "error", "answer": sentence}
 
 
 def validated(value: Any, response_format: ResponseFormat) -> Any:
-    """Validate an object against the caller's format and return it as plain data.
+    """Return an object as plain data, validated against the caller's format.
 
-    Raises:
-        ToolError: The value is invalid; the text tells the model why.
+    Raises ToolError if it is invalid; its text tells the model why.
     """
     if isinstance(response_format, dict):
         problems = schema_problems(response_format, value)

@@ -1,4 +1,4 @@
-"""Looks whether a run's calls show that its work is done. Pure."""
+"""Compares what a task asks for with the files and calls of a run. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -7,14 +7,79 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.announcements import named_files, names_things, own_words
-from openmanus_graph.conversation.evidence import CALCULATING
+from openmanus_graph.conversation.announcements import (
+    NamedFiles,
+    named_files,
+    names_things,
+    own_words,
+)
+from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
 from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, run_messages
-from openmanus_graph.conversation.made_files import asks_for_change
 from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import render
 
+_MOST_BEFORE = 400
+"""Characters before a file's name that may say what is to be done with it."""
+_DENIES = re.compile(
+    r"(?i)n['’]t\b|\b(?:can|could|did|was|were|does|do|is|are|ha[sd]|have)(?:not| not)\b"
+    r"|\b(?:unable|fail(?:s|ed|ure)?|impossible|missing|denied|not (?:possible|found|there|able"
+    r"|written|created|made|saved|allowed)|no (?:permission|such|access|need|\S+\.\w+)|nicht|fehlt"
+    r"|n(?:e|['’]\w+)\b.*\bpas|échoué|no (?:se|he|pud\w+|exist\w+|hay)|não|nie"
+    r"|niet|nothing|skipped|unnecessary|left out"
+    r"|kein\w*|entfällt|aucune?|ningún|sin|inte|не|нет|değil)\b|没有"
+    r"|沒有|没能|未创建|无需|不需要"
+    r"|不生成|不创建|无法|無法|未能|不存在|失败|ません|못|없|नहीं|ไม่|δεν|ვერ"
+)
+_MAKES = (
+    r"(?:\b(?:wr[io]t|sav(?:e|ing)|store|creat|mak(?:e|ing) (?!sure)|generat|produc|export|put"
+    r"|output|convert|renam|cop(?:y|ies)|append|draw|plot|prepare|schreib|speicher|erstell|erzeug|leg|fass"
+    r"|écri|enregistr|cré|escrib|guard|gener|escrev|salv|cri[ae]|scriv|schrijf|запиш|сохран|созда"
+    r"|zapisz|kaydet|oluştur|simpan)|写|寫|保存|创建|生成|输出|导出|存|作成|書|出力|저장|작성|만들|생성)"
+)
+_USES = (
+    r"(?:\b(?:read|pars|open|load|from|us(?:es?|ing)|with|compar|between|about|explain|of\b|that\b"
+    r"|check|analy|count|lies|lese|aus\b|von\b|mit\b|lire|depuis|leer|desde|из\b)|读|讀|从|から|読|읽)"
+)
+_EMPTY_WANTED = r"(?i)\b(?:empty|blank|touch|leere?\w*|vide|vac[ií]o|vazio|vuoto)\b|空|пуст"
+_INTO = r"(?:\b(?:to|into|as|named|called|als|comme|como|в)\b|[到为至])\W*(?:(?:a|the|file)\W+)*"
+_ONE_MORE = r"\b(?:and|und|et|y|e) (?:also )?(?:an?|eine?|une?|una?|uma?) (?:\w+ ){0,3}"
+_TO_MAKE = re.compile(rf"(?i){_MAKES}(?:(?:(?!{_USES}).)*|.*(?:{_INTO}|{_ONE_MORE}))$")
+"""What a sentence says before the name of a file that is to be made."""
+_MADE_AFTER = re.compile(rf"\W*(?:に|へ|로|으로|에|dosyasına).*{_MAKES}")
+_CHANGES = (
+    r"(?i)(?:^|[,;:]|\b(?:and|then|please|und|dann|bitte|et|y)\b)\W*(?:then |please |bitte )?"
+    r"(?:set|fix|change|update|replace|edit|modify|correct|remove|delete|insert|append|rename|add"
+    r"|setze?|ändere?|ersetze?|korrigiere?|entferne?|lösche?|ergänze?|corrige|remplace|modifie"
+    r"|supprime|ajoute|cambia|reemplaza|modifica|elimina|añade|agrega)\b|修改|替换|删除|更新|修复|添加"
+)
+_REMOVES = (
+    r"(?i)\b(?:remov|delet|drop|only\b|keep|strip|clean|clear|empty|filter|trim|short|dedup|duplicat"
+    r"|compress|summar|replac|simplif|reduc|without|extract|rewrit|first|last|convert|split|move"
+    r"|entfern|lösch|kürz|ersetz|supprim|remplac|elimin|borr|reemplaz)|删|去|替换|精简"
+)
+"""What a task says that may make a file smaller."""
+_HOW = r"(?i)\W*(?:how (?:do|to|can|would)|why|wie (?:kann|schreib)|cómo|如何|怎么)"
+_NOT_NOW = re.compile(
+    _HOW + r"|.*\b(?:script|program|function|code|class|skript|programm)\b"
+    r".*\b(?:that|which|das|qui|que)\b"
+    r"|(?!.*\b(?:save|store|put|run)\b).*\b(?:write|draft|give|compose|show|suggest)\b"
+    r"(?: me)? (?:an?|the) (?:\S+ ){0,2}?(?:(?:command|one-?liner|snippet|entry|rule)\b"
+    rf"|(?:e-?mail|message|letter|reply)\b(?!.*{_INTO}$))"
+)
+"""Questions how, what a program to be written does, and what a letter is about."""
+_IS_OPEN = re.compile(
+    r"(?i)^\W*(?:what|which|why|when|where|who|does|do|did|is|are|was|were|explain|find out"
+    r"|check (?:if|whether)|wer|welche\w*|warum|macht|ist|erklär\w*|qué|cuál|por qué|quel\w*"
+    r"|pourquoi|if|in case|unless|wenn|falls|si)\b"
+    r"|\b(?:don['’]t|do not|never|without|instead of|rather than|keine?[nmrs]?|nicht|statt|sin|sans"
+    r"|writes|saves|stores|creates|makes|generates|produces|exports|converts"
+    r"|(?:should(?: have)?|would|could) (?:write|save|create|make|generate|produce)\w*)\b"
+    r"(?:(?! (?:and|then|und|y|et) )[^,.;:]){0,40}$|\b(?:or|like|such as) $"
+    r"|(?:不要|别)[^，,。]{0,15}$|^\W*如果|是否|为什么"
+)
+"""Text before a file that need not be made: a question, a denial or a condition."""
+_OTHERWISE = re.compile(r"(?i)^[\W]{0,3}(?:or|oder|o|ou|或)\b")
 _HAS_TO_PASS = re.compile(
     r"(?i)\b(?:pass(?:es)?|fails?|succeeds?|besteh\w*|fehl\w*|échou\w*|fall[ae])\b|通过|失败"
 )
@@ -33,12 +98,10 @@ _QUESTION = r"(?:how (?:many|much|often|long|old|far)|which|what|who|where|when)
 _TWO_QUESTIONS = re.compile(
     rf"(?i)(?:^|[.!?]\s+){_QUESTION}[^?]*\band (?:(?:in|on|at|by|of|for|from) )?{_QUESTION}[^?]*\?"
 )
-"""Two questions in one sentence."""
 _NOTHING = re.compile(
-    r"\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*",
-    re.DOTALL,
+    r"(?s)\s*(?:0(?:\.0*)?|None|nan|\[\]|\{\}|\(\)|set\(\)|Empty DataFrame.*|Series\(\[\].*)\s*"
 )
-"""The output of a program that found nothing; often its condition is wrong."""
+"""The output of a program that found nothing, often because its condition is wrong."""
 _COMPARES = re.compile(
     r"(?i)(?<!at )\b(?:most|least|fewest|maximum|minimum|(?:larg|bigg|small|high|low|long|short|old"
     r"|new|young|earli|cheap|heavi|light|fast|slow)est)\b|\b(?:größte|kleinste|höchste|niedrigste"
@@ -51,22 +114,76 @@ _COUNTS = re.compile(
     r"|(?:多少|几)[个行次条]"
 )
 _READING = {"read_file", "str_replace_editor"}
-"""Tools that show data as it is."""
+"""Tools that show data unchanged."""
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d+(?![\w/:-]|[.,]\d)")
 _FEW_LINES = 4
-"""So many can be compared by reading."""
+"""So many lines can be compared by reading."""
 _SHORT_LINES = 20
-"""An output of so many is a result."""
+"""An output of so many lines is a result."""
 _FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", "of", "on", "that",
          "the", "there", "to", "was", "were"}  # fmt: skip
 """Words that answer nothing."""
 _MOST_CHARS = 2000
-"""Of a task in which questions are looked for."""
+
+
+def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
+    """Return the missing files that a task asks to make, unless the answer admits it.
+
+    An empty file counts as missing, unless it was to be empty.
+    """
+    missing = [*files.missing]
+    if not re.search(_EMPTY_WANTED, task):
+        missing += files.empty
+    if not missing or denies(text, missing):
+        return []
+    return [name for name in missing if _is_to_be_made(name, task)]
+
+
+def _is_to_be_made(name: str, task: str) -> bool:
+    parts = (one.partition(name) for one in SENTENCE_END.split(own_words(task)))
+    return any(
+        (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
+        and not (_NOT_NOW.match(before) or _IS_OPEN.search(before) or _OTHERWISE.search(after))
+        for before, found, after in parts
+        if found
+    )
+
+
+def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
+    """Return the files that a task asks to change, if none changed and the answer hides it."""
+    if files.changed or denies(text, files.given):
+        return []
+    asked = _wanted_changes(task)
+    return [name for name in files.given if any(name in one for one in asked)]
+
+
+def emptied_files(task: str, files: NamedFiles) -> list[str]:
+    """Return the files that lost most of their content although the task does not ask for it."""
+    if re.search(_REMOVES, own_words(task)):
+        return []
+    changes = asks_for_change(task)
+    return [name for name in files.shrunk if changes or not _is_to_be_made(name, task)]
+
+
+def asks_for_change(task: str) -> bool:
+    return bool(_wanted_changes(task))
+
+
+def _wanted_changes(task: str) -> list[str]:
+    sentences = SENTENCE_END.split(own_words(task))
+    return [one for one in sentences if re.search(_CHANGES, one) and not re.match(_HOW, one)]
+
+
+def denies(text: str, names: Sequence[str]) -> bool:
+    """Return True if an answer says that files are missing, or could not be made."""
+    about = "|".join([_MAKES, r"\b(?:files?|datei|fichier|archivo)\b|文件", *map(re.escape, names)])
+    said = [
+        one for one in re.split(r"(?<=[.!?])\s+|[。！？\n]", text) if re.search(f"(?i){about}", one)
+    ]
+    return any(_DENIES.search(one[:1000]) for one in said)
 
 
 class _Outcome(NamedTuple):
-    """What a call has given."""
-
     name: str
     args: str
     said: Any
@@ -76,16 +193,14 @@ class _Outcome(NamedTuple):
 def lack_of_proof(
     answer: str, task: str, messages: Sequence[AnyMessage], *, delivered: bool
 ) -> str:
-    """Return why nothing shows that the work is done; empty where something may.
+    """Return why nothing shows that the work is done; empty if something may.
 
-    Args:
-        answer: Of the run.
-        task: What the person said.
-        messages: The conversation.
-        delivered: Whether the files that the task names were made: they may be looked at again.
+    `delivered` tells whether the files that the task names were made. Then they may be looked at
+    again.
     """
     outcomes = _outcomes(messages)
-    if outcomes and outcomes[-1].failed and not _is_about_failures(task):
+    about_failures = _ABOUT_FAILURES.search(own_words(task)) and not asks_for_change(task)
+    if outcomes and outcomes[-1].failed and not about_failures:
         return f"the last call ({outcomes[-1].name}) failed"
     repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
     circles = repeated and not delivered and all(one in repeated for one in outcomes[-2:])
@@ -99,7 +214,7 @@ def lack_of_proof(
 
 
 def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> str:
-    """Return why a question about files has no reliable result; empty where it may have one."""
+    """Return why a question about files has no reliable result; empty if it may have."""
     if not outcomes or asks_for_change(task) or not names_things(task):
         return ""
     if _has_only_found_nothing(outcomes):
@@ -113,21 +228,22 @@ def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> 
 
 
 def _has_only_found_nothing(outcomes: Sequence[_Outcome]) -> bool:
-    """Return True if the last program found nothing; a second one that does not is believed."""
+    """Return True if the last program found nothing. A second, different one is believed."""
     ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
     empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
     return bool(ran) and ran[-1] in empty and len(set(empty)) == 1
 
 
 def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
-    """Return True if a program has named what the answer does, or little was to be compared."""
+    """Return True if a program has named the answer's words, or little was to be compared."""
     seen = [
         one
         for one in outcomes
         if not one.failed and one.said != "(no output)" and one.name != "search_tools"
     ]
     reads = [one for one in seen if one.name in _READING]
-    if reads and named_files(task) and not any(map(_is_long, reads)):
+    is_long = any(str(one.said).count("\n") >= _FEW_LINES for one in reads)
+    if reads and named_files(task) and not is_long:
         return True
     named = _words(answer) - _words(task) - _FILL
     found = {word for one in seen if one not in reads for word in _words(str(one.said))}
@@ -135,18 +251,13 @@ def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """Return the words and figures of a text."""
     return set(re.findall(r"\d+|[^\W\d_]{2,}", re.sub(r"(?<=\d),(?=\d{3})", "", text).lower()))
 
 
-def _is_long(outcome: _Outcome) -> bool:
-    return str(outcome.said).count("\n") >= _FEW_LINES
-
-
 def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
-    """Return False if the whole numbers of an answer stand only in data, which does not count.
+    """Return False if the whole numbers of an answer occur only in data, which does not count.
 
-    Results of a long output are its last lines, of a file what stands above its content.
+    Results of a long output are its last lines; those of a file are the line above its content.
     """
     said = {*_WHOLE.findall(answer)} - {*_WHOLE.findall(task)}
     shown, results = set[str](), set[str]()
@@ -165,13 +276,8 @@ def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
     return said.isdisjoint(shown) or not said.isdisjoint(results)
 
 
-def _is_about_failures(task: str) -> bool:
-    """Return True if a task wants to know how something fails."""
-    return _ABOUT_FAILURES.search(own_words(task)) is not None and not asks_for_change(task)
-
-
 def _is_result(answer: str, outcome: _Outcome) -> bool:
-    """Return True if the figures of an answer are what a program printed."""
+    """Return True if a program printed the figures of an answer."""
     figures = [one.text for one in claims_in(answer)]
     return (
         outcome.name in CALCULATING
@@ -183,7 +289,7 @@ def _is_result(answer: str, outcome: _Outcome) -> bool:
 
 
 def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
-    """Return what the run's calls gave, in order, but for the call that ends the run."""
+    """Return what the run's calls gave, in order, except the call that ends the run."""
     calls, outcomes = dict[str | None, tuple[str, str]](), list[_Outcome]()
     for message in run_messages(messages):
         if isinstance(message, AIMessage):
@@ -199,7 +305,7 @@ def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
 
 
 def _test_that_has_to_pass(task: str, outcomes: Sequence[_Outcome]) -> str:
-    """Return the test that a task wants to pass, if it did not when it was run last."""
+    """Return the test that a task wants to pass, if its last run did not."""
     if not (_HAS_TO_PASS.search(own_words(task)) and asks_for_change(task)):
         return ""
     for test in (name for name in named_files(task) if "test" in name.lower()):
@@ -219,7 +325,7 @@ def _runs(outcome: _Outcome, test: str) -> bool:
 
 
 def _is_half(answer: str, task: str) -> bool:
-    """Return True if an answer to two questions in one brings a single new word or figure."""
+    """Return True if an answer to two questions in one brings at most one new word or figure."""
     asked = _TWO_QUESTIONS.search(own_words(task)[:_MOST_CHARS])
     if asked is None or re.search(r"\bor\b", asked[0]):
         return False

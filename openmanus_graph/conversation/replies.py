@@ -1,4 +1,4 @@
-"""Reads what a reply means for its run: calls, the answer, or what is asked about. Pure."""
+"""Reads what a reply means for its run: calls, the answer, or what to ask the model. Pure."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from openmanus_graph.conversation import evidence, made_files
+from openmanus_graph.conversation import evidence, proof
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
@@ -38,7 +38,6 @@ from openmanus_graph.conversation.outcome import (
     ends_run,
     validated,
 )
-from openmanus_graph.conversation.proof import lack_of_proof
 from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import AnswerCheck
@@ -62,42 +61,41 @@ ReplyKind = Literal[
 ]
 NO_FILES = NamedFiles()
 MOST_ASKED: dict[ReplyKind, int] = {"empty": sys.maxsize, "unstructured": 3, "cut": 8}
-"""How often in a row the model is asked about such a reply before the run fails, where that is not
-once; empty ones count towards being stuck."""
+"""How often in a row the model is asked about such a reply before the run fails; once for others.
+
+Empty replies count towards being stuck.
+"""
 
 
 @dataclass(frozen=True)
 class AnswerRules:
-    """By which the answer of a run is judged."""
-
     files: NamedFiles = NamedFiles()
-    """What has become of those that the task names."""
     check: AnswerCheck = "off"
     shown: str = ""
     """Texts of the system prompt that are not ours."""
 
+    @property
+    def strict(self) -> bool:
+        """Whether the model is not believed without proof."""
+        return self.check == "fail"
+
 
 def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
-    """Return the rules of a run, given what has become of the files that its task names.
+    """Return the rules of a run, given the state of the files that its task names.
 
-    Args:
-        settings: Of the run.
-        files: Those that the task names.
-        small: Whether its model is asked as small ones are.
+    `small` tells whether its model is treated as a small one.
     """
     shown = "\n".join([settings.instructions, *settings.prompts.values()])
-    return AnswerRules(files, evidence.answer_check_of(settings, small=small), shown)
+    return AnswerRules(files, settings.answer_check or ("fail" if small else "mark"), shown)
 
 
 @dataclass(frozen=True)
 class ReplyReading:
-    """What the model's newest reply is."""
-
     kind: ReplyKind
     structured: Any = None
-    """The validated object, where an answer has to be one."""
+    """The validated object, if the answer must be one."""
     answer: str = ""
-    """The answer, where it is only a part of the reply's text."""
+    """The answer, if it is only a part of the reply's text."""
     asked: int = 0
     """How often in a row the model was asked about such replies before this one."""
     what: str = ""
@@ -105,7 +103,7 @@ class ReplyReading:
     gives_up: bool = False
     """Whether the answer says that the work is not done."""
     claims: Claims = field(default_factory=no_claims)
-    """What of an answer was found."""
+    """How many claims of an answer were found."""
 
     @property
     def failed(self) -> bool:
@@ -118,14 +116,9 @@ def read_reply(
     response_format: ResponseFormat | None,
     rules: AnswerRules = AnswerRules(),
 ) -> ReplyReading:
-    """Read the newest reply of a conversation.
+    """Read the newest reply of a conversation that ends with it, its results or a steering message.
 
     With a response format, a text is the answer only if it parses and validates.
-
-    Args:
-        messages: The conversation, which ends with the reply, its results or a steering message.
-        response_format: What the caller wants as an answer, if anything.
-        rules: By which an answer is judged.
     """
     without_calls = replies_without_calls(messages)
     if not without_calls:
@@ -139,9 +132,13 @@ def read_reply(
         return ReplyReading("empty")
     if response_format is not None:
         try:
-            return ReplyReading("answer", _parsed(text, response_format))
+            bare = text.removeprefix("```json").removeprefix("```").removesuffix("```")
+            made: object = json.loads(bare)
+            if not odd_value(made):
+                return ReplyReading("answer", validated(made, response_format))
         except (ValueError, RecursionError, ToolError):
-            return ReplyReading("unstructured", asked=asked)
+            pass
+        return ReplyReading("unstructured", asked=asked)
     return _read_text(reply, text, messages, rules, asked)
 
 
@@ -155,12 +152,12 @@ def _read_text(
         and (mark := evidence.ANSWER_MARK.search(text))
         and (marked := text[mark.end() :].strip())
     ):
-        # Who has worked and says that it is the answer is believed, but for a small model.
-        trusted = worked and rules.check != "fail"
+        # A model that has worked and marks its answer is believed, unless it is a small one.
+        trusted = worked and not rules.strict
         empty = not trusted and names_things(task) and not says_something(marked, task)
         if (
             empty
-            and not _reports(marked, messages, rules)
+            and not evidence.is_quoted(marked, messages, strict=rules.strict)
             and says_next_action(marked, task, whole=not worked, asked=True)
         ):
             return ReplyReading("announcement", asked=asked)
@@ -168,38 +165,32 @@ def _read_text(
     wrapped = evidence.plain_answer(text, task) != text
     if UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
         return ReplyReading("unread_call", asked=asked)
-    worked |= bool(files.missing) and made_files.denies(
-        text, files.missing
-    )  # it says what came of them
-    files = replace(files, missing=made_files.unmade_files(text, task, files))
+    worked |= bool(files.missing) and proof.denies(text, files.missing)  # it says what came of them
+    files = replace(files, missing=proof.unmade_files(text, task, files))
     announces = announces_work(text, task=task, worked=worked, files=files, asked=asked > 0)
-    if announces and not _reports(text, messages, rules):
+    if announces and not evidence.is_quoted(text, messages, strict=rules.strict):
         return ReplyReading("announcement", asked=asked)
     return judge_answer(text, text, messages, rules, asked)
-
-
-def _reports(text: str, messages: Sequence[AnyMessage], rules: AnswerRules) -> bool:
-    return evidence.is_quoted(text, messages, strict=rules.check == "fail")
 
 
 def judge_answer(
     said: str, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
 ) -> ReplyReading:
-    """Return what a text is that could be the answer.
+    """Return the reading of a text that could be the answer.
 
     Args:
         said: The text.
-        text: The reply that it stands in.
+        text: The reply that contains it.
         messages: The conversation.
         rules: By which it is judged.
         asked: How often in a row the model was asked about its replies.
     """
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
-    quoted = _reports(said, messages, rules)
+    quoted = evidence.is_quoted(said, messages, strict=rules.strict)
     answer = said if quoted else evidence.plain_answer(said, task)
     if not quoted and evidence.is_hollow(said, task, delivered=files.delivered):
         return ReplyReading("hollow", asked=asked)
-    gives_up = rules.check == "fail" and evidence.gives_up(answer)
+    gives_up = rules.strict and evidence.gives_up(answer)
     for kind, what in _undone(answer, task, messages, rules):
         if what and not (kind == "unproven" and gives_up):
             return ReplyReading(kind, asked=asked, what=what)
@@ -212,7 +203,7 @@ def judge_answer(
     if not echoes:
         found, missing = evidence.judged_claims(answer, task, messages, files, rules.shown)
     lacking = 1 if echoes else len(missing)
-    if lacking and (rules.check == "fail" or asked < patience):
+    if lacking and (rules.strict or asked < patience):
         what = ", ".join(missing)
         return ReplyReading("echo" if echoes else "figures", asked=asked + 1 - patience, what=what)
     claims = Claims(found=found, not_found=lacking, checked=found + lacking)
@@ -222,18 +213,19 @@ def judge_answer(
 def _undone(
     answer: str, task: str, messages: Sequence[AnyMessage], rules: AnswerRules
 ) -> Iterator[tuple[ReplyKind, str]]:
-    """Yield what an answer may hide that was not done, and which files or call that is about."""
-    files, strict = rules.files, rules.check == "fail"
+    """Yield what was not done and an answer may hide, with its files or calls."""
+    files = rules.files
     if evidence.is_unread(task, messages, files):
         yield "unread", ", ".join(files.given)
-    yield "unmade", ", ".join(made_files.unmade_files(answer, task, files))
-    if strict:
-        yield "unmade", ", ".join(made_files.unchanged_files(answer, task, files))
+    yield "unmade", ", ".join(proof.unmade_files(answer, task, files))
+    if rules.strict:
+        yield "unmade", ", ".join(proof.unchanged_files(answer, task, files))
         yield "unmade", ", ".join(files.invalid)
-        yield "unmade", ", ".join(made_files.unmade_folders(answer, files))
-        for name in made_files.emptied_files(task, files):
+        # They may be meant to be elsewhere, so this is only for models that are not believed.
+        yield "unmade", "" if proof.denies(answer, files.folders) else ", ".join(files.folders)
+        for name in proof.emptied_files(task, files):
             yield "unproven", f"{name} has lost most of what it held"
-        yield "unproven", lack_of_proof(answer, task, messages, delivered=files.delivered)
+        yield "unproven", proof.lack_of_proof(answer, task, messages, delivered=files.delivered)
 
 
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
@@ -252,34 +244,31 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
 
 
 def asked_about_ending(messages: Sequence[AnyMessage]) -> int:
-    """Return how often in a row the model was asked about its replies before it ended the run."""
+    """Return how often in a row the model was asked about replies before it ended the run."""
     before = messages[: len(messages) - len(last_results(messages)) - 1]
     texts_before = [one for one in replies_without_calls(before) if one.text.strip()]
     return len(texts_before) + int(asked_to_end_before(messages))
 
 
 def asks_again(messages: Sequence[AnyMessage]) -> bool:
-    """Return True if the newest reply was empty, no answer or a repetition, for the first time."""
+    """Return True if the newest reply is the first empty one, non-answer or repetition."""
     replies = [one for one in replies_without_calls(messages) if not is_cut_text(one)]
     return len(replies) == 1 if replies else detect_stuck(messages).repeats == 2
 
 
 def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_FILES) -> str:
-    """Return what the model said beside its calls that can stand as the answer; else nothing.
+    """Return the text next to the newest calls that can be the answer; empty if there is none.
 
-    What it gave the call that ends the run comes first. The text of the newest reply counts, and an
-    earlier one that says something of its own, unless a file that the task names is not there.
-
-    Args:
-        messages: The conversation.
-        files: What has become of those that the task names.
+    What the model gave the call that ends the run comes first. The text of the newest reply counts.
+    An earlier one counts if it adds something to the task, and no file that the task names is
+    missing.
     """
     task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
     ending = {m.tool_call_id for m in last_results(messages) if ends_run(m)}
     announces = partial(announces_work, task=task, worked=worked, files=files, asked=True)
     for call in newest.tool_calls if newest else ():
         if call["id"] in ending and (given := str(call["args"].get("answer") or "").strip()):
-            # Who has worked and names it the answer is believed.
+            # A model that has worked and names it the answer is believed.
             return "" if not worked and announces(given) else given
     for message, text in texts(messages):
         if {SUMMARY_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
@@ -292,7 +281,7 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
 
 
 def task_of(messages: Sequence[AnyMessage]) -> str:
-    """Return what the person said to begin the run; of a step of a plan its text."""
+    """Return what the person said to begin the run, or the text of a plan's step."""
     message = last_user_message(messages)
     if message is None:
         return ""
@@ -310,11 +299,3 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
     if NOTES_KEY in given or given.get("images"):
         return True
     return any(map(evidence.has_succeeded, newest_first(messages)))
-
-
-def _parsed(text: str, response_format: ResponseFormat) -> Any:
-    bare = text.removeprefix("```json").removeprefix("```").removesuffix("```")
-    found: object = json.loads(bare)
-    if what := odd_value(found):
-        raise ValueError(f"it holds {what}")
-    return validated(found, response_format)

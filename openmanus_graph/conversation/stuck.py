@@ -7,13 +7,14 @@ as stuck. Compaction removes messages, so it keeps the fingerprints of their ste
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.conversation.history import MessageCache, ReadPrefix, canonical_calls
+from openmanus_graph.conversation.caches import ConversationReader
+from openmanus_graph.conversation.history import canonical_calls
 
 MAX_PERIOD = 6
 HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8
@@ -28,8 +29,6 @@ KEPT_STEPS_KEY = "openmanus_steps"
 
 
 class KeptSteps(TypedDict):
-    """The agent steps of a conversation before it was compacted."""
-
     steps: list[list[str]]
     """As `recent_steps` returned them."""
     messages: int
@@ -38,17 +37,18 @@ class KeptSteps(TypedDict):
 
 @dataclass(frozen=True)
 class StuckLevel:
-    """How stuck the agent is."""
-
     level: Level
     repeats: int
-    """How often the same steps were seen in a row."""
     period: int
     """Steps of the cycle; 0 if there is no fixed cycle, but nothing new."""
 
 
+_LEVELS: Sequence[tuple[Level, int]] = (
+    ("ok", 0), ("hint", HINT_AT), ("change", CHANGE_AT), ("stop", STOP_AT),
+)  # fmt: skip
+
+
 def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
-    """Return how stuck the current run is."""
     steps = recent_steps(messages)
     period, repeats = max(
         ((period, _repeats(steps, period)) for period in range(1, MAX_PERIOD + 1)),
@@ -57,76 +57,57 @@ def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
     stale = _nothing_new(steps)
     if stale > repeats:
         period, repeats = 0, stale
-    return StuckLevel(_level(repeats), repeats, period)
+    reached: Sequence[Level] = [level for level, at in _LEVELS if repeats >= at]
+    return StuckLevel(reached[-1], repeats, period)
 
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
     """Return the fingerprints of the run's last agent steps, oldest first.
 
-    Steps before a steering message do not count: it changes the situation.
+    Steps before a steering message do not count, because it changes the situation.
     """
-    if not messages:
-        return []
-    found = _conversations.get(messages[0], lambda _: _RecentSteps())
-    found.extend_to(messages)
+    found, start = _conversations.advance(messages, _RecentSteps)
+    for message in messages[start:]:
+        if kept := message.additional_kwargs.get(KEPT_STEPS_KEY):
+            known = cast("KeptSteps", kept)  # made by a compaction
+            found.steps[:] = map(tuple, known["steps"])
+            found.kept = known["messages"]
+        elif found.kept:
+            found.kept -= 1
+        else:
+            found.add(message)
+    del found.steps[:-WINDOW]
     return [*found.steps]
 
 
+@dataclass
 class _RecentSteps:
-    """The last agent steps of a conversation, read as it grows."""
+    steps: list[AgentStep] = field(default_factory=list[AgentStep])
+    newest: list[tuple[str | None, str]] = field(default_factory=list[tuple[str | None, str]])
+    """Fingerprints of the last step. Each has the id of its call until that has a result."""
+    kept: int = 0
+    """How many of the next messages belong to steps that compaction kept."""
 
-    def __init__(self) -> None:
-        self._read = ReadPrefix()
-        self._newest: list[tuple[str | None, str]] = []
-        """Fingerprints of the last step, with the id of the call as long as that has no result."""
-        self._kept = 0
-        """How many of the next messages belong to steps that compaction kept."""
-        self.steps: list[AgentStep] = []
-
-    def extend_to(self, messages: Sequence[AnyMessage]) -> None:
-        """Read the new messages; all of them if the known ones have changed."""
-        start = self._read.advance(messages)
-        if start == 0:
-            self.steps.clear()
-            self._kept = 0
-        for message in messages[start:]:
-            if kept := message.additional_kwargs.get(KEPT_STEPS_KEY):
-                self._begin_with(cast("KeptSteps", kept))  # made by a compaction
-            elif self._kept:
-                self._kept -= 1
-            else:
-                self._add(message)
-        del self.steps[:-WINDOW]
-
-    def _begin_with(self, kept: KeptSteps) -> None:
-        self.steps[:] = map(tuple, kept["steps"])
-        self._kept = kept["messages"]
-
-    def _add(self, message: AnyMessage) -> None:
+    def add(self, message: AnyMessage) -> None:
         if isinstance(message, AIMessage):
-            self._newest = _of_reply(message)
+            self.newest = _of_reply(message)
             self.steps.append(())
         elif not isinstance(message, ToolMessage):
             self.steps.clear()
         elif self.steps:
-            self._newest = _with_result(self._newest, message)
+            result = _fingerprint(message.text)
+            self.newest = [
+                (None, one + result) if call == message.tool_call_id else (call, one)
+                for call, one in self.newest
+            ]
         if self.steps:
-            self.steps[-1] = tuple(sorted(one for _, one in self._newest))
+            self.steps[-1] = tuple(sorted(one for _, one in self.newest))
 
 
-_conversations = MessageCache[_RecentSteps]()
-
-
-def _level(repeats: int) -> Level:
-    if repeats >= STOP_AT:
-        return "stop"
-    if repeats >= CHANGE_AT:
-        return "change"
-    return "hint" if repeats >= HINT_AT else "ok"
+_conversations = ConversationReader[_RecentSteps]()
 
 
 def _repeats(steps: Sequence[AgentStep], period: int) -> int:
-    """Count how often the last `period` steps are repeated at the end."""
     block = steps[-period:]
     if len(block) < period:
         return 0
@@ -139,7 +120,7 @@ def _repeats(steps: Sequence[AgentStep], period: int) -> int:
 def _nothing_new(steps: Sequence[AgentStep]) -> int:
     """Count how often the steps at the end repeated earlier ones, in any order.
 
-    A cycle in order gives the same figure as `_repeats`.
+    A cycle in a fixed order gives the same number as `_repeats`.
     """
     first: dict[str, int] = {}
     for index, step in enumerate(steps):
@@ -155,7 +136,7 @@ def _nothing_new(steps: Sequence[AgentStep]) -> int:
 
 
 def _of_reply(reply: AIMessage) -> list[tuple[str | None, str]]:
-    """Return the fingerprint of each call, with its id; else that of the text."""
+    """Return the fingerprint of each call with its id, or that of the text."""
     ids = [call["id"] or "" for call in reply.tool_calls]
     calls = [_fingerprint(name, _normalised(args)) for name, args in canonical_calls(reply)]
     # Unreadable calls of a tool count as equal, however they are malformed.
@@ -163,15 +144,6 @@ def _of_reply(reply: AIMessage) -> list[tuple[str | None, str]]:
     found: list[tuple[str | None, str]] = [*zip(ids, calls, strict=True)]
     found += [(None, one) for one in broken]
     return found or [(None, _fingerprint("text", _normalised(reply.text)))]
-
-
-def _with_result(
-    step: list[tuple[str | None, str]], result: ToolMessage
-) -> list[tuple[str | None, str]]:
-    return [
-        (None, one + _fingerprint(result.text)) if call == result.tool_call_id else (call, one)
-        for call, one in step
-    ]
 
 
 def _normalised(text: str) -> str:

@@ -1,11 +1,11 @@
 """Reads tool calls that a model wrote as text, in the forms that models were trained on. Pure.
 
-A call counts only if nothing but calls follows it: an example that an answer quotes, in a code
-block or in the middle of its text, is left alone.
+A call counts only if nothing but calls follows it. Examples that an answer quotes, in a code block
+or in the middle of its text, are ignored.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from openmanus_graph.conversation.call_forms import (
@@ -26,33 +26,29 @@ from openmanus_graph.conversation.loose_json import UNREADABLE, read_json
 
 _LINES_QUOTED = r"`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*"
 _QUOTED = re.compile(rf"(?:```|~~~).*?(?:```|~~~|\Z)|{_LINES_QUOTED}", re.DOTALL | re.MULTILINE)
-"""Code, and lines that an answer quotes."""
 _QUOTED_BEFORE_END = re.compile(
-    rf"(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}",
-    re.DOTALL | re.MULTILINE,
+    rf"(?ms)(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}"
 )
-"""The same without code blocks that may hold a call."""
+"""The same without code blocks that may contain a call."""
 _MARKED_LINE = re.compile(rf"^[ \t]*+(?:{START.pattern})", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
 _SPECIAL = re.compile(rf"(?:{TOKEN}|<turn\|>|</s>|</think>)\Z")
-"""What models end a text with, where their server does not take it off."""
+"""What models end a text with, if their server does not remove it."""
 _FENCED = re.compile(
-    r"\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z",
-    re.DOTALL,
+    r"(?s)\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z"
 )
 _CALL_FENCE = re.compile(
-    r"^```(?:tool_code|tool_call|function_call)[ \t]*\r?\n((?:(?!```).)*+)```\s*+\Z", re.S | re.M
+    r"(?ms)^```(?:tool_code|tool_call|function_call)[ \t]*\r?\n((?:(?!```).)*+)```\s*+\Z"
 )
-"""A code block that says that it is a call, at the end of a text."""
+"""A code block that is marked as a call, at the end of a text."""
 _MOST_CALLS = 128
-"""Of one reply."""
 _MOST_STARTS = 8
-"""Lines that begin like JSON, at the end of a text, that are looked into."""
+"""Lines that begin like JSON, at the end of a text, that are tried."""
 _OBSERVED = re.compile(r"(?<!\s)\s*+^Observation:?\s*+\Z", re.MULTILINE)
 _GAP_CHARS = 80
 """Between the name of a tool and the name of its first argument, in any form of a call."""
 _LAST_CHARS = 4000
-"""Of a text, in which a call may stand that cannot be read."""
+"""Characters at the end of a text in which an unreadable call is looked for."""
 _PROSE = re.compile(r"[^\W\d_]{2,} (?!Input:|name=)[^\W\d_]{2,}")
 
 
@@ -61,9 +57,7 @@ def read_text_calls(
 ) -> tuple[str, list[TextCall]] | None:
     """Return the text before the calls, and the calls; None if the text makes none.
 
-    Args:
-        text: Of a reply without tool calls.
-        tools: Definitions of those that are offered, as providers are sent them.
+    `tools` has the definitions of the offered tools, as providers receive them.
     """
     schemas = _schemas(tools)
     text = _without_end_tokens(text)
@@ -87,15 +81,10 @@ def read_text_calls(
 
 
 def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether a text in which no call was read seems to make one all the same.
+    """Return True if a text in which no call was read seems to make one.
 
-    In whatever form: a line begins with the mark of a call, a call's special token stands
-    anywhere, or the text ends with the name of a tool and, right behind it, the name of an
-    argument of that tool.
-
-    Args:
-        text: Of a reply without tool calls.
-        tools: As for `read_text_calls`.
+    A line begins with the mark of a call, a call's special token occurs anywhere, or the text ends
+    with the name of a tool followed by the name of one of its arguments.
     """
     schemas = _schemas(tools)
     if CALL_TOKEN.search(_QUOTED.sub(_blank, text)):
@@ -120,9 +109,9 @@ def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _names_tool(text: str, hidden: str, schemas: Mapping[str, Any]) -> bool:
-    """Say whether a line begins with a tag or with JSON that names a tool, whatever follows it.
+    """Return True if a line begins with a tag or with JSON that names a tool, whatever follows it.
 
-    JSON that is the whole text may name one that is not there, or be the arguments alone.
+    JSON that is the whole text may name a tool that does not exist, or be only the arguments.
     """
     names = "|".join(map(re.escape, schemas))
     if re.search(rf"^<(?:{names}|execute_\w+)>", hidden, re.MULTILINE):
@@ -141,19 +130,14 @@ def _names_tool(text: str, hidden: str, schemas: Mapping[str, Any]) -> bool:
         if whole and isinstance(value, dict):
             given = cast("dict[str, Any]", value).keys()
             return {"name", "arguments"} == given or any(
-                _takes(one, given) for one in schemas.values()
+                given and set(one.get("required", ())) <= given <= one.get("properties", {}).keys()
+                for one in schemas.values()
             )
     return False
 
 
-def _takes(schema: Mapping[str, Any], given: Collection[str]) -> bool:
-    """Say whether arguments are some of a tool's, and all that it requires."""
-    required = set(schema.get("required", ()))
-    return bool(given) and required <= set(given) <= schema.get("properties", {}).keys()
-
-
 def _names_argument(text: str, schema: Mapping[str, Any]) -> bool:
-    """Say whether a text names an argument in the way of a call, and no prose before it."""
+    """Return True if a text names an argument as a call does, without prose before it."""
     names = "|".join(map(re.escape, schema.get("properties", {})))
     found = (
         re.search(rf"(?<=[\W_])(?:{names})(?:[\"']?\s*[=:>]|[\"']\s|</)", text) if names else None
@@ -181,7 +165,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _bare_calls(source: str, schemas: Schemas) -> list[TextCall]:
-    """Return the calls of a text that is nothing but JSON or Python, and names tools."""
+    """Return the calls of a text that is only JSON or Python, and names tools."""
     if not (source.startswith(("{", "[")) or PYTHON.match(source)):
         return []
     calls = _calls_to_the_end(source, schemas)
@@ -189,19 +173,15 @@ def _bare_calls(source: str, schemas: Schemas) -> list[TextCall]:
 
 
 def _fits(call: TextCall, schema: Mapping[str, Any]) -> bool:
-    """Say whether a call has arguments that its tool knows."""
     return call.args is not None and call.args.keys() <= schema.get("properties", {}).keys()
 
 
 def _calls_to_the_end(
     text: str, schemas: Mapping[str, Any], *, marked: bool = False
 ) -> list[TextCall] | None:
-    """Read calls up to the end of a text; None if something else follows, or nothing was begun.
+    """Read calls to the end of a text; None if something else follows, or no call was begun.
 
-    Args:
-        text: Begins with the first.
-        schemas: Of the tools' arguments.
-        marked: Whether a mark says that it is a call, also where it cannot be read.
+    If it is `marked` as a call, a text that cannot be read is a broken call.
     """
     calls: list[TextCall] = []
     position = behind_wrappers(text, 0)
@@ -216,7 +196,7 @@ def _calls_to_the_end(
 
 
 def _broken(text: str) -> list[TextCall] | None:
-    """Return a call that was begun but cannot be read; None if the mark began none."""
+    """Return a call that was begun but cannot be read; None if none was begun."""
     ends = [found.end() for found in _END.finditer(text)]
     if not BEGUN.match(text) or (ends and text[ends[-1] :].strip()):
         return None

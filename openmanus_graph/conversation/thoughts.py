@@ -1,6 +1,6 @@
-"""Parts what a model thinks from what it says, where its server leaves both in one text. Pure.
+"""Separates a model's thoughts from what it says, if its server leaves both in one text. Pure.
 
-Marks of thoughts that a text quotes or speaks of are left alone.
+Marks of thoughts that a text quotes or mentions are ignored.
 """
 
 import re
@@ -18,7 +18,7 @@ _LONE = [
     (r"<\|open\|>think<\|sep\|>", r"<\|close\|>think<\|sep\|>"),
     (r"<\|channel>thought\b", r"<channel\|>"),
 ]
-"""How thoughts begin and end; the prompt may hold the beginning, so that only the end is seen."""
+"""How thoughts begin and end. If the prompt contains the beginning, only the end is in the text."""
 _FORMS = [
     *_LONE,
     (r"<\|channel\|>analysis(?:<\|constrain\|>\w+)?<\|message\|>", r"<\|end\|>|(?=<\|start\|>)"),
@@ -38,30 +38,28 @@ _MAY_BE_MARK = re.compile(r"\s*(?:[<\[◁]\S{0,60})?")
 """What may become a mark with the next pieces."""
 _CLOSING_ALONE = re.compile("|".join(form[1] for form in _LONE))
 _MOST_MARKS = 128
-"""Of one text, that are looked at."""
 _CODE = re.compile(r"(```|~~~).*?\1|`[^`\n]+`", re.DOTALL)
 _BEFORE = re.compile(r"^\s*(?:<\|(?:start\|>assistant|message_model\|>))?\Z")
-"""Before the first thought."""
 _SPOKEN_OF = re.compile(
     r"[,.;:)]| +(?:is|are|was|and|or|tags?|tokens?|blocks?|means|marks?|denotes|begins?|opens?"
     r"|ends?|closes?|wraps|ist|und|bedeutet|est|et|signifie|es|y|significa|è|e)\b"
     r"|\s*(?:标签|表示|和|用于|タグ|は)"
 )
-"""Behind a mark that a sentence speaks of."""
+"""After a mark that a sentence mentions."""
 _SHELL = re.compile(
     r"(?:<\|start\|>assistant)?<\|channel\|>(?:final|commentary)\s*(?:<\|constrain\|>\w+)?<\|message\|>"
     r"|<\|channel>(?:final|content)\s|<\|(?:START|END)_(?:RESPONSE|TEXT)\|>|<\|end\|>|<\|return\|>"
     r"|<\|(?:open|close)\|>response<\|sep\|>|<\|message_model\|>|<\|content_text\|>|<\|end_message\|>"
 )
-"""Round what is said, where the server left special tokens in the text."""
+"""Special tokens around what is said, if the server left them in the text."""
 _ANSWER = re.compile(r"<(answer|response)>(.*)</\1>", re.DOTALL)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Return what a text thinks and what it says; without any thought it says all of it, as it is.
+    """Return the thoughts of a text, and what it says: without thoughts all of it, unchanged.
 
-    Without an opening mark, all before the closing one is a thought. Without a closing mark, all
-    behind the opening one is, up to a call on a line of its own.
+    Without an opening mark, everything before the closing one is a thought. Without a closing mark,
+    everything after the opening one is, up to a call on a separate line.
     """
     hidden = _CODE.sub(lambda code: " " * len(code[0]), text)
     thoughts: list[str] = []
@@ -71,7 +69,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
             continue
         before = said + text[position : opening.start()]
         first = _BEFORE.match(before) is not None
-        if not (first or _begins_line(before)):
+        shown = before.rstrip().endswith((":", "："))
+        if not (first or (before.rstrip(" \t").endswith("\n") and not shown)):
             continue
         span = _thought(text, opening, may_break_off=first)
         if span is not None:
@@ -92,7 +91,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _thought(text: str, opening: re.Match[str], *, may_break_off: bool) -> tuple[int, int] | None:
-    """Return where a thought ends, and where what follows it begins; None if it is none."""
+    """Return where a thought ends, and where the text after it begins; None if it is none."""
     form = int(str(opening.lastgroup)[1:])
     closings = list(islice(_CLOSINGS[form].finditer(text, opening.end()), _MOST_MARKS))
     unquoted = (one for one in closings if not _is_quoted(text, one))
@@ -113,18 +112,13 @@ def _closing_alone(text: str, hidden: str) -> re.Match[str] | None:
     return next((one for one in closings if not _is_mentioned(text, one)), None)
 
 
-def _begins_line(before: str) -> bool:
-    """Return True if what follows a text is on a line of its own that the text does not show."""
-    return before.rstrip(" \t").endswith("\n") and not before.rstrip().endswith((":", "："))
-
-
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:
     start = mark.start()
     return start > 0 and text[start - 1] in "`\"'“„«("
 
 
 def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
-    """Return True if a mark stands between quotation marks, or inside a sentence."""
+    """Return True if a mark is between quotation marks, or in a sentence."""
     if _is_quoted(text, mark) or _SPOKEN_OF.match(text, mark.end()):
         return True
     before, behind = text[max(0, mark.start() - 2) : mark.start()], text[mark.end() :][:2]
@@ -133,9 +127,9 @@ def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
 
 
 class SaidStream:
-    """Lets only what is said through of a text that comes in pieces, as far as that is known.
+    """Passes on only what is said of a text that comes in pieces, as far as that is known.
 
-    A thought whose opening mark is missing is shown until the whole reply replaces it.
+    A thought without an opening mark is shown until the whole reply replaces it.
     """
 
     def __init__(self) -> None:
@@ -144,7 +138,6 @@ class SaidStream:
         self._tries = 0
 
     def add(self, piece: str) -> str:
-        """Return what there is to show after a further piece."""
         if self._says:
             return piece
         self._held += piece
@@ -164,5 +157,4 @@ class SaidStream:
         return _SHELL.sub("", said, count=1)
 
     def rest(self) -> str:
-        """Return what there is to show at the text's end."""
         return "" if self._says else split_thoughts(self._held)[1]

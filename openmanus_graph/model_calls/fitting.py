@@ -14,7 +14,8 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from openmanus_graph.backends.models.dialects import SKIPPED_SIGNATURE, Dialect, SentRequest
-from openmanus_graph.conversation.history import ConversationCache, with_text
+from openmanus_graph.conversation.caches import ConversationCache
+from openmanus_graph.conversation.history import with_text
 from openmanus_graph.model_calls.projection import is_picture
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.prompts import render

@@ -20,8 +20,9 @@ from langchain_core.messages import (
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.backends.models.spec import wire_provider
+from openmanus_graph.conversation.caches import is_unchanged
 from openmanus_graph.conversation.environment import shown_environment
-from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
+from openmanus_graph.conversation.history import calls_in_order, is_cut_text
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 
 Block = dict[str, Any]

@@ -65,7 +65,7 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
-from openmanus_graph.safety.provenance import passed_on
+from openmanus_graph.safety.provenance import seen_links
 from openmanus_graph.safety.value_labels import openings_since
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import no_usage
@@ -257,7 +257,7 @@ async def execute_step(
     named, written = await recorded_fact(
         session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
     )
-    urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
+    urls = await asyncio.to_thread(seen_links, outcome.text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)

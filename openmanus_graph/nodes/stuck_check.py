@@ -17,9 +17,9 @@ from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import (
     LENGTH_LIMIT,
-    has_pending_calls,
     last_results,
     last_text,
+    pending_calls,
 )
 from openmanus_graph.conversation.outcome import (
     ToolEnding,
@@ -175,7 +175,7 @@ def hints_for(
 
 def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
     """Say whether some calls of the reply have run, and others were to come after them."""
-    return bool(last_results(messages)) and has_pending_calls(messages)
+    return bool(last_results(messages) and pending_calls(messages))
 
 
 async def route_after_stuck_check(

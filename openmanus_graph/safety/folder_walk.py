@@ -1,4 +1,4 @@
-"""Walks through a folder by descriptors: each folder is opened from the one that holds it, once."""
+"""Walks through a folder by descriptors. Each folder is opened once, from the one that holds it."""
 
 import errno
 import os
@@ -8,31 +8,27 @@ from dataclasses import dataclass, field
 from openmanus_graph.safety.open_beneath import MOST_PARTS, OPEN_FOLDER, UnsafeFileError, shown
 
 _MOST_PATH_BYTES = 3000
-"""Of a folder that is looked into: a longer path, with the root's and a name, opens nothing."""
+"""Of a folder that is walked. A longer path, with the root and a name, opens nothing."""
 
 
 class TooDeepError(UnsafeFileError):
-    """A folder lies so deep that it is not looked into."""
+    """A folder is nested too deep to be walked."""
 
 
 @dataclass(slots=True)
 class Folder:
-    """An opened folder of a walk."""
-
     descriptor: int
     path: str
-    """From the walk's top, which has an empty one."""
+    """From the walk's top, whose path is empty."""
     depth: int = 0
     below: list[str] = field(default_factory=list[str])
-    """Names of its folders to walk into: for the caller to fill."""
+    """Names of its folders to walk into, filled in by the caller."""
 
 
 def walk(top: int, failed: Callable[[str, OSError], None] | None = None) -> Generator[Folder]:
     """Yield a folder and those below that the caller names, each before its own ones. Blocks.
 
-    Args:
-        top: Descriptor of the folder, which stays open.
-        failed: Takes path and error of what is not opened: TooDeepError, or a system's error.
+    `top` stays open. `failed` receives path and error of what is not opened.
     """
     opened = [Folder(os.dup(top), "")]
     try:

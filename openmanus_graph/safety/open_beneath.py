@@ -1,9 +1,8 @@
-"""Opens files beneath a folder, whatever links somebody puts in the way meanwhile.
+"""Opens files beneath a folder safely, even if links on the way are swapped at the same time.
 
-A path is never checked and then opened again by its name. It is walked once, by descriptors: by the
-kernel (`openat2`) where no part of it is a link, else part by part without following links, which
-are read and walked by hand. A link that leads out of the folder is refused, and so is anything that
-is not a regular file.
+A path is never checked and then opened by its name. It is walked once, by descriptors: by the
+kernel (`openat2`) if no part of it is a link, else part by part, with links read and walked by
+hand. A link that leads out of the folder is refused, and so is anything but a regular file.
 """
 
 import errno
@@ -14,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Container, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -24,11 +24,11 @@ _BUFFER_BYTES = 1 << 17
 _MOST_LINKS = 40
 """Links and `..` in one path, as many as the kernel allows."""
 MOST_PARTS = 200
-"""Of a path: folders can be put inside one another without end, and all take time to walk."""
+"""Parts of a path. Folders can be nested without end, and each takes time to walk."""
 _MOST_PATH_BYTES = 4096
 
 Identity = tuple[int, int] | None
-"""Device and inode of a file or folder; None of what does not exist."""
+"""Device and inode of a file or folder; None if it does not exist."""
 
 
 class UnsafeFileError(OSError):
@@ -39,14 +39,14 @@ class UnsafeFileError(OSError):
 
 
 class Place(NamedTuple):
-    """An entry of an opened folder. Neither a link nor anything else need be there."""
+    """An entry of an opened folder. It may be a link, or missing."""
 
     folder: int
     """Descriptor of its folder, for use as `dir_fd`."""
     name: str
-    """Its name there; `.` is the folder itself."""
+    """Its name there. `.` is the folder itself."""
     path: str
-    """Its path from the root, without links; empty for the root."""
+    """Its path from the root, without links. Empty for the root."""
 
 
 @contextmanager
@@ -61,17 +61,17 @@ def located(
     """Open the folder of an entry beneath a root.
 
     Args:
-        root: Path of an existing folder; it is opened by its name and must not be a link.
+        root: Path of an existing folder. It is opened by its name and must not be a link.
         path: Relative to the root, or absolute.
         create: Whether to create missing folders of the entry.
-        follow: Whether links that stay beneath the root are followed, the entry's own included.
+        follow: Whether links that stay beneath the root are followed, also if the entry is one.
         hidden: Files and folders that are out of reach, with all that they hold.
 
     Raises:
         UnsafeFileError: The path leads out of the root, or to something hidden.
         OSError: A folder of the path is missing, or cannot be opened.
     """
-    place = _place(root, os.fspath(path), create, follow, hidden)
+    place = _Walk(root, os.fspath(path), create, follow, hidden).place()
     try:
         yield place
     finally:
@@ -86,14 +86,9 @@ def open_beneath(
     follow: bool = True,
     hidden: Container[Identity] = (),
 ) -> BinaryIO:
-    """Open a regular file beneath a root for reading. It never waits.
+    """Open a regular file beneath a root for reading, without waiting. See `located`.
 
-    Args:
-        root: As for `located`.
-        path: As for `located`; errors name the file by it.
-        limit: The largest size in bytes; None where the reader itself takes no more than a part.
-        follow: As for `located`.
-        hidden: As for `located`.
+    `limit` is the largest size in bytes; None if the reader itself limits how much it reads.
 
     Raises:
         UnsafeFileError: It is no regular file, too large, hidden, or outside of the root.
@@ -104,16 +99,11 @@ def open_beneath(
 
 
 def open_to_read(
-    folder: int,
-    name: str,
-    path: str,
-    *,
-    limit: int | None = None,
-    hidden: Container[Identity] = (),
+    folder: int, name: str, path: str, *, limit: int | None = None, hidden: Container[Identity] = ()
 ) -> BinaryIO:
-    """Open a regular file of an opened folder as `open_beneath` does; `path` is its name in errors.
+    """Open a regular file of an opened folder as `open_beneath` does. `path` names it in errors.
 
-    What is added to it from now on is not read: a program may write faster than we read.
+    What is added to it from now on is not read, because a program may write faster than we read.
     """
     file = _AsItWas(open_entry(folder, name, path, hidden=hidden))
     if limit is not None and file.size > limit:
@@ -123,7 +113,7 @@ def open_to_read(
 
 
 class _AsItWas(io.FileIO):
-    """A file that is as long as it was when it was opened."""
+    """A file of which only the size at its opening is read."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "rb")
@@ -151,12 +141,10 @@ def read_beneath(
 
 
 def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
-    """Return what an opened file holds; UnsafeFileError if that is, or becomes, over the limit.
+    """Return the content of a file that is opened at its beginning.
 
-    Args:
-        file: Opened for reading, at its beginning.
-        path: What it is called in errors.
-        limit: In bytes.
+    Raises UnsafeFileError, which names the `path`, if the content is or becomes larger than the
+    limit.
     """
     size = os.fstat(file.fileno()).st_size
     data = file.read(limit + 1) if size <= limit else b""
@@ -166,23 +154,11 @@ def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
 
 
 def open_entry(
-    folder: int,
-    name: str,
-    path: str,
-    *,
-    flags: int = os.O_RDONLY,
-    hidden: Container[Identity] = (),
+    folder: int, name: str, path: str, *, flags: int = os.O_RDONLY, hidden: Container[Identity] = ()
 ) -> int:
-    """Open a regular file of an opened folder, at once and without following a link.
+    """Open a regular file of an opened folder, without waiting or following a link.
 
-    Returns its descriptor.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        path: What it is called in errors.
-        flags: How to open it, if not for reading.
-        hidden: Files that are out of reach.
+    Returns its descriptor. `path` is its name in errors.
     """
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
@@ -190,8 +166,7 @@ def open_entry(
     try:
         found = os.fstat(descriptor)
         require_regular(path, found)
-        if (found.st_dev, found.st_ino) in hidden:
-            raise _hidden(path)
+        _check_hidden(found, path, hidden)
     except OSError:
         os.close(descriptor)
         raise
@@ -199,7 +174,6 @@ def open_entry(
 
 
 def identity(path: Path) -> Identity:
-    """Return the identity of what is at a path; None if there is nothing."""
     try:
         found = path.stat()
     except OSError:
@@ -208,7 +182,6 @@ def identity(path: Path) -> Identity:
 
 
 def kind(mode: int) -> str:
-    """Return the name of the file type of a mode."""
     tests = (
         (stat.S_ISREG, "file"),
         (stat.S_ISDIR, "folder"),
@@ -229,25 +202,20 @@ def require_regular(path: str, found: os.stat_result) -> None:
 
 
 def shown(name: str) -> str:
-    """Make a name safe to print: control characters and broken UTF-8 as bash would quote them."""
+    """Return a printable name. Control characters and broken UTF-8 are quoted as in bash."""
     if name.isprintable():
         return name
-    plain = (char if char.isprintable() and char not in "\\'" else _escaped(char) for char in name)
-    return f"$'{''.join(plain)}'"
-
-
-def _escaped(char: str) -> str:
-    if char in "\\'":
-        return "\\" + char
-    if "\udc80" <= char <= "\udcff":
-        return f"\\x{ord(char) - 0xDC00:02x}"
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(
-        char, "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-    )
+    quoted = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
+    for char in set(name) - quoted.keys():
+        if "\udc80" <= char <= "\udcff":
+            quoted[char] = f"\\x{ord(char) - 0xDC00:02x}"
+        elif not char.isprintable():
+            codes = char.encode("utf-8", "surrogatepass")
+            quoted[char] = "".join(f"\\x{byte:02x}" for byte in codes)
+    return f"$'{''.join(quoted.get(char, char) for char in name)}'"
 
 
 def size_text(size: int) -> str:
-    """Say a number of bytes as people do."""
     if size < 1024:
         return f"{size} bytes"
     power = min((size.bit_length() - 1) // 10, 4)
@@ -260,92 +228,172 @@ def _too_large(path: str, size: int, limit: int) -> UnsafeFileError:
     return UnsafeFileError(errno.EFBIG, text)
 
 
-def _too_long(path: str) -> UnsafeFileError:
-    text = (
-        f"The path {shown(path[:80])}... is too long: at most {_MOST_PATH_BYTES:,} bytes and "
-        f"{MOST_PARTS} folders can be used here. Move what it names to a folder less deep."
-    )
-    return UnsafeFileError(errno.ENAMETOOLONG, text)
+def _check_hidden(found: os.stat_result, path: str, hidden: Container[Identity]) -> None:
+    if (found.st_dev, found.st_ino) in hidden:
+        text = f"{shown(path)} belongs to OpenManus itself and is out of reach."
+        raise UnsafeFileError(errno.EACCES, text)
 
 
-def _hidden(path: str) -> UnsafeFileError:
-    text = f"{shown(path)} belongs to OpenManus itself and is out of reach."
-    return UnsafeFileError(errno.EACCES, text)
+def _split(text: str) -> list[str]:
+    return [part for part in text.split("/") if part not in ("", ".")]
 
 
-def _place(root: Path, path: str, create: bool, follow: bool, hidden: Container[Identity]) -> Place:
-    parts = _named_parts(root, path)
-    if parts and ".." not in parts:
-        # Quick, and only right where nothing on the way is a link: else we walk by hand.
-        folder = _open_link_free(root, "/".join(parts[:-1]) or ".")
-        if folder is not None and follow and _link_target(folder, parts[-1]) is not None:
-            os.close(folder)
-        elif folder is not None:
-            if hidden:
-                _require_shown(folder, len(parts) - 1, path, hidden)
-            return Place(folder, parts[-1], "/".join(parts))
-    return _walked(root, path, parts, create, follow, hidden)
-
-
-def _named_parts(root: Path, path: str) -> list[str]:
-    """Return the parts of a path beneath the root, if a file can have it."""
+def _link_target(folder: int, name: str) -> str | None:
     try:
-        encoded = os.fsencode(path)
-    except UnicodeEncodeError:
-        encoded = b"\0"
-    if b"\0" in encoded:
-        raise UnsafeFileError(
-            errno.EINVAL, f"No file can have the name {path!r}. Give another one."
-        )
-    if len(encoded) > _MOST_PATH_BYTES:
-        raise _too_long(path)
-    parts = _parts(root, path, path) if path.startswith("/") else _split(path)
-    if len(parts) > MOST_PARTS:
-        raise _too_long(path)
-    return parts
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return None
 
 
-def _walked(
-    root: Path,
-    path: str,
-    parts: list[str],
-    create: bool,
-    follow: bool,
-    hidden: Container[Identity],
-) -> Place:
-    """Walk a path part by part, and links likewise."""
-    waiting, names, turns = deque(parts), list[str](), 0
-    folder = os.open(root, OPEN_FOLDER)
-    try:
-        while waiting:
-            name = waiting.popleft()
-            target = _way_up(folder, name, waiting)
-            if target is None:
-                below = _open_below(folder, name, path, create, hidden) if waiting else None
-                if below is not None:
-                    os.close(folder)
-                    folder = below
-                    names.append(name)
-                    continue
-                target = _link_target(folder, name) if follow else None
-            if target is None and not waiting:
-                return Place(folder, name, "/".join((*names, name)))
-            turns += 1
-            if target is None or turns > _MOST_LINKS:
-                number = errno.ENOTDIR if target is None else errno.ELOOP
-                raise OSError(number, os.strerror(number), path)
-            if _turn(root, path, names, waiting, target):
-                above = os.open(root, OPEN_FOLDER)
+@dataclass
+class _Walk:
+    """The way from a root to an entry. Arguments are as for `located`."""
+
+    root: Path
+    path: str
+    create: bool
+    follow: bool
+    hidden: Container[Identity]
+
+    def place(self) -> Place:
+        parts = self._named_parts()
+        if parts and ".." not in parts:
+            # Fast, but only right if nothing on the way is a link. Else it is walked by hand.
+            folder = _open_link_free(self.root, "/".join(parts[:-1]) or ".")
+            if folder is not None and self.follow and _link_target(folder, parts[-1]) is not None:
                 os.close(folder)
-                folder, names = above, []
-        return Place(folder, ".", "/".join(names))
-    except BaseException:
-        os.close(folder)
-        raise
+            elif folder is not None:
+                if self.hidden:
+                    self._require_shown(folder, len(parts) - 1)
+                return Place(folder, parts[-1], "/".join(parts))
+        return self._walked(parts)
+
+    def _named_parts(self) -> list[str]:
+        """Return the parts of the path beneath the root. UnsafeFileError if no file can have it."""
+        try:
+            encoded = os.fsencode(self.path)
+        except UnicodeEncodeError:
+            encoded = b"\0"
+        if b"\0" in encoded:
+            raise UnsafeFileError(
+                errno.EINVAL, f"No file can have the name {self.path!r}. Give another one."
+            )
+        if len(encoded) > _MOST_PATH_BYTES:
+            raise self._too_long()
+        parts = self._absolute(self.path) if self.path.startswith("/") else _split(self.path)
+        if len(parts) > MOST_PARTS:
+            raise self._too_long()
+        return parts
+
+    def _walked(self, parts: list[str]) -> Place:
+        waiting, names, turns = deque(parts), list[str](), 0
+        folder = os.open(self.root, OPEN_FOLDER)
+        try:
+            while waiting:
+                name = waiting.popleft()
+                target = _way_up(folder, name, waiting)
+                if target is None:
+                    below = self._open_below(folder, name) if waiting else None
+                    if below is not None:
+                        os.close(folder)
+                        folder = below
+                        names.append(name)
+                        continue
+                    target = _link_target(folder, name) if self.follow else None
+                if target is None and not waiting:
+                    return Place(folder, name, "/".join((*names, name)))
+                turns += 1
+                if target is None or turns > _MOST_LINKS:
+                    number = errno.ENOTDIR if target is None else errno.ELOOP
+                    raise OSError(number, os.strerror(number), self.path)
+                if self._turn(names, waiting, target):
+                    above = os.open(self.root, OPEN_FOLDER)
+                    os.close(folder)
+                    folder, names = above, []
+            return Place(folder, ".", "/".join(names))
+        except BaseException:
+            os.close(folder)
+            raise
+
+    def _turn(self, names: list[str], waiting: deque[str], target: str) -> bool:
+        """Put a link's target before the waiting parts. Return True to restart at the root.
+
+        So it is for `..`, because the folder above the opened one may have been moved out of the
+        root.
+        """
+        if target != "..":
+            ahead = self._absolute(target) if target.startswith("/") else _split(target)
+        elif names:
+            ahead = names[:-1]
+        else:
+            ahead = self._absolute("/".join((os.fspath(self.root), "..", *waiting)))
+            waiting.clear()
+        waiting.extendleft(reversed(ahead))
+        if len(names) + len(waiting) > MOST_PARTS:
+            raise self._too_long()
+        return target == ".." or target.startswith("/")
+
+    def _absolute(self, text: str) -> list[str]:
+        """Return the parts of an absolute path beneath the root, which it may name by links.
+
+        The parts are then walked like any others.
+        """
+        inside = os.path.join(self.root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
+        for way in (os.fspath, os.path.realpath):
+            known = way(text)
+            if ".." not in known.split("/") and f"{known}/".startswith(inside):
+                return _split(known[len(os.fspath(self.root)) :])
+        raise UnsafeFileError(
+            errno.EXDEV,
+            f"{shown(self.path)} is outside of {self.root}. Only files below that folder can be "
+            "reached; use a path relative to it.",
+        )
+
+    def _too_long(self) -> UnsafeFileError:
+        text = (
+            f"The path {shown(self.path[:80])}... is too long: at most {_MOST_PATH_BYTES:,} bytes "
+            f"and {MOST_PARTS} folders can be used here. Move what it names to a folder less deep."
+        )
+        return UnsafeFileError(errno.ENAMETOOLONG, text)
+
+    def _require_shown(self, folder: int, depth: int) -> None:
+        """Close a folder and raise if it, or one of so many above it, is hidden."""
+        above = os.dup(folder)
+        try:
+            for _ in range(depth):
+                _check_hidden(os.fstat(above), self.path, self.hidden)
+                below, above = above, os.open("..", OPEN_FOLDER, dir_fd=above)
+                os.close(below)
+        except UnsafeFileError:
+            os.close(folder)
+            raise
+        finally:
+            os.close(above)
+
+    def _open_below(self, folder: int, name: str) -> int | None:
+        """Open a folder of a folder; None if it is something else."""
+        try:
+            below = os.open(name, OPEN_FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not self.create:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            below = os.open(name, OPEN_FOLDER, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                return None
+            raise
+        try:
+            _check_hidden(os.fstat(below), self.path, self.hidden)
+        except UnsafeFileError:
+            os.close(below)
+            raise
+        return below
 
 
 def _way_up(folder: int, name: str, waiting: deque[str]) -> str | None:
-    """Return `..`, or what is left of a path that goes back from a missing folder; else None."""
+    """Return `..`, or the rest of a path that goes back from a missing folder; else None."""
     if name == "..":
         return ".."
     if ".." in waiting:
@@ -358,97 +406,12 @@ def _way_up(folder: int, name: str, waiting: deque[str]) -> str | None:
     return None
 
 
-def _turn(root: Path, path: str, names: list[str], waiting: deque[str], target: str) -> bool:
-    """Put a link's target ahead of the parts that wait; say if the walk begins at the root again.
-
-    So it does for `..`: the folder above the opened one may have been moved out of the root.
-    """
-    if target != "..":
-        ahead = _parts(root, target, path) if target.startswith("/") else _split(target)
-    elif names:
-        ahead = names[:-1]
-    else:
-        ahead = _parts(root, "/".join((os.fspath(root), "..", *waiting)), path)
-        waiting.clear()
-    waiting.extendleft(reversed(ahead))
-    if len(names) + len(waiting) > MOST_PARTS:
-        raise _too_long(path)
-    return target == ".." or target.startswith("/")
-
-
-def _split(text: str) -> list[str]:
-    return [part for part in text.split("/") if part not in ("", ".")]
-
-
-def _parts(root: Path, text: str, path: str) -> list[str]:
-    """Return the parts of an absolute path beneath the root, which it may name by links.
-
-    What they lead to is not taken from here: the parts are walked like any others.
-    """
-    inside = os.path.join(root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
-    for way in (os.fspath, os.path.realpath):
-        known = way(text)
-        if ".." not in known.split("/") and f"{known}/".startswith(inside):
-            return _split(known[len(os.fspath(root)) :])
-    raise UnsafeFileError(
-        errno.EXDEV,
-        f"{shown(path)} is outside of {root}. Only files below that folder can be reached; use a "
-        "path relative to it.",
-    )
-
-
-def _require_shown(folder: int, depth: int, path: str, hidden: Container[Identity]) -> None:
-    """Close a folder and raise UnsafeFileError if it, or one of so many above it, is hidden."""
-    above = os.dup(folder)
-    try:
-        for _ in range(depth):
-            found = os.fstat(above)
-            if (found.st_dev, found.st_ino) in hidden:
-                os.close(folder)
-                raise _hidden(path)
-            below, above = above, os.open("..", OPEN_FOLDER, dir_fd=above)
-            os.close(below)
-    finally:
-        os.close(above)
-
-
-def _open_below(
-    folder: int, name: str, path: str, create: bool, hidden: Container[Identity]
-) -> int | None:
-    """Open a folder of a folder; None if it is something else."""
-    try:
-        below = os.open(name, OPEN_FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        if not create:
-            raise
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
-        below = os.open(name, OPEN_FOLDER, dir_fd=folder)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            return None
-        raise
-    found = os.fstat(below)
-    if (found.st_dev, found.st_ino) in hidden:
-        os.close(below)
-        raise _hidden(path)
-    return below
-
-
-def _link_target(folder: int, name: str) -> str | None:
-    try:
-        return os.readlink(name, dir_fd=folder)
-    except OSError:
-        return None
-
-
 _OPENAT2 = 437
-"""Its number, the same on all processors."""
 _BENEATH, _NO_LINKS, _NO_MAGIC_LINKS = 0x08, 0x04, 0x02
 
 
 def _open_link_free(root: Path, path: str) -> int | None:
-    """Open a folder beneath a root, if the kernel finds no link on the way; else None."""
+    """Open a folder beneath a root if no part of its path is a link; else None."""
     openat2 = _openat2()
     if openat2 is None:
         return None
@@ -461,7 +424,7 @@ def _open_link_free(root: Path, path: str) -> int | None:
 
 @cache
 def _openat2() -> Callable[[int, bytes], int | None] | None:
-    """Return a function for the kernel's `openat2`; None where there is none (Linux before 5.6)."""
+    """Return a function for the kernel's `openat2`; None if there is none (Linux before 5.6)."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes  # it costs what a small command needs to start

@@ -1,11 +1,9 @@
-"""Counts the openings of links that nobody named: which ones are opened, and when, is a message.
+"""Counts the openings of links that the person did not name, because their choice can be a message.
 
-An action in a page, such as a click, counts as an opening of its site.
-
-A page may list a link for each letter at each place, and an order to open those that spell a file.
-So after private data was read, only a few links of one site, of those that one result showed, and
-of all sites together are opened without a question. A person who allows more doubles what may be
-opened then.
+A page may list a link for each letter and tell the model to open those that spell a file. So after
+private data was read, only a few links of one site, of one result and of all sites together are
+opened without asking. An action in a page, such as a click, counts as an opening of its site. If a
+person allows more, the limit becomes twice what is then open.
 """
 
 import threading
@@ -24,20 +22,17 @@ from openmanus_graph.state.tool_traits import Traits
 
 _SITE, _RESULT, _ALL = "site ", "result ", "all"
 MOST_OF_SITE = 5
-"""Openings of one site that are not asked about."""
+"""Openings of one site without asking."""
 MOST_OF_RESULT = 10
-"""Openings of links that one result showed, whatever site they are of."""
+"""Openings of links that one result showed, on any sites."""
 MOST_OF_RUN = 30
-"""Openings of all such sites together: a chain of links may lead over many."""
+"""Openings of all such sites together, because links may lead over many sites."""
 
 
 def addresses_of(declared: Traits, args: Mapping[str, Any], site: str = "") -> list[str]:
-    """Return the addresses that a call opens, also where its arguments have other names.
+    """Return the addresses that a call opens, whatever the names of its arguments.
 
-    Args:
-        declared: The traits of the call's tool.
-        args: The call's arguments.
-        site: The site of the page that the browser shows. It learns what is clicked there.
+    `site` is that of the page that the browser shows, which learns what is clicked there.
     """
     if declared.addresses is None:
         return []
@@ -49,25 +44,22 @@ def addresses_of(declared: Traits, args: Mapping[str, Any], site: str = "") -> l
 
 @dataclass
 class Openings:
-    """The openings of a conversation after private data was read."""
-
     counted: Counter[str] = field(default_factory=Counter[str])
     """How many there were, by site and by the result that showed the link."""
     allowed: dict[str, int] = field(default_factory=dict[str, int])
-    """How many a person has allowed, where that is more."""
+    """How many a person has allowed, if that is more."""
     results: list[ToolMessage] = field(default_factory=list[ToolMessage])
-    """That may show links."""
 
     def by_site(self) -> dict[str, int]:
-        """Return the openings by site alone, as runs hand them to others."""
+        """Return the openings by site alone, as runs hand them on."""
         return {key: number for key, number in self.counted.items() if key.startswith(_SITE)}
 
     def note(self, urls: Sequence[str], *, ran: bool) -> None:
         """Count the openings of a call.
 
         Args:
-            urls: Those that nobody named.
-            ran: Whether the call succeeded: so it was allowed, where it opened too many.
+            urls: Those that the person did not name.
+            ran: Whether the call succeeded. Then a person allowed openings beyond the limit.
         """
         wanted = self.wanted(urls)
         for key in wanted if ran and self._exceeded(wanted) else ():
@@ -75,22 +67,17 @@ class Openings:
         self.counted.update({key: one for key, one in wanted.items() if key != _ALL})
 
     def excess(self, urls: Sequence[str], earlier: Sequence[str] = ()) -> list[str]:
-        """Return the addresses of which too many would be opened.
-
-        Args:
-            urls: Those of a call that nobody named.
-            earlier: Those of calls that come before it.
-        """
+        """Return the addresses, opened after `earlier` ones, that exceed a limit."""
         wanted = self.wanted((*earlier, *urls))
         exceeded = self._exceeded(wanted)
         return [url for url in urls if exceeded.intersection(self._keys(url))]
 
     def wanted(self, urls: Sequence[str]) -> Counter[str]:
-        """Return what the openings of some addresses count as."""
+        """Return what opening these addresses counts as."""
         return Counter(key for url in urls for key in self._keys(url))
 
-    def beside(self, others: "Openings") -> "Openings":
-        """Return these openings where others, which may know of these, count as well."""
+    def combined_with(self, others: "Openings") -> "Openings":
+        """Return these openings combined with others, which may include these."""
         return Openings(
             self.counted | others.counted,
             {
@@ -106,13 +93,13 @@ class Openings:
         }
 
     def _most(self, key: str) -> int:
-        return self.allowed.get(key, _limit(key))
+        limit = MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT
+        return self.allowed.get(key, MOST_OF_RUN if key == _ALL else limit)
 
     def _count(self, key: str) -> int:
         return sum(self.by_site().values()) if key == _ALL else self.counted[key]
 
     def _keys(self, url: str) -> Iterator[str]:
-        """Yield what an opening is counted by."""
         try:
             host, identity = parse_address(url).host, canonical_url(url)
         except ToolError:  # it cannot be opened
@@ -126,10 +113,10 @@ class Openings:
 
 
 class SharedOpenings:
-    """The openings of runs side by side: what one is about to open counts for the others, too.
+    """The openings of runs at the same time. What one is about to open counts for the others too.
 
     Args:
-        before: Those before these runs, by site.
+        before: Openings before these runs, by site.
     """
 
     def __init__(self, before: Mapping[str, int]) -> None:
@@ -149,13 +136,13 @@ class SharedOpenings:
         urls: Sequence[str],
         earlier: Sequence[str],
     ) -> list[str]:
-        """Count a call's openings from now on, and return those that are too many.
+        """Count a call's openings from now on, and return those that exceed a limit.
 
         Args:
-            reply: That makes the call.
+            reply: The reply that makes the call.
             call: Its id.
             own: The openings of its run so far.
-            urls: The call's, those that nobody named.
+            urls: Those of the call that the person did not name.
             earlier: Those of the reply's calls before it.
         """
         place = str(reply.id)
@@ -163,7 +150,7 @@ class SharedOpenings:
             others = [
                 one for at, calls in self._claims.items() if at != place for one in calls.values()
             ]
-            now = own.beside(Openings(sum(others, self._before.copy()), self._allowed))
+            now = own.combined_with(Openings(sum(others, self._before.copy()), self._allowed))
             excess = now.excess(urls, earlier)
             wanted = now.wanted(urls)
             self._claims.setdefault(place, {})[call] = Counter(
@@ -174,8 +161,8 @@ class SharedOpenings:
                 self._asked.setdefault(place, {})[call] = now.allowed
         return excess
 
-    def see(self, messages: Sequence[AnyMessage]) -> None:
-        """Allow more where a call has run that was asked about."""
+    def raise_limits(self, messages: Sequence[AnyMessage]) -> None:
+        """Raise the limits if a call has run that a person was asked about."""
         if not self._asked:
             return
         ran = {
@@ -189,9 +176,3 @@ class SharedOpenings:
                 for call in ran & self._asked[place].keys():
                     for key, most in self._asked[place].pop(call).items():
                         self._allowed[key] = max(most, self._allowed.get(key, 0))
-
-
-def _limit(key: str) -> int:
-    if key == _ALL:
-        return MOST_OF_RUN
-    return MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT

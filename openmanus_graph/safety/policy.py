@@ -1,11 +1,10 @@
 """Evaluates the policy: which calls are allowed, which need approval, and which are denied.
 
-A rule names a tool and patterns of arguments. Any matching `deny` denies; of the other rules the
-first that matches counts; a call without a matching rule needs approval if its tool declares so.
-The mode then decides about the calls that need approval.
+A rule names a tool and patterns of arguments. Any matching `deny` denies. Of the other rules the
+first match counts. Without a matching rule a call needs approval if its tool declares so. The mode
+then decides about the calls that need approval.
 
-Pure but for symbolic links, which are resolved, and shell scripts in the workspace, which are
-read: this blocks.
+Symbolic links are resolved and shell scripts in the workspace are read, which blocks.
 """
 
 import difflib
@@ -13,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -27,31 +26,27 @@ from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import FILE, Traits
 
 MAX_SCRIPT_BYTES = 64_000
-"""Of a script's text that is looked at."""
+"""Of a script's text that is read."""
 _WILD = frozenset("*?[")
 
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """The decision of the policy about one call."""
-
     decision: RuleDecision
     why: str
-    """The reason, for the model (`deny`) or the person (`ask`); may be empty."""
+    """The reason, for the model (`deny`) or the person (`ask`). May be empty."""
     remembered_approval: str = ""
-    """Key of an approval for the rest of the run; empty if there cannot be one."""
+    """Key of an approval for the rest of the run; empty if there can be none."""
 
 
 @dataclass(frozen=True)
 class ProposedCall:
-    """A call to evaluate."""
-
     name: str
     args: Mapping[str, Any]
     """Arguments, with defaults filled in."""
     traits: Traits
     unverified: str = ""
-    """Why an address that it would open is unverified; empty if none is."""
+    """Why an address that it would open is unverified; empty if all are verified."""
 
 
 def evaluate_policy(
@@ -59,70 +54,55 @@ def evaluate_policy(
 ) -> PolicyDecision:
     """Decide whether a call is allowed, needs approval, or is denied.
 
-    Args:
-        call: The call.
-        settings: Hold the rules and the mode.
-        remembered_approvals: Keys of approvals for the rest of the run.
+    `remembered_approvals` has the keys of approvals for the rest of the run.
     """
-    applied = _applying_rule(call, settings)
-    if applied.decision == "deny":
-        return PolicyDecision("deny", applied.why)
-    asks = call.traits.approval if applied.decision is None else applied.decision == "ask"
+    decision, reason, covers = _applying_rule(call, settings)
+    if decision == "deny":
+        return PolicyDecision("deny", reason)
+    asks = call.traits.approval if decision is None else decision == "ask"
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
-    remembered_approval = canonical_args({"tool": call.name, "args": dict(applied.covers)})
+    remembered_approval = canonical_args({"tool": call.name, "args": dict(covers)})
     if remembered_approval in remembered_approvals and not call.unverified:
         return PolicyDecision("allow", "")
-    why = call.unverified or applied.why
+    why = call.unverified or reason
     if settings.policy == "never":
         return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
     return PolicyDecision("ask", why, "" if call.unverified else remembered_approval)
 
 
-@dataclass(frozen=True)
-class _AppliedRule:
-    """What the rules say about a call; nothing if none matches."""
-
-    decision: RuleDecision | None = None
-    why: str = ""
-    covers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What an approval for the rest of the run covers, beside the tool."""
-
-
-def _applying_rule(call: ProposedCall, settings: Settings) -> _AppliedRule:
+def _applying_rule(
+    call: ProposedCall, settings: Settings
+) -> tuple[RuleDecision | None, str, Mapping[str, Any]]:
     """Apply the rule that counts: a `deny` before all others.
 
-    A rule that denies or asks, about a shell text that may run what it names without showing it,
-    asks. Rules that allow commands of a shell text are combined: the one that covers the last
-    command is the one that matches.
+    A rule that denies or asks becomes a question if a shell text may run what it names without
+    showing it. Rules that allow commands of a shell text are combined: the last of them matches.
+
+    Returns:
+        The decision (None without a rule), the reason, and what an approval for the run covers.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
     matches = [(one, _match(one, call, settings.workspace, covered)) for one in denials_first]
     for rule, match in matches:
         if match == "whole" and rule.decision == "deny":
-            return _AppliedRule("deny", f"A rule of the policy forbids it ({rule}).")
+            return "deny", f"A rule of the policy forbids it ({rule}).", {}
     for rule, match in matches:
         if match == "whole":
-            return _AppliedRule(
-                rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
-            )
+            return rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
         if match == "perhaps":
             why = f"A rule of the policy is about commands that this text may run unseen ({rule})."
-            return _AppliedRule("ask", why, {"unseen": dict(rule.args)})
-    return _AppliedRule()
+            return "ask", why, {"unseen": dict(rule.args)}
+    return None, "", {}
 
 
 def _match(
     rule: Rule, call: ProposedCall, workspace: Path, covered: set[int]
 ) -> Literal["whole", "perhaps", "no"]:
-    """Say whether a rule matches a call; each of its patterns must match.
+    """Return whether a rule matches a call. Each of its patterns must match.
 
-    Args:
-        rule: The rule.
-        call: The call.
-        workspace: Where relative paths begin.
-        covered: The parts of a shell text that earlier rules allow; this rule's are added.
+    `covered` has the parts of a shell text that earlier rules allow; those of this rule are added.
     """
     shell = call.traits.shell
     others = [name for name in rule.args if name != shell]
@@ -148,7 +128,7 @@ def _match(
 def _files_of(found: ShellText, workspace: Path) -> Iterator[ShellText]:
     """Yield what the files run that a shell text starts: links to programs, and shell scripts.
 
-    Paths are relative to the workspace: of other folders that the text enters nothing is known.
+    Paths are relative to the workspace. Other folders that the text enters are unknown.
     """
     for path, arguments in found.paths:
         with suppress(OSError, ValueError):
@@ -174,7 +154,7 @@ def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path
 
 
 def written(value: Any) -> str:
-    """Serialise a value that is no text, as rules match it: `true`, `3`, compact JSON."""
+    """Serialize a value that is not text as rules match it: `true`, `3`, compact JSON."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -188,12 +168,7 @@ def _paths(value: str, workspace: Path) -> Iterator[tuple[str, str]]:
 
 
 def wrong_arguments(rules: Sequence[Rule], schemas: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe a rule that names an argument its tool does not have; empty if there is none.
-
-    Args:
-        rules: The run's rules.
-        schemas: JSON schemas of the arguments, by tool.
-    """
+    """Describe a rule with an argument that its tool, by its schema, lacks; empty if none has."""
     for rule in rules:
         schema = schemas.get(rule.tool)
         known = (schema or {}).get("properties", {})
@@ -207,7 +182,7 @@ def wrong_arguments(rules: Sequence[Rule], schemas: Mapping[str, Mapping[str, An
 
 
 def unknown_tools(rules: Sequence[Rule], known: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each rule whose tool does not exist; patterns may match later tools."""
+    """Yield a warning for each rule whose tool does not exist. Patterns may match later tools."""
     for rule in rules:
         if rule.tool in known or _WILD & set(rule.tool):
             continue

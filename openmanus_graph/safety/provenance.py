@@ -1,45 +1,40 @@
 """Tracks the provenance of addresses: which ones a run may open without asking the person first.
 
-A page or file may instruct the model to send data somewhere, by opening an address with the data
-in it. So once untrusted content or any file was read, an address must be verified: the person
-named its domain, or exactly this address was seen as a link. Text of the model verifies nothing,
-nor does output that the model could have composed by a program.
+A page or file may tell the model to send data somewhere by opening an address that contains the
+data. So after untrusted content or any file was read, an address must be verified: the person named
+its domain, or exactly this address was seen as a link. Text of the model verifies nothing, nor does
+output that the model could have composed with a program.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import base64
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import unquote
 
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.caches import MessageCache
 from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
-from openmanus_graph.conversation.history import (
-    NOTES_KEY,
-    ORIGIN_KEY,
-    TASK_KEY,
-    MessageCache,
-)
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.argument_names import texts
+from openmanus_graph.safety.destinations import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
 from openmanus_graph.safety.urls import (
+    Domain,
     canonical_url,
     canonical_urls,
     canonical_urls_in,
+    is_of_domains,
     named_domains,
     paths_in,
     urls_in,
 )
-from openmanus_graph.safety.values import plainly_written
-from openmanus_graph.safety.written_links import Words, is_joined, is_written, words_of
-from openmanus_graph.state.addresses import PORTS, parse_address, within
+from openmanus_graph.safety.values import plainly_written, spellings, squeezed
+from openmanus_graph.state.addresses import parse_address
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Traits
@@ -47,13 +42,26 @@ from openmanus_graph.state.tool_traits import Traits
 M = TypeVar("M", HumanMessage, ToolMessage)
 
 PERSON = "person"
-"""The resource of tools whose output is written by the person."""
+"""The resource of tools whose output the person writes."""
+
+
+Calls = dict[str, tuple[str, Mapping[str, Any]]]
+"""Tool and arguments of each call, by its id."""
+
+
+class Words(NamedTuple):
+    """A text of the model, prepared to look for links."""
+
+    texts: Collection[str]
+    """Its spellings, in lower case."""
+    urls: Collection[str]
+
 
 # Cached, because each step reads the earlier messages again.
 _shown = MessageCache[frozenset[str]]()
 _shown_paths = MessageCache[frozenset[str]]()
 _opened = MessageCache[frozenset[str]]()
-_named = MessageCache[frozenset[tuple[str, int | None]]]()
+_named = MessageCache[frozenset[Domain]]()
 _words = MessageCache[Words]()
 _own = MessageCache[UnquotedText]()
 
@@ -63,48 +71,69 @@ def links_shown(result: ToolMessage) -> frozenset[str]:
     return _shown.get(result, lambda result: canonical_urls_in(result.text))
 
 
-def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
-    """Return the links of a text that were seen in a conversation.
-
-    Args:
-        text: A plan step's result.
-        messages: The plan step's conversation.
-        traits: The traits of the tools whose links count.
-    """
+def seen_links(
+    text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+) -> list[str]:
+    """Return the links of a text that were seen with tools that have these traits."""
     urls = list(dict.fromkeys(urls_in(text)))
     provenance = _Provenance.of(messages, urls, traits)
     return [url for url in urls if canonical_urls([url]) & provenance.seen]
 
 
-def unverified_addresses(
-    call: PendingCall,
-    messages: Sequence[AnyMessage],
-    traits: Mapping[str, Traits],
-    *,
-    tainted: bool = False,
-) -> list[str]:
-    """Return the addresses of a pending call that need a person's approval.
+def newest_reply(
+    messages: Sequence[AnyMessage], *, with_calls: bool = False
+) -> tuple[AIMessage | None, Sequence[AnyMessage]]:
+    """Return the newest reply, or the newest with calls, and the messages before it.
 
-    Args:
-        call: A call of the newest reply.
-        messages: The conversation, that reply included.
-        traits: The traits of each tool.
-        tainted: Whether the prompt holds untrusted text.
+    Without one, all messages are returned.
     """
-    declared = traits.get(call["name"])
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, AIMessage) and (message.tool_calls or not with_calls):
+            return message, messages[:place]
+    return None, messages
+
+
+@dataclass(frozen=True)
+class JudgedReply:
+    """The newest reply of a conversation, and what its calls are judged by."""
+
+    messages: Sequence[AnyMessage]
+    """The conversation, including the reply."""
+    traits: Mapping[str, Traits]
+    """The traits of each tool, with `sends_to` filled in."""
+    untrusted_prompt: bool = False
+    """Whether the prompt holds untrusted text."""
+    network: bool = False
+    """Whether the sandbox has network access."""
+    approved: Collection[str] = ()
+    """What the person approved for the rest of the thread, by `approval_key`."""
+
+    @cached_property
+    def message(self) -> AIMessage | None:
+        return newest_reply(self.messages)[0]
+
+    @cached_property
+    def earlier(self) -> Sequence[AnyMessage]:
+        return newest_reply(self.messages)[1]
+
+
+def unverified_addresses(call: PendingCall, reply: JudgedReply) -> list[str]:
+    """Return the addresses of a pending call of a reply that need a person's approval."""
+    declared = reply.traits.get(call["name"])
     if declared is None or declared.addresses is None or call["problem"] is not None:
         return []
     addresses = declared.addresses(call["args"])
     if not addresses:
         return []
-    replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
-    before_the_reply = messages[: next(replies, len(messages))]
-    provenance = _Provenance.of(before_the_reply, addresses, traits, tainted=tainted)
+    provenance = _Provenance.of(
+        reply.earlier, addresses, reply.traits, tainted=reply.untrusted_prompt
+    )
     return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string in JSON arguments, keys among them."""
+    """Yield every string in JSON arguments, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -117,26 +146,22 @@ def strings_in(value: Any) -> Iterator[str]:
 
 @dataclass
 class _Provenance:
-    """The provenance of some addresses, collected from a conversation message by message."""
-
     traits: Mapping[str, Traits]
     wanted: Set[str]
     """The addresses, in canonical form."""
     tainted: bool = False
     """Whether untrusted content, or a file, was read."""
     _program_ran: bool = False
-    """Whether a program ran after that: its output and files may be composed by the model."""
+    """Whether a program ran after that: the model may have composed its output and files."""
     seen: set[str] = field(default_factory=set[str])
-    _domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    _domains: set[Domain] = field(default_factory=set[Domain])
     _written: list[AIMessage] = field(default_factory=list[AIMessage])
     """The model's replies after that."""
     _entered: list[str] = field(default_factory=list[str])
-    """What they gave to pages."""
+    """What they entered into pages."""
     _given: list[str] = field(default_factory=list[str])
-    """What they gave to tools that are not ours."""
-    _calls: dict[str, tuple[str, dict[str, Any]]] = field(
-        default_factory=dict[str, tuple[str, dict[str, Any]]]
-    )
+    """What they gave to other tools."""
+    _calls: Calls = field(default_factory=Calls)
 
     @classmethod
     def of(
@@ -147,14 +172,12 @@ class _Provenance:
         *,
         tainted: bool = False,
     ) -> "_Provenance":
-        """Read the provenance of addresses from a conversation."""
         provenance = cls(traits, canonical_urls(addresses), tainted)
         for message in messages:
             provenance.read(message)
         return provenance
 
     def read(self, message: AnyMessage) -> None:
-        """Read the next message."""
         self.tainted |= brings_untrusted(message)
         origin = origin_in(message)
         if isinstance(message, HumanMessage):
@@ -178,32 +201,26 @@ class _Provenance:
             self._read_result(message)
 
     def is_verified(self, url: str) -> bool:
-        """Say whether an address is verified, or invalid, so that it cannot be opened."""
+        """Return True if an address is verified, or invalid, so that it cannot be opened."""
         try:
             address, identity = parse_address(url), canonical_url(url)
         except ToolError:
             return True
-        return identity in self.seen or any(
-            within(address.host, domain)
-            and (address.port == port if port else address.port in PORTS.values())
-            for domain, port in self._domains
-        )
+        return identity in self.seen or is_of_domains(address, self._domains)
 
     def _read_reply(self, reply: AIMessage) -> None:
+        self._calls |= {one["id"] or "": (one["name"], one["args"]) for one in reply.tool_calls}
+        if not self.tainted:
+            return
+        self._written.append(reply)
         for call in reply.tool_calls:
-            self._calls[call["id"] or ""] = (call["name"], call["args"])
-            if self.tainted:
-                self._program_ran |= self._is_program(call["name"], call["args"])
-                self._note_given(self.traits.get(call["name"]), call["args"])
-        if self.tainted:
-            self._written.append(reply)
-
-    def _note_given(self, traits: Traits | None, args: Mapping[str, Any]) -> None:
-        if traits is not None and traits.page is not None:
-            if traits.page(args).acts:
-                self._entered += strings_in(dict(args))
-        elif traits is None or traits.addresses is None:
-            self._given += (value for _, value in texts(args))
+            self._program_ran |= self._is_program(call["name"], call["args"])
+            traits = self.traits.get(call["name"])
+            if traits is not None and traits.page is not None:
+                if traits.page(call["args"]).acts:
+                    self._entered += strings_in(dict(call["args"]))
+            elif traits is None or traits.addresses is None:
+                self._given += (value for _, value in texts(call["args"]))
 
     def _read_result(self, result: ToolMessage) -> None:
         artifact: dict[str, Any] = result.artifact or {}
@@ -230,31 +247,28 @@ class _Provenance:
     def _read_shown(
         self, result: ToolMessage, name: str, traits: Traits, args: Mapping[str, Any]
     ) -> None:
-        """Add the links that a result shows of others."""
+        """Add the links that a result shows, if the model cannot have composed them."""
         artifact: dict[str, Any] = result.artifact or {}
         if traits.is_composed(args):
             self._add_links(canonical_urls(artifact.get("links", ())))
-        elif self._shows_links(name, traits, args):
-            given = self._given_to(traits)
-            self._add_links(links_shown(result), given=given)
-            if site := artifact.get("site"):
-                paths = _shown_paths.get(result, lambda result: paths_in(result.text))
-                self._add_links_of_site(site, paths, given)
-
-    def _shows_links(self, name: str, traits: Traits, args: Mapping[str, Any]) -> bool:
-        """Say whether the links of a result are those of others."""
+            return
         if traits.reads_files or self._is_program(name, args):
-            return not self._program_ran
-        return traits.untrusted or traits.effect_of(args) != "read_only"  # else it only computes
-
-    def _given_to(self, traits: Traits) -> Sequence[str]:
-        """Return what a tool may have joined to the links that it shows."""
+            shows = not self._program_ran
+        else:  # a tool that only computes shows none
+            shows = traits.untrusted or traits.effect_of(args) != "read_only"
+        if not shows:
+            return
+        given = self._given if traits.addresses is None and not traits.reads_files else []
         if traits.page is not None:
-            return self._entered
-        return self._given if traits.addresses is None and not traits.reads_files else ()
+            given = self._entered
+        self._add_links(links_shown(result), given=given)
+        if (site := artifact.get("site")) and self.wanted - self.seen:
+            for path in _shown_paths.get(result, lambda result: paths_in(result.text)):
+                urls = canonical_urls([site + path])
+                if self.wanted & urls and not self._is_own(path, given):
+                    self._add_links(urls, given=given)
 
     def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
-        """Add the domains in a text of the person."""
         self._domains |= _named.get(
             message, lambda said: frozenset(named_domains(plainly_written(words(said))))
         )
@@ -262,21 +276,13 @@ class _Provenance:
     def _add_links(
         self, urls: Set[str], *, given: Sequence[str] = (), allowed: bool = False
     ) -> None:
-        """Add seen links, but none that the model wrote itself, or that was joined of its words."""
+        """Add seen links, unless the model wrote them, or a tool joined its words."""
         new = (self.wanted & urls) - self.seen
         self.seen.update(link for link in new if allowed or not self._is_own(link, given))
 
-    def _add_links_of_site(self, site: str, paths: Set[str], given: Sequence[str]) -> None:
-        """Add the links that a page shows without its own site."""
-        for path in paths if self.wanted - self.seen else ():
-            if self.wanted & (urls := canonical_urls([site + path])) and not self._is_own(
-                path, given
-            ):
-                self._add_links(urls, given=given)
-
     def _is_own(self, link: str, given: Sequence[str]) -> bool:
         written = (_words.get(reply, _words_in) for reply in self._written)
-        return is_written(link, written) or is_joined(link, given)
+        return _is_written(link, written) or _is_joined(link, given)
 
     def _is_program(self, name: str, args: Mapping[str, Any]) -> bool:
         traits = self.traits.get(name)
@@ -285,15 +291,75 @@ class _Provenance:
         return traits.runs_agent or (traits.effect_of(args) == "workspace" and not traits.untrusted)
 
 
+# A tool may repeat what it was asked for, or join pieces of it. Such a link was not seen: it can
+# hold whatever the model has read.
+_LINK_END = r"/?(?![\w/?&=%+~@:-]|\.\w)"
+"""The end of an address, before a fragment."""
+_LEAST_PIECE = 4
+"""Letters and digits of a part of a text that show that a link was made from it."""
+_MOST_ENCODINGS = 3
+_TO_BASE64 = str.maketrans("-_", "+/")
+
+
 def _words_in(reply: AIMessage) -> Words:
+    """Read a reply so that its links are found in results in any spelling."""
     args = [call["args"] for call in reply.tool_calls]
-    return words_of("\n".join([reply.text, *strings_in(args)]))
+    text = "\n".join([reply.text, *strings_in(args)])
+    variants = [text, *spellings(text)]
+    urls = frozenset[str]().union(*map(canonical_urls_in, variants))
+    return Words(frozenset(one.casefold() for one in variants), urls)
+
+
+def _is_written(link: str, words: Iterable[Words]) -> bool:
+    """Return True if a canonical link, or a path of one, occurs whole in texts of the model."""
+    identity = link.partition("#")[0].rstrip("/")
+    plain = identity.casefold()
+    for _ in range(_MOST_ENCODINGS):
+        plain = unquote(plain)
+    whole = re.compile(re.escape(plain) + _LINK_END)
+    return any(
+        identity in one.urls or any(plain in text and whole.search(text) for text in one.texts)
+        for one in words
+    )
+
+
+def _is_joined(link: str, given: Iterable[str]) -> bool:
+    """Return True if a link can be joined from what tools were given: whole values or parts.
+
+    Punctuation does not count, because tools put it between the pieces.
+    """
+    wanted = squeezed(link.partition("#")[0])
+    pieces = {squeezed(form) for value in given for form in _forms(value)} - {""}
+    within = "\0".join(pieces)
+    reached = {0}
+    for start in range(len(wanted)):
+        if start not in reached:
+            continue
+        reached.update(start + len(one) for one in pieces if wanted.startswith(one, start))
+        least, most = 0, len(wanted) - start  # of the longest part of a piece that begins here
+        while least < most:
+            middle = (least + most + 1) // 2
+            if wanted[start : start + middle] in within:
+                least = middle
+            else:
+                most = middle - 1
+        reached.update(range(start + _LEAST_PIECE, start + least + 1))
+    return bool(wanted) and len(wanted) in reached
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield a value, and what it decodes to from base64 or hexadecimal digits."""
+    yield from spellings(value)
+    with suppress(ValueError):
+        yield base64.b64decode(value.translate(_TO_BASE64) + "==").decode()
+    with suppress(ValueError):
+        yield bytes.fromhex(value).decode()
 
 
 def person_words(message: HumanMessage) -> str:
-    """Return the person's own text, without the model's notes of a compacted conversation.
+    """Return the person's own text, without the summary of a compacted conversation.
 
-    Clients put what a person attached into further text parts: only the first one was typed.
+    Clients put attachments into further text parts. Only the first part was typed.
     """
     if origin := origin_in(message):
         return origin["words"]
@@ -303,9 +369,9 @@ def person_words(message: HumanMessage) -> str:
 
 
 def brings_untrusted(message: BaseMessage) -> bool:
-    """Return True if a message holds untrusted content: by its origin, a picture, another text.
+    """Return True if a message holds untrusted content: by its origin, a picture or another text.
 
-    What a picture, sound or video shows was made by anybody, also where a person attached it.
+    Pictures, sound and video may come from anybody, even if a person attached them.
     """
     if (origin := origin_in(message)) is not None and origin["tainted"]:
         return True
@@ -323,7 +389,6 @@ def brings_untrusted(message: BaseMessage) -> bool:
 
 
 def _texts_in(message: BaseMessage) -> list[str]:
-    """Return the text parts of a message."""
     if isinstance(message.content, str):
         return [message.content]
     return [
@@ -334,71 +399,36 @@ def _texts_in(message: BaseMessage) -> list[str]:
 
 
 def origin_in(message: BaseMessage) -> Origin | None:
-    """Return what a flow or a client's door says of a message; None of a person's own message."""
+    """Return what a flow, or the server for a client, noted about a message.
+
+    None for a person's own message.
+    """
     origin = message.additional_kwargs.get(ORIGIN_KEY)
     return cast("Origin", origin) if origin else None  # made by `origin_of`
 
 
-def origin_of(
-    message: HumanMessage | None,
-    urls: Sequence[str],
-    *,
-    tainted: bool,
-    openings: Mapping[str, int] | None = None,
-) -> Origin:
+def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
     """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
-    Args:
-        message: The user message.
-        urls: Links that the plan steps before it have seen.
-        tainted: Whether there were such steps.
-        openings: Links that they opened, by site (`ValueLabels.openings`).
+    `urls` are links that the plan steps before it have seen. `tainted` tells if there were any.
     """
     outer = origin_in(message) if message is not None else None
-    known = outer["urls"] if outer else []
     origin = Origin(
         words="" if message is None else person_words(message),
-        urls=[*known, *urls],
+        urls=[*(outer["urls"] if outer else ()), *urls],
         tainted=tainted or (message is not None and brings_untrusted(message)),
     )
-    if openings:
-        origin["openings"] = dict(openings)
     if outer and outer.get("names"):
         origin["names"] = True
     return origin
 
 
 def origin_of_parts(words: str, text: str, *, names: bool = False) -> Origin | None:
-    """Return the `Origin` of a message of which a person typed only a part; else None.
+    """Return the `Origin` of a message of which a person typed only `words`; None if all of it.
 
-    Args:
-        words: What the person typed.
-        text: All of the message, before names of files are added.
-        names: Whether names of files are added.
+    `text` is the whole message. `names` tells whether names of files are added to it.
     """
     tainted = words.strip() != text.strip()
     if not (tainted or names):
         return None
     return Origin(words=words, urls=[], tainted=tainted, names=names)
-
-
-def explain_unverified(addresses: Sequence[str]) -> str:
-    """Explain why a call that would open these addresses needs approval."""
-    return (
-        f"It would open {_listed(addresses)}, which neither the person named nor a page linked to, "
-        "after files or pages were read: data could leave this way."
-    )
-
-
-def explain_excess(addresses: Sequence[str]) -> str:
-    """Explain why a call that would open so many links needs approval."""
-    return (
-        f"It would open {_listed(addresses)} or act in a page there. You named no such site, and "
-        "files or other private data were read before. Which links are opened and what is clicked, "
-        "and in which order, can spell the data out to whoever has the site."
-    )
-
-
-def _listed(addresses: Sequence[str]) -> str:
-    # ASCII, so that look-alike letters of other scripts are visible.
-    return ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)

@@ -1,9 +1,9 @@
-"""Keeps of a person's words what he asks for: "never write to x@y" names nobody to write to.
+"""Removes from a person's words what he does not ask for: "never write to x@y" names no recipient.
 
-A text is read clause by clause. A negation refuses its clause, and what a list under it holds. A
-mail address, an IBAN or a handle needs more: a form that asks for it, such as "send it to x@y",
-"cc x@y" or "Recipient: x@y". A mere mention is no wish. What is doubtful is taken for refused:
-that costs a question, and the other might cost a secret.
+A text is read clause by clause. A negation refuses its clause, and a list below it. A mail address,
+an IBAN or a handle counts only in a form that asks for it, such as "send it to x@y", "cc x@y" or
+"Recipient: x@y", not if it is only mentioned. Doubtful cases count as refused: that costs a
+question, and the opposite might cost a secret.
 """
 
 import re
@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from openmanus_graph.safety import wish_words as wish
 
 _GAP = " … "
-"""Stands where a refusal was, so that what is before and behind it does not become one phrase."""
+"""Replaces a refusal, so that the text before and after it does not become one phrase."""
 _LONGEST = 4000
-"""Characters of a unit beside its addresses; in a longer one nothing counts as wanted."""
+"""Characters of a unit without its addresses. In a longer one nothing counts as wanted."""
 
 _LOOKED_BACK = 300
 _WARNED = 80
-"""Characters around a URL in which a warning of it is looked for."""
 
 Span = tuple[int, int]
 
@@ -38,11 +37,13 @@ def without_refused(text: str) -> str:
 
 
 def _plain(text: str) -> tuple[str, list[int]]:
-    """Return a text as it is read, and where each of its signs stands: `_𝐧ever_` is "never"."""
+    """Return a text as it is read, with the position of each character: `_𝐧ever_` is "never"."""
     signs, places = list[str](), list[int]()
     for place, char in enumerate(text):
         shown = char
-        if char in "*_`" and not _is_in_word(text, place):
+        around = text[max(0, place - 1) : place + 2]
+        is_in_word = len(around) == 3 and around[0].isalnum() and around[2].isalnum()
+        if char in "*_`" and not is_in_word:
             shown = " "
         elif not char.isascii() and char != "´":
             is_hidden = unicodedata.category(char) == "Cf"
@@ -52,13 +53,7 @@ def _plain(text: str) -> tuple[str, list[int]]:
     return "".join(signs), [*places, len(text)]
 
 
-def _is_in_word(text: str, place: int) -> bool:
-    around = text[max(0, place - 1) : place + 2]
-    return len(around) == 3 and around[0].isalnum() and around[2].isalnum()
-
-
 def _unwanted(plain: str) -> Iterator[Span]:
-    """Yield what of a text is refused, or only mentioned."""
     masked = wish.FIND.sub(lambda one: (wish.U if one["url"] else wish.A) * len(one[0]), plain)
     reader = _Reader(masked)
     reader.read()
@@ -77,7 +72,7 @@ def _unwanted(plain: str) -> Iterator[Span]:
 
 
 def _is_warned_of(masked: str, start: int, end: int) -> bool:
-    """Return True if the words around a URL warn of it, or only name it to have it changed."""
+    """Return True if the words around a URL warn of it, or name it only to have it changed."""
     before, after = masked[max(0, start - _WARNED) : start], masked[end : end + _WARNED]
     warned_after = wish.WARNED_AFTER.match(after) and not wish.ASKED_WHETHER.search(before)
     return bool(warned_after or wish.WARNED_BEFORE.search(before))
@@ -86,7 +81,7 @@ def _is_warned_of(masked: str, start: int, end: int) -> bool:
 def _parts(
     text: str, between: re.Pattern[str], start: int, stop: int
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield the parts of a text that are not empty, each with the signs before it."""
+    """Yield the nonempty parts of a text, each with the separators before it."""
     sign = ""
     for found in (*between.finditer(text, start, stop), None):
         end = found.start() if found else stop
@@ -98,31 +93,30 @@ def _parts(
 
 
 class _Reader:
-    """Reads a text clause by clause, and notes what is refused and which addresses are wanted."""
+    """Reads a text clause by clause. Collects what is refused and which addresses are wanted."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.refused = list[Span]()
         self.wanted = set[Span]()
         self._lacking = set[Span]()
-        """Addresses of those who lack something: wanted if they are then to get it."""
+        """Addresses of people who lack something. They are wanted if the people are to get it."""
         self._before: tuple[Span, set[Span]] = (0, 0), set()
         """The clause before, and what it wants."""
         self._heading = ""
-        """How far what stands below is refused: a `list`, or a `paragraph`."""
+        """What below the heading is refused: a `list` or a `paragraph`."""
         self._neutral = True
-        """Whether a bare address may stand here: not below words that ask for nothing."""
+        """Whether a bare address is wanted here: not below words that ask for nothing."""
         self._refuses = False
-        """Whether the clause before refuses something, of the same sentence or line."""
+        """Whether the clause before, in the same sentence or line, refuses something."""
         self._below = False
-        """Whether it says that what follows it is refused."""
+        """Whether it refuses what follows it."""
         self._has_verb = False
-        """Whether the last refusal has a verb of its own."""
+        """Whether the last refusal has a verb."""
         self._open = False
-        """Whether a negation has not met yet what it refuses."""
+        """Whether a negation still lacks what it refuses."""
 
     def read(self) -> None:
-        """Read the whole text."""
         for sign, start, stop in _parts(self.text, wish.UNIT, 0, len(self.text)):
             unit = self.text[start:stop]
             item = wish.ITEM.match(unit) is not None
@@ -160,7 +154,8 @@ class _Reader:
     def _read_clause(self, sign: str, first: int, last: int, rest: str) -> None:
         clause = self.text[first:last]
         if wish.ANSWER.match(clause) or wish.CORRECTS.match(self.text, first):
-            self._take_back()
+            self.refused.append(self._before[0])
+            self.wanted -= self._before[1]
         verb, no = _verb_of(clause), _first_no(clause)
         goes_on = self._refuses and self._reaches(sign, clause, verb, rest)
         end = len(clause)
@@ -179,17 +174,14 @@ class _Reader:
         if is_question and not wish.ASKS.search(clause):
             wanted = set[Span]()
         elif end == len(clause):
-            wanted |= self._to_those_who_lack(clause, verb)
+            asks = wish.THEM.search(clause) and (verb or wish.ZH_VERB.search(clause))
+            wanted |= self._lacking if asks else set[Span]()
         self._refuses = self._refuses and not (end >= 0 and not no and (wanted or verb))
         self.wanted |= wanted
         self._before = (first, last), wanted
 
-    def _to_those_who_lack(self, clause: str, verb: re.Match[str] | None) -> set[Span]:
-        asks = wish.THEM.search(clause) and (verb or wish.ZH_VERB.search(clause))
-        return self._lacking if asks else set()
-
     def _reaches(self, sign: str, clause: str, verb: re.Match[str] | None, rest: str) -> bool:
-        """Say whether the refusal before reaches into a clause: "never read, write or mail"."""
+        """Return True if the refusal before covers a clause: "never read, write or mail"."""
         to = wish.CONTRAST.match(clause)
         return bool(
             self._below
@@ -201,7 +193,7 @@ class _Reader:
     def _refuse(
         self, clause: str, first: int, no: re.Match[str], verb: re.Match[str] | None, rest: str
     ) -> int:
-        """Note what a negation refuses; return where in its clause something may be wanted."""
+        """Note what a negation refuses. Return where in its clause something may be wanted."""
         begins = 0 if _is_subject(clause, no) else no.start()
         self.refused.append((first + begins, first + len(clause)))
         behind = clause[no.end() :]
@@ -211,11 +203,6 @@ class _Reader:
         self._below = rest[:1] in (":", "：") and bool(wish.FOLLOWING.search(clause))
         is_thing = not self._refuses and verb is not None and verb.end() <= no.start()
         return len(clause) if is_thing else no.start()
-
-    def _take_back(self) -> None:
-        span, wanted = self._before
-        self.refused.append(span)
-        self.wanted -= wanted
 
     def _wanted_in(
         self, clause: str, first: int, end: int, verb: re.Match[str] | None
@@ -244,7 +231,6 @@ class _Reader:
 
 
 def _is_asked_for(clause: str, before: str, after: str, verb: re.Match[str] | None) -> bool:
-    """Say whether what stands around an address asks for it."""
     label, gets = wish.LABEL.match(before), wish.GETS.match(after)
     if wish.GIVEN.search(before) or wish.CONTRAST.match(before + wish.A):
         return True
@@ -261,7 +247,7 @@ def _is_asked_for(clause: str, before: str, after: str, verb: re.Match[str] | No
 
 
 def _governs(clause: str, before: str, verb: re.Match[str]) -> bool:
-    """Say whether a verb has the address behind a text for its object."""
+    """Return True if a verb has the address after a text as its object."""
     if wish.WEAK.match(verb[0]):
         return wish.WEAK_RIGHT.match(clause[verb.start() :]) is not None
     between = before[verb.end() :]
@@ -275,7 +261,6 @@ def _governs(clause: str, before: str, verb: re.Match[str]) -> bool:
 
 
 def _verb_of(clause: str) -> re.Match[str] | None:
-    """Return the verb with which a clause asks for something."""
     lead = wish.LEAD.match(clause)
     return wish.A_VERB.match(clause, lead.end() if lead else 0)
 
@@ -290,7 +275,7 @@ def _first_no(clause: str) -> re.Match[str] | None:
 
 
 def _is_subject(clause: str, no: re.Match[str]) -> bool:
-    """Say whether what stands before a negation is what it refuses: "Carol must not get it"."""
+    """Return True if a negation refuses the words before it: "Carol must not get it"."""
     before = clause[: no.start()]
     if not no[0].isascii() and not no[0][:1].isalpha():
         return not wish.ZH_VERB.search(before)
@@ -304,7 +289,6 @@ def _is_subject(clause: str, no: re.Match[str]) -> bool:
 
 
 def _is_bare(unit: str) -> bool:
-    """Say whether a unit holds nothing but addresses, and names beside them."""
     if wish.A not in unit:
         return False
     rest = wish.BESIDE_BARE.sub(" ", wish.MAILS.sub(" ", wish.NAMED.sub(" ", unit)))

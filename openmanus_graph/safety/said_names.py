@@ -1,29 +1,26 @@
-"""Which bare numbers and small words a person used as a name, and not as what any text holds.
+"""Finds which bare numbers and small words a person used as names.
 
-"It takes 5 hours" names no file 5, and "tell me all" no group called all.
+"It takes 5 hours" names no file 5, and "tell me all" names no group called all.
 """
 
 import re
 from collections.abc import Collection, Sequence
 
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.values import NUMBER, words_in
 
-SMALL_WORDS = frozenset({
-    "a", "an", "the", "this", "that", "these", "those", "and", "or", "but", "not", "no", "nor",
-    "if", "so", "as", "at", "by", "for", "from", "in", "into", "of", "off", "on", "onto", "out",
-    "over", "to", "up", "with", "about", "after", "before", "between", "during", "until", "via",
-    "per", "than", "then", "there", "here", "i", "me", "my", "mine", "we", "us", "our", "ours",
-    "you", "your", "yours", "he", "him", "his", "she", "her", "hers", "it", "its", "they", "them",
-    "their", "who", "whom", "whose", "what", "which", "when", "where", "why", "how", "all", "any",
-    "both", "each", "every", "everyone", "everybody", "anyone", "anybody", "someone", "somebody",
-    "other", "others", "another", "same", "such", "some", "few", "more", "most", "is", "am",
-    "are", "was", "were", "be", "been", "being", "do", "does", "did", "have", "has", "had", "can",
-    "could", "may", "might", "must", "shall", "should", "will", "would", "please", "yes", "ok",
-    "just", "only", "also", "too", "now", "today", "new", "main", "default", "general", "random",
-    "public", "private", "admin", "administrator", "root", "support", "team", "staff", "user",
-    "users", "member", "members", "group", "channel", "owner", "host", "guest", "guests", "test",
-})  # fmt: skip
-"""Words that every task may hold. As a value they count only where they are called a name."""
+SMALL_WORDS = word_set(
+    "a an the this that these those and or but not no nor if so as at by for from in into of off "
+    "on onto out over to up with about after before between during until via per than then there "
+    "here i me my mine we us our ours you your yours he him his she her hers it its they them "
+    "their who whom whose what which when where why how all any both each every everyone everybody "
+    "anyone anybody someone somebody other others another same such some few more most is am are "
+    "was were be been being do does did have has had can could may might must shall should will "
+    "would please yes ok just only also too now today new main default general random public "
+    "private admin administrator root support team staff user users member members group channel "
+    "owner host guest guests test"
+)
+"""Words that any task may contain. They count as values only if they are used as names."""
 _IDS = r"ids?|uid|numbers?|no\.|nr\.?|num|refs?|reference|phone|tel|mobile|extension|accounts?"
 _NOUNS = (
     rf"{_IDS}|no|files?|documents?|docs?|folders?|orders?|tickets?|issues?|prs?|requests?|invoices?"
@@ -41,31 +38,29 @@ _KINDS_ZH = {
     "频道": "channel", "电话": "phone", "手机": "phone", "照片": "photo", "图片": "photo",
     "航班": "flight", "闹钟": "alarm", "行": "row", "草稿": "draft", "订阅": "subscription",
 }  # fmt: skip
-"""Words for things that have numbers, with their kind; empty if that may be any."""
+"""Words for things that have numbers, with their kind; empty for any kind."""
 _NOUNS_ZH = "|".join(sorted(_KINDS_ZH, key=len, reverse=True))
 _LIKE = (
-    {"pr", "pull", "issue", "request", "bug", "ticket", "case"},
-    {"file", "document", "doc", "note", "article", "attachment"},
-    {"event", "appointment", "meeting", "calendar", "booking", "reservation"},
-    {"message", "email", "mail", "thread", "post", "comment", "chat"},
-    {"user", "member", "customer", "client", "contact", "recipient", "account", "person", "phone"},
-    {"order", "invoice", "payment", "transaction", "transfer", "bill", "item", "product"},
-    {"task", "job", "item", "ticket", "issue", "todo"},
+    word_set("pr pull issue request bug ticket case"),
+    word_set("file document doc note article attachment"),
+    word_set("event appointment meeting calendar booking reservation"),
+    word_set("message email mail thread post comment chat"),
+    word_set("user member customer client contact recipient account person phone"),
+    word_set("order invoice payment transaction transfer bill item product"),
+    word_set("task job item ticket issue todo"),
     {"room", "channel", "group", "chat"},
     {"folder"}, {"record", "entry"}, {"contract"}, {"node"}, {"device"}, {"card"}, {"wallet"},
     {"build"}, {"container"}, {"photo", "picture", "image", "file"}, {"row", "line", "record"},
     {"alarm"}, {"subscription"}, {"flight", "booking"}, {"draft", "message", "email", "mail"},
 )  # fmt: skip
-"""Kinds of things that have ids: another word for the same is in the same set."""
+"""Kinds of things that have ids. Words for the same thing are in the same set."""
 _KINDS = frozenset[str]().union(*_LIKE)
 _WITH_ID = re.compile(
-    rf"(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
-    rf"\b(?:\w+_)?(?P<word>{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?P<is>is|are)\b|\b(?:the|called|named|numbered)\b)*)$",
-    re.IGNORECASE,
+    rf"(?i)(?:[#№]|\b(?:(?:\w+_)?(?P<noun>{_NOUNS})(?!\w)(?P<marks>[\s\"'“‘(\[:=]*))?"
+    rf"\b(?:\w+_)?(?P<word>{_NOUNS})(?!\w)(?:[\s\"'“‘(\[:=]|\b(?P<is>is|are)\b|\b(?:the|called|named|numbered)\b)*)$"
 )
 _WITH_ID_ZH = re.compile(
-    rf"(?P<word>{_NOUNS_ZH})\s*(?P<no>编号|号码|号)?(?P<marks>[是为\s:：\"“（(]*)$",
-    re.IGNORECASE,
+    rf"(?i)(?P<word>{_NOUNS_ZH})\s*(?P<no>编号|号码|号)?(?P<marks>[是为\s:：\"“（(]*)$"
 )
 _USED_AS_ID_ZH = re.compile(rf"^\s*号(?P<word>{_NOUNS_ZH})")
 _ORDINAL_ID_ZH = re.compile(rf"^\s*(?:号(?!线|楼|门|公路|站|机)(?P<word>{_NOUNS_ZH})?|(?P<row>行))")
@@ -74,101 +69,82 @@ _HELD_ON_DAY_ZH = re.compile(r"^\s*号(?:会议|事件)")
 _PLURAL = re.compile(r"(?:(?<!s)s|entries)$", re.IGNORECASE)
 _MORE = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|,\s*and)\s*[#\"'“‘(]*\d", re.IGNORECASE)
 _VERB = re.compile(
-    r"(?:^|[.!?;,:\n]|\b(?:please|and|to|then|you|we|i|can|could|should|will|let's))\s*"
-    r"(?:orders?|requests?|transfer|build|post|e-?mail|message|note|contact|book)\s*$",
-    re.IGNORECASE,
+    r"(?i)(?:^|[.!?;,:\n]|\b(?:please|and|to|then|you|we|i|can|could|should|will|let's))\s*"
+    r"(?:orders?|requests?|transfer|build|post|e-?mail|message|note|contact|book)\s*$"
 )
 _ABOUT_IT = re.compile(r"^\s*(?:is|was|has)\b", re.IGNORECASE)
 _HEADING = re.compile(r"(?:^|[.!?;,\n)])\s*(?:task|item|case|note|job)\s*$", re.IGNORECASE)
 _HEADED = re.compile(r"^\s*[:.)–-]\s*\w")
 _RATED = re.compile(r"\b(?:rate|score|grade|give|mark)\b[^.!?\n]*$", re.IGNORECASE)
 _COMMANDED = re.compile(
-    r"\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen"
-    r"|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:delete|remove|cancel|close|open|update|edit|archive|share|approve|reject|merge|reopen"
+    r"|restore|unsubscribe)\s+[\"'“‘(]*$|(?:删除|取消|关闭|打开)\s*$"
 )
 _CALLED_UP = re.compile(
-    r"\b(?:call|phone|dial|ring|text|sms|message|whatsapp)\s+[\"'“‘(]*$|(?:打电话给|拨打|致电|联系|发短信给|打给)\s*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:call|phone|dial|ring|text|sms|message|whatsapp)\s+[\"'“‘(]*$|(?:打电话给|拨打|致电|联系|发短信给|打给)\s*$"
 )
 _GOES_ON = re.compile(
-    r"^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
+    r"(?i)^\s*[\"'”’)\]]*\s*(?:$|[.,;:!?。，；！？、&]|(?:to|by|in)\b(?!\s+\d)|(?:and|or)\b(?!\s+(?:up|more|less)\b)"
     r"|of\b(?!\s+(?:them|these|those|it|us|my|our|your|each|all|\d+)\b)"
     r"|\b(?:from|on|at|for|with|is|are|was|has|please|now|then|if|as|but|into|via|that|which|until|before|after|also"
-    r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])",
-    re.IGNORECASE,
+    r"|too|instead|again|back|today|tomorrow|first|because|since|when|while|using)\b|[和或及并])"
 )
-"""Behind a number that counts nothing."""
+"""After a number that counts nothing."""
 _COUNTS = re.compile(
-    r"^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
+    r"(?i)^\s*[-–]?\s*(?:[%‰°€$£¥′]|(?:percent|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?|times"
     r"|euros?|eur|dollars?|usd|pounds?|gbp|chf|yen|rmb|cents?|people|children|men|women|km|cm|mm|m|kg|g|mb|gb|kb|tb|x|am|pm"
     r"|o[’']clock|per|degrees?|dozen|hundred|thousand|million|percent)\b"
     r"|of\s+(?:them|these|those|it|us|my|our|your|each|all)\b"
     r"|(?!(?:is|was|has|as|this|its|does|us|plus|always)\b)(?:(?!of\b)[a-z-]+\s+){0,1}[a-z]{2,}s\b"
-    r"|stars?\b|[星折成路]|号(?:线|楼|门|公路)|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])",
-    re.IGNORECASE,
+    r"|stars?\b|[星折成路]|号(?:线|楼|门|公路)|[个小天分元块人次页年月日点岁公米章节版篇条只件张份度封位名晚夜周瓶杯辆台部套间层期箱袋双对家种类组万千百亿克斤升美欧英])"
 )
 _RANK = re.compile(
-    r"\b(?:rank(?:ed|s|ing)?|we're|we are|i'm|i am|you're|page|step|level|chapter|version"
+    r"(?i)\b(?:rank(?:ed|s|ing)?|we're|we are|i'm|i am|you're|page|step|level|chapter|version"
     r"|top|watch\s+channel)"
-    r"\s*[#№]?\s*$",
-    re.IGNORECASE,
+    r"\s*[#№]?\s*$"
 )
 _RANKED = re.compile(
-    r"^\s*(?:in\s+the\s+charts?|on\s+(?:my|the|our)\s+list|priority|hit|fan|choice)\b",
-    re.IGNORECASE,
+    r"(?i)^\s*(?:in\s+the\s+charts?|on\s+(?:my|the|our)\s+list|priority|hit|fan|choice)\b"
 )
 _TITLE = re.compile(r"(?P<own>[A-Z][a-z]+)\s+(?i:no\.?|nr\.?|number)\s*$")
 """Before a number that is a part of a title: `Chanel No. 5`."""
 _NUMBER_IS = re.compile(r"\bnumbers?\s*(?:\b(?:is|are)\b|[:=])\s*$", re.IGNORECASE)
-"""What is said of a number, and names nothing: `My lucky number is 5`."""
+"""Before a number that names nothing: `My lucky number is 5`."""
 _CURRENCY = re.compile(r"(?:[$€£¥₹]|\b(?:eur|usd|gbp|chf))\s*$", re.IGNORECASE)
 _LIST = re.compile(r"^[\"'”’)\]]*\s*(?:,|;|&|、|and|or|和|及|,\s*and)\s*[#\"'“‘(]*$", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")
-"""So long a number may be one to call."""
 _ASKS_WHICH = re.compile(r"\bwhich\b|\b(?:id|uid|reference)\b|哪|编号", re.IGNORECASE)
 _ASKS_HOW_MANY = re.compile(r"\bhow\b|多少|几", re.IGNORECASE)
-_GROUPS = frozenset(
-    {"everyone", "everybody", "all", "admin", "administrator", "root", "support", "team", "staff"}
+_GROUPS = word_set("everyone everybody all admin administrator root support team staff")
+_CALLS = word_set("user channel group room team role chat account alias label called named")
+"""A name follows these words."""
+_PLACES = word_set("channel group room team role chat list")
+_TELLS = word_set("to cc tell ask notify invite mention mail email message inform")
+_RECEIVES = _TELLS | word_set(
+    "assign kick ping call text contact server store hotel restaurant company bucket repo "
+    "repository member guest"
 )
-"""Small words that a person may write to."""
-_CALLS = frozenset(
-    {"user", "channel", "group", "room", "team", "role", "chat", "account", "alias", "label",
-     "called", "named"}
-)  # fmt: skip
-"""Behind them is a name."""
-_PLACES = frozenset({"channel", "group", "room", "team", "role", "chat", "list"})
-"""Before them is a name."""
-_TELLS = frozenset({
-    "to", "cc", "tell", "ask", "notify", "invite", "mention", "mail", "email", "message", "inform",
-})  # fmt: skip
-_RECEIVES = _TELLS | {
-    "assign", "kick", "ping", "call", "text", "contact", "server", "store", "hotel", "restaurant",
-    "company", "bucket", "repo", "repository", "member", "guest",
-}  # fmt: skip
-"""Before them is who gets it, or where."""
-_GIVES = frozenset({"pay", "write", "send", "give", "show", "forward"})
-"""Before them is who gets what follows: "send bob the file"."""
-_GIVEN = frozenset({
-    "the", "a", "an", "my", "our", "his", "her", "their", "this", "that", "these", "those", "it",
-    "all", "some", "about", "back", "access",
-})  # fmt: skip
+"""A recipient or a place follows these words."""
+_GIVES = word_set("pay write send give show forward")
+"""A recipient, and what he gets, follow these words: "send bob the file"."""
+_GIVEN = word_set(
+    "the a an my our his her their this that these those it all some about back access"
+)
 _JOINS = frozenset({"add", "remove"})
-_MEETS = frozenset({
-    "channel", "group", "room", "team", "role", "chat", "repo", "repository", "meeting", "event",
-    "organization", "organisation", "server", "thread", "call", "project", "board",
-})  # fmt: skip
-"""What somebody is added to."""
+_MEETS = word_set(
+    "channel group room team role chat repo repository meeting event organization organisation "
+    "server thread call project board"
+)
 _BESIDE = {
-    "with": {"share", "shared", "meet", "meeting", "call", "chat", "speak", "talk", "discuss",
-             "sync", "appointment", "schedule"},
-    "in": {"post", "publish", "announce", "say", "ask", "message"},
+    "with": word_set(
+        "share shared meet meeting call chat speak talk discuss sync appointment schedule"
+    ),
+    "in": word_set("post publish announce say ask message"),
     "from": {"order", "buy", "purchase", "book"},
     "at": {"book", "reserve", "table", "order"},
 }  # fmt: skip
-"""With these words before them they say with whom, or where."""
+"""Prepositions before a recipient or a place, with the words that must be near."""
 _NEAR = 8
-"""Words around a name that say what it is."""
 _THINGS = re.compile(
     rf"(?:{_NOUNS}|inbox|results?|summary|summaries|reports?|news|projects?|pictures?|photos?|links?|pages?"
     r"|people|everything|something|monday|tuesday|wednesday|thursday|friday|saturday|sunday|money|info|information|details|data|text|home"
@@ -177,53 +153,48 @@ _THINGS = re.compile(
     r"|english|german|french|spanish|italian|portuguese|russian|chinese|japanese"
     r"|markdown|json)"
 )
-"""What is sent, and when, but to whom."""
-_SAYS_OF_IT = frozenset({
-    "wants", "needs", "sent", "wrote", "said", "says", "will", "should", "must", "can", "cannot",
-    "did", "told", "paid", "got",
-})  # fmt: skip
+"""What is sent, or when, but not to whom."""
+_SAYS_OF_IT = word_set(
+    "wants needs sent wrote said says will should must can cannot did told paid got"
+)
 _THE = frozenset({"the", "our", "my"})
 _MARKED = re.compile(r"(?:[@#]|[\"'“‘「])$")
 _SENTENCE = re.compile(r"[.!?:\n。！？]")
 _WORD = re.compile(r"[^\W\d_]+")
-_NO_NAMES = (
-    SMALL_WORDS - _GROUPS - {"general", "random", "main", "default", "public", "private", "test"}
-)
-"""Small words that are names only where they are marked."""
+_NO_NAMES = SMALL_WORDS - _GROUPS - word_set("general random main default public private test")
+"""Small words that are names only if they are marked."""
 _CHARS = 60
 
 
 class SaidNames:
-    """The bare numbers and words that a person used as names; extended as he says more."""
+    """The bare numbers and words that a person used as names."""
 
     def __init__(self) -> None:
         self._named: dict[str, set[str]] = {}
-        """What names something, with the kinds of things: empty if it may be any."""
+        """Names, with the kinds of things they name; empty for any kind."""
         self._open: set[str] = set()
-        """Numbers with nothing beside them: they name something if they count nothing."""
+        """Numbers alone. They are names unless they count something."""
         self._counted: set[str] = set()
 
-    def hear(self, text: str, asked: str = "") -> None:
-        """Read what a person wrote.
-
-        Args:
-            text: His words.
-            asked: The question that they answer.
-        """
+    def read(self, text: str, asked: str = "") -> None:
+        """Read the words of a person, and the question that they answer."""
         words = list(words_in(text))
         if asked and len(words) == 1 and words[0][0].startswith(NUMBER):
             if _ASKS_WHICH.search(asked) and not _ASKS_HOW_MANY.search(asked):
                 self._name(words[0][0], kinds_in(asked) or {""})
             return
-        self._hear_words(text, words)
-        self._hear_numbers(text, words)
+        self._read_words(text, words)
+        self._read_numbers(text, words)
 
-    def _hear_words(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+    def _read_words(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
         last = 0
         for place, (token, start, end) in enumerate(words):
             follows = last > 0 and _LIST.match(text[last : min(start, last + _CHARS)]) is not None
+            is_marked = (
+                start > 0 and _MARKED.match(text[start - 1]) and not text.startswith("'s", end)
+            )
             was_named = _WORD.fullmatch(token) is not None and (
-                self._is_marked(text, start, end)
+                is_marked
                 or _is_called(words, place)
                 or (
                     token not in SMALL_WORDS
@@ -234,18 +205,10 @@ class SaidNames:
                 last = end
                 self._name(token, {""})
 
-    @staticmethod
-    def _is_marked(text: str, start: int, end: int) -> bool:
-        return (
-            start > 0
-            and _MARKED.match(text[start - 1]) is not None
-            and not text[end:].startswith("'s")
-        )
-
     def _name(self, token: str, kinds: Collection[str]) -> None:
         self._named.setdefault(token, set()).update(kinds)
 
-    def _hear_numbers(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
+    def _read_numbers(self, text: str, words: Sequence[tuple[str, int, int]]) -> None:
         use: str | None = None
         last_token, last = "", 0
         for token, start, end in words:
@@ -254,7 +217,10 @@ class SaidNames:
             goes_on = last > 0 and _LIST.match(text[last:start][:_CHARS]) is not None
             before = text[max(0, start - _CHARS) : start]
             after = text[end : end + _CHARS]
-            use = _use_in_list(use, after) if goes_on else _use_of(token, before, after)
+            if not goes_on:
+                use = _use_of(token, before, after)
+            elif _COUNTS.match(after) or not _GOES_ON.match(after):
+                use = None
             if use is None:
                 self._counted.add(token)
                 if goes_on:  # "5 or 6 hours"
@@ -267,21 +233,24 @@ class SaidNames:
             last_token, last = token, end
 
     def names(self, token: str, kinds: Collection[str] = ()) -> bool:
-        """Say whether a bare number or small word was used as a name; other words always are.
+        """Return True if a bare number or small word was used as a name. Other words always are.
 
-        Args:
-            token: Of the value.
-            kinds: Of things that the value may be an id of; any if there are none.
+        `kinds` are those of the things whose id the token may be; any if empty.
         """
         if not (token in SMALL_WORDS or token.startswith(NUMBER)):
             return True
         if token in self._open and token not in self._counted:
             return True
-        found = self._named.get(token, ())
-        return any(_is_like(one, kinds) for one in found)
+        return any(
+            not one
+            or not kinds
+            or one in kinds
+            or any(one in like and not like.isdisjoint(kinds) for like in _LIKE)
+            for one in self._named.get(token, ())
+        )
 
     def receives(self, tokens: Sequence[str]) -> bool:
-        """Say whether a value was used as the name of who gets something, or where."""
+        """Return True if a value was used as the name of a recipient or a place."""
         telling = [token for token in tokens if token not in SMALL_WORDS] or tokens[-1:]
         if len(telling) > 1 or not _WORD.fullmatch(telling[0]) or not telling[0].isascii():
             return True
@@ -289,37 +258,18 @@ class SaidNames:
 
 
 def kinds_in(name: str) -> frozenset[str]:
-    """Return the kinds of things that a name, or a sentence, speaks of."""
+    """Return the kinds of things that a name, or a sentence, mentions."""
     words = (one.lower() for one in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
     return frozenset(
         kind for one in words for kind in (one, one.removesuffix("s")) if kind in _KINDS
     )
 
 
-def _is_like(kind: str, kinds: Collection[str]) -> bool:
-    return (
-        not kind
-        or not kinds
-        or kind in kinds
-        or any(kind in like and not like.isdisjoint(kinds) for like in _LIKE)
-    )
-
-
 _OPEN = "open"
 
 
-def _use_in_list(earlier: str | None, after: str) -> str | None:
-    return None if _COUNTS.match(after) or not _GOES_ON.match(after) else earlier
-
-
 def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
-    """Return what kind of thing a number names: "" for any, `_OPEN` if it may; None if it counts.
-
-    Args:
-        token: The number.
-        before: The text before it.
-        after: The text behind it.
-    """
+    """Return the kind of what a number names: "" for any, `_OPEN` if it may; None if it counts."""
     if _DAY_ZH.search(before) or _CURRENCY.search(before):
         return None
     if before.rstrip().endswith("第"):
@@ -354,7 +304,7 @@ def _is_titled(before: str) -> bool:
 
 
 def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
-    """Return what kind of thing a number names that is beside a noun; None if it names none."""
+    """Return the kind of what a number next to a noun names; None if it names nothing."""
     word = (found["word"] or "").lower()
     is_id = re.fullmatch(_IDS, word) is not None
     if not found["noun"] and (word == "no" or _NUMBER_IS.search(before)):
@@ -372,7 +322,7 @@ def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:
 
 
 def _is_called(words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    """Say whether a word is used as a name: `the general channel`, `tell everyone`."""
+    """Return True if a word is used as a name: `the general channel`, `tell everyone`."""
     token = words[place][0]
     before = [one[0] for one in words[max(0, place - 2) : place]]
     behind = words[place + 1][0] if place + 1 < len(words) else ""
@@ -403,7 +353,6 @@ def _receives(words: Sequence[tuple[str, int, int]], place: int) -> bool:
 
 
 def _is_proper(text: str, words: Sequence[tuple[str, int, int]], place: int) -> bool:
-    """Say whether a word is written like a name."""
     token, start, _ = words[place]
     if not text[start].isupper() or _THINGS.fullmatch(token):
         return False

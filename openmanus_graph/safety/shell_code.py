@@ -1,25 +1,20 @@
-"""What programs run because of their options, variables and code in other languages. Pure.
+"""Finds what programs run because of their options, variables and inline code. Pure.
 
-`tar --checkpoint-action=exec=CMD` and `PAGER=CMD man ls` run a command; `python -c CODE` may. Of
-such code only the words that start programs are looked for: what hides them is not seen.
+`tar --checkpoint-action=exec=CMD` and `PAGER=CMD man ls` run a command, and `python -c CODE` may.
+Code is only searched for words that start programs, so hidden starts are not found.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-
-def word_set(text: str) -> frozenset[str]:
-    """Return the set of words in a text."""
-    return frozenset(text.split())
+from openmanus_graph.safety import word_set
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command."""
-
     text: str
-    """Without quotes; expansions stay as written."""
+    """Without quotes; expansions are left as written."""
     literal: bool
     """Whether the program gets exactly this text."""
     wild: bool = False
@@ -33,15 +28,14 @@ _PIECE = re.compile(
 )
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _ANSI = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))",
-    re.DOTALL,
+    r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
 )
 _ANSI_NAMES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
                "e": "\x1b", "E": "\x1b"}  # fmt: skip
 
 
 def read_word(raw: str) -> Word:
-    """Take the quotes off a word."""
+    """Remove the quotes from a word."""
     text = bare = ""
     literal = True
     for piece in _PIECE.finditer(raw):
@@ -67,7 +61,6 @@ def _ansi_character(escape: re.Match[str]) -> str:
 
 
 def joined(words: Sequence[Word]) -> str:
-    """Write words as a command."""
     return " ".join(word.text for word in words)
 
 
@@ -100,27 +93,20 @@ _GIT_VALUES = frozenset({"-C", "-c", "--config-env", "--exec-path", "--git-dir",
                          "--work-tree"})  # fmt: skip
 _GIT_RUNS = ("-c", "--config-env", "--exec-path")
 _GIT_COMMANDS = word_set("bisect config difftool filter-branch mergetool submodule")
-"""They run programs, or say which ones git is to run later."""
+"""Commands that run programs, or configure which ones git runs later."""
 
 
-@dataclass(frozen=True)
-class RunningOptions:
-    """The options of a command that run other programs."""
-
-    spelled_out: int = 0
-    """Words that an allowing rule must name: up to the last such option."""
-    texts: tuple[str, ...] = ()
-    """What they run, as shell texts."""
-    command: int = 1
-    """The word that says what is done: after git's own options."""
+_KEY = re.compile(r"^(?:exec=|\w+Command[ =]|[\w-]+\.[\w.-]+=)?\s*!?")
+"""What comes before a command in a value: `exec=`, `ProxyCommand=`, `alias.x=!`."""
 
 
-def running_options(name: str, words: Sequence[Word]) -> RunningOptions:
-    """Find the options of a command that run another program.
+def running_options(name: str, words: Sequence[Word]) -> tuple[int, list[str], int]:
+    """Find the options of a command that run other programs.
 
-    Args:
-        name: Of the program.
-        words: The command.
+    Returns:
+        The number of words that an allowing rule must name, the shell texts that the options run,
+            and
+        the position of the word that says what is done, after git's own options.
     """
     end, at, texts = 0, 1, list[str]()
     if name == "git":
@@ -136,11 +122,11 @@ def running_options(name: str, words: Sequence[Word]) -> RunningOptions:
         if _is_among(words[number], options, cluster=cluster):
             end = number + 2
             texts += _values(words, number)
-    return RunningOptions(end, tuple(map(_without_key, texts)), at)
+    return end, [_KEY.sub("", one) for one in texts], at
 
 
 def _git_options(words: Sequence[Word]) -> tuple[int, int, list[str]]:
-    """Return the words to be named, where git's command stands, and the values that it may run."""
+    """Return the number of words to be named, where the command is, and what values may run."""
     end, at, texts = 0, 1, list[str]()
     while at < len(words) and words[at].text.startswith("-"):
         option, equals, _ = words[at].text.partition("=")
@@ -153,7 +139,7 @@ def _git_options(words: Sequence[Word]) -> tuple[int, int, list[str]]:
 
 
 def _values(words: Sequence[Word], at: int) -> Iterator[str]:
-    """Yield what the value of an option may be: the rest of its word, and the next word."""
+    """Yield what may be the value of an option: the rest of its word, and the next word."""
     text = words[at].text
     if text.startswith("--"):
         yield text.partition("=")[2]
@@ -162,13 +148,8 @@ def _values(words: Sequence[Word], at: int) -> Iterator[str]:
     yield from (word.text for word in words[at + 1 : at + 2])
 
 
-def _without_key(value: str) -> str:
-    """Take off `exec=`, `ProxyCommand=`, `alias.x=!` and the like."""
-    return re.sub(r"^(?:exec=|\w+Command[ =]|[\w-]+\.[\w.-]+=)?\s*!?", "", value)
-
-
 def _is_among(word: Word, options: Sequence[str], *, cluster: bool) -> bool:
-    """Say whether a word is one of some options, also shortened, or joined with others."""
+    """Return True if a word is one of some options, also shortened or combined with others."""
     text = word.text
     if word.wild and text[:1] in "*?[":  # a file may have an option's name
         return True
@@ -201,24 +182,17 @@ _STARTS = {
     "ruby": r"`|%x|\b(?:system|exec|execute|spawn|popen|Open3|passthru|shell_exec|proc_open|eval"
     r"|run|shell)\b",
 }
-_SED_SUBSTITUTE = re.compile(
-    r"s([^\w\s\\])(?:\\.|(?!\1)[^\n])*\1(?:\\.|(?!\1)[^\n])*\1([\w]*)", re.DOTALL
-)
+_SED_SUBSTITUTE = re.compile(r"(?s)s([^\w\s\\])(?:\\.|(?!\1)[^\n])*\1(?:\\.|(?!\1)[^\n])*\1([\w]*)")
 _SED_EXECUTE = re.compile(r"(?:^|[;{}!\n]|[\d$/])\s*e(?:$|[\s;}])")
 
 
 def language_of(name: str) -> str:
-    """Return the language of an interpreter; empty if the program is none."""
+    """Return the language of an interpreter; empty for other programs."""
     return next((one for one, names in _LANGUAGES.items() if re.fullmatch(names, name)), "")
 
 
 def starts_programs(language: str, code: str) -> bool:
-    """Say whether code holds words that start other programs.
-
-    Args:
-        language: As `language_of` returns it.
-        code: Literal, as far as it is known.
-    """
+    """Return True if code in a language has words that start other programs."""
     if language == "sed":
         flags = [match[2] for match in _SED_SUBSTITUTE.finditer(code)]
         rest = _SED_SUBSTITUTE.sub("", code)
@@ -227,9 +201,9 @@ def starts_programs(language: str, code: str) -> bool:
 
 
 def inline_code(words: Sequence[Word]) -> tuple[str, bool]:
-    """Return what may be code in an interpreter's arguments, and whether it is all there.
+    """Return what may be code in an interpreter's arguments, and whether all of it is known.
 
-    Code that comes from a variable or a substitution (`python -c "$code"`) is not.
+    Code from a variable or a substitution (`python -c "$code"`) is unknown.
     """
     options = {"-c", "-e", "-E", "-p", "-r", "--eval", "--expression"}
     before = ("", *(word.text for word in words[:-1]))

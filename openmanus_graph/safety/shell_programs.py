@@ -1,4 +1,4 @@
-"""The commands that the program of a shell command runs in turn. Pure.
+"""Finds the commands that the program of a shell command runs in turn. Pure.
 
 The tables describe how programs take the command that they run: `sudo -u root rm` runs `rm`.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.shell_code import (
     RUNNING_VARIABLES,
     SOURCED_VARIABLES,
@@ -17,11 +18,10 @@ from openmanus_graph.safety.shell_code import (
     language_of,
     running_options,
     starts_programs,
-    word_set,
 )
 
 MOST_READINGS = 32
-"""Limit of the readings of one command: nested wrappers, unknown options."""
+"""Limit of the readings of one command, with nested wrappers and unknown options."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Wrapper:
     flags: str = ""
     """Short options without a value."""
     valued: str = ""
-    """Short options with one."""
+    """Short options with a value."""
     long: str = ""
     """Long options whose value is the next word."""
     operands: int = 0
@@ -44,73 +44,68 @@ class _Wrapper:
     text: str = ""
     """The short option whose value is a shell text."""
     joined: bool = False
-    """Whether the command's words are joined and read by a shell."""
+    """Whether a shell reads the command's words, joined."""
     verbs: str = ""
-    """The subcommands that run one; with others, or none, none runs."""
+    """The subcommands that run a command. If there are any, nothing else runs one."""
 
 
-_PLAIN = _Wrapper()
-_ONE_OPERAND = _Wrapper(operands=1)
-WRAPPERS: dict[str, _Wrapper] = {
-    **dict.fromkeys(
-        word_set(
-            "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
-            "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
-            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
-            "linux32 linux64 i386 x86_64 ssh-agent valgrind screen chronic eatmydata cgexec "
-            "dbus-run-session systemd-inhibit caffeinate catchsegv arch uvx pipx gdb xterm "
-            "shell"  # of Makefiles
-        ),
-        _PLAIN,
+_WRAPPER_ROWS = (
+    (
+        "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare nsenter "
+        "prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel unbuffer "
+        "proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run linux32 linux64 "
+        "i386 x86_64 ssh-agent valgrind screen chronic eatmydata cgexec dbus-run-session "
+        "systemd-inhibit caffeinate catchsegv arch uvx pipx gdb xterm "
+        "shell",  # of Makefiles
+        _Wrapper(),
     ),
-    **dict.fromkeys(word_set("gosu su-exec setuidgid faketime chrt taskset setarch"), _ONE_OPERAND),
-    **dict.fromkeys(
-        word_set("uv poetry pipenv pdm hatch rye pixi conda mamba micromamba dotenv op doppler"),
+    ("gosu su-exec setuidgid faketime chrt taskset setarch", _Wrapper(operands=1)),
+    (
+        "uv poetry pipenv pdm hatch rye pixi conda mamba micromamba dotenv op doppler",
         _Wrapper("", "np", "name prefix project directory env-file package with", verbs="run"),
     ),
-    **dict.fromkeys(
-        word_set("pnpm yarn bundle mise asdf pyenv rbenv nodenv aws-vault"),
-        _Wrapper(verbs="exec x"),
+    ("pnpm yarn bundle mise asdf pyenv rbenv nodenv aws-vault", _Wrapper(verbs="exec x")),
+    ("npx bunx", _Wrapper("y", "pc", "package", text="c")),
+    ("npm", _Wrapper("", "c", verbs="exec x", text="c")),
+    ("direnv", _Wrapper(operands=1, verbs="exec")),
+    ("docker podman", _Wrapper("dit", "uvwep", "user volume", 1, verbs="run exec")),
+    ("perf", _Wrapper("", "eo", "event output", verbs="stat record trace")),
+    (
+        "tmux",
+        _Wrapper(
+            "dP",
+            "stncxy",
+            joined=True,
+            verbs="new new-session neww new-window splitw split-window respawn-pane popup "
+            "display-popup run run-shell if if-shell send send-keys pipe-pane",
+        ),
     ),
-    **dict.fromkeys(word_set("npx bunx"), _Wrapper("y", "pc", "package", text="c")),
-    "npm": _Wrapper("", "c", verbs="exec x", text="c"),
-    "direnv": _Wrapper(operands=1, verbs="exec"),
-    **dict.fromkeys(
-        word_set("docker podman"), _Wrapper("dit", "uvwep", "user volume", 1, verbs="run exec")
-    ),
-    "perf": _Wrapper("", "eo", "event output", verbs="stat record trace"),
-    "tmux": _Wrapper(
-        "dP",
-        "stncxy",
-        joined=True,
-        verbs="new new-session neww new-window splitw split-window respawn-pane popup "
-        "display-popup run run-shell if if-shell send send-keys pipe-pane",
-    ),  # fmt: skip
-    "hyperfine": _Wrapper("Ni", "wrmMpcSu", "warmup runs prepare cleanup setup", joined=True),
-    "entr": _Wrapper("acdnprz", "s", text="s"),
-    "sg": _Wrapper("", "c", operands=1, text="c", joined=True),
-    "sudo": _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot"),
-    "doas": _Wrapper("Lns", "aCu"),
-    "env": _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S"),
-    "nice": _Wrapper("0123456789", "n", "adjustment"),
-    "ionice": _Wrapper("t", "cnpPu", "class classdata"),
-    "timeout": _Wrapper("fpv", "ks", "kill-after signal", operands=1),
-    "stdbuf": _Wrapper("", "ioe", "input output error"),
-    "setsid": _Wrapper("cfw"),
-    "chroot": _Wrapper("", "", "groups userspec", operands=1),
-    "exec": _Wrapper("cl", "a"),
-    "command": _Wrapper("p", idle="vV"),
-    "time": _Wrapper("pv"),
-    "watch": _Wrapper("bcdegtwx", "nq", "interval equexit", joined=True),
-    "xargs": _Wrapper("0oprtxeil", "adEILnPs", "arg-file delimiter max-args max-chars max-procs"),
-    "ssh": _Wrapper("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOopQRSWw", operands=1, joined=True),
-    "flock": _Wrapper("ensuxFo", "wEc", "timeout", operands=1, text="c"),
-    "runuser": _Wrapper("lmpP", "ugGsc", "user group shell", text="c"),
-    "su": _Wrapper("lmpP", "gGswc", "group shell", text="c"),
-    "script": _Wrapper("aefq", "BEIOmToc", text="c"),
-}
+    ("hyperfine", _Wrapper("Ni", "wrmMpcSu", "warmup runs prepare cleanup setup", joined=True)),
+    ("entr", _Wrapper("acdnprz", "s", text="s")),
+    ("sg", _Wrapper("", "c", operands=1, text="c", joined=True)),
+    ("sudo", _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot")),
+    ("doas", _Wrapper("Lns", "aCu")),
+    ("env", _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S")),
+    ("nice", _Wrapper("0123456789", "n", "adjustment")),
+    ("ionice", _Wrapper("t", "cnpPu", "class classdata")),
+    ("timeout", _Wrapper("fpv", "ks", "kill-after signal", operands=1)),
+    ("stdbuf", _Wrapper("", "ioe", "input output error")),
+    ("setsid", _Wrapper("cfw")),
+    ("chroot", _Wrapper("", "", "groups userspec", operands=1)),
+    ("exec", _Wrapper("cl", "a")),
+    ("command", _Wrapper("p", idle="vV")),
+    ("time", _Wrapper("pv")),
+    ("watch", _Wrapper("bcdegtwx", "nq", "interval equexit", joined=True)),
+    ("xargs", _Wrapper("0oprtxeil", "adEILnPs", "arg-file delimiter max-args max-chars max-procs")),
+    ("ssh", _Wrapper("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOopQRSWw", operands=1, joined=True)),
+    ("flock", _Wrapper("ensuxFo", "wEc", "timeout", operands=1, text="c")),
+    ("runuser", _Wrapper("lmpP", "ugGsc", "user group shell", text="c")),
+    ("su", _Wrapper("lmpP", "gGswc", "group shell", text="c")),
+    ("script", _Wrapper("aefq", "BEIOmToc", text="c")),
+)
+WRAPPERS = {name: wrapper for names, wrapper in _WRAPPER_ROWS for name in names.split()}
 HARMLESS_WRAPPERS = word_set("time timeout nice ionice stdbuf nohup command builtin")
-"""Wrappers that change nothing about what a command may do: who allows it allows it so, too."""
+"""Wrappers that do not change what a command may do. Who allows it also allows it with them."""
 _SHELLS = word_set("bash sh dash zsh ksh mksh ash rbash fish")
 _SHELL = _Wrapper("abefhiklmnprstuvxBCDEHPTc", "oO", "rcfile init-file")
 _FINDS = {
@@ -125,33 +120,31 @@ class Runs:
     """What a command's arguments say that it runs."""
 
     commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """First word and end."""
+    """First word and end of each command in the arguments."""
     texts: list[str] = field(default_factory=list[str])
-    """Shell texts."""
     spelled_out: int = 0
     """Words that an allowing rule must name."""
     hidden: bool = False
-    """Whether it runs what cannot be told."""
+    """Whether it runs unknown commands."""
     runs_input: bool = False
     """Whether it is a shell that reads commands from its input or a file."""
     script: str = ""
     """That file, if it is known."""
     language: str = ""
-    """Of an interpreter, which may read code from its input or a file, too."""
+    """Language of an interpreter, which may also read code from its input or a file."""
     code: str = ""
     """Inline code that starts programs."""
     programs: list[str] = field(default_factory=list[str])
-    """Names of programs that it may start, or give other names, with unknown arguments."""
+    """Names of programs that it may start, or rename, with unknown arguments."""
     also: list[str] = field(default_factory=list[str])
-    """The command as it may be written, too: without options before what it does."""
+    """Another form of the command: without options before what it does."""
     written: list[str] = field(default_factory=list[str])
     """Text that it writes."""
     made: set[str] = field(default_factory=set[str])
-    """Names of the files that it may write, with a content that is not known."""
+    """Names of files that it may write with unknown content."""
 
 
 def runs_of(words: Sequence[Word]) -> Runs:
-    """Find what a command runs beside itself."""
     name = PurePosixPath(words[0].text).name or words[0].text
     if not words[0].literal or words[0].wild or words[0].text.split() != [words[0].text]:
         # An empty variable leaves the next word.
@@ -173,11 +166,11 @@ def runs_of(words: Sequence[Word]) -> Runs:
 
 def _add_options(runs: Runs, name: str, words: Sequence[Word]) -> None:
     """Add what options and inline code run."""
-    options = running_options(name, words)
-    runs.spelled_out = max(runs.spelled_out, options.spelled_out)
-    runs.texts += options.texts
-    if options.command > 1:  # git's own options
-        runs.also.append(" ".join(joined([Word(name, True), *words[options.command :]]).split()))
+    spelled_out, texts, command = running_options(name, words)
+    runs.spelled_out = max(runs.spelled_out, spelled_out)
+    runs.texts += texts
+    if command > 1:  # git's own options
+        runs.also.append(" ".join(joined([Word(name, True), *words[command:]]).split()))
     if language := language_of(name):
         code, known = inline_code(words)
         runs.programs += re.findall(r"/s?bin/([\w.-]+)", code)
@@ -210,7 +203,6 @@ def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
 
 _MAKES = word_set("make gmake just")
 _SCHEDULERS = word_set("at batch crontab")
-"""Programs that read shell commands, which run later."""
 _SUBSCRIPTING = word_set(
     "let printf read unset declare typeset local export readonly test [ mapfile"
 )
@@ -221,7 +213,7 @@ _PROGRAM_PATH = re.compile(r"(?:^|[=:@])/(?:usr/)?(?:local/)?s?bin/(?:[^/]*/)*([
 
 
 def hides_substitution(value: str) -> bool:
-    """Say whether a value holds a substitution within a subscript, which arithmetic runs."""
+    """Return True if a value has a substitution in a subscript, which arithmetic runs."""
     return bool(re.search(r"\[[^]]*(?:\$\(|`)", value))
 
 
@@ -249,7 +241,7 @@ def add_variable(runs: Runs, name: str, value: Word) -> None:
 
 
 def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
-    """Add what a command writes, as far as that can be known."""
+    """Add what a command writes, as far as it is known."""
     if name in _WRITING or name in _FINDS or language_of(name):
         for word in words[1:]:
             runs.made |= {PurePosixPath(word.text).name, *re.findall(r"[\w.-]+", word.text)}
@@ -263,7 +255,7 @@ def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
 
 
 _UNKNOWN = "$unknown"
-"""A text that nobody can read."""
+"""A text that cannot be read."""
 _WRITING = _RENAMING | word_set(
     "tee curl wget dd scp sftp tar unzip gunzip zcat xz base64 openssl git patch split sponge"
 )
@@ -337,7 +329,7 @@ _FILLING = word_set("xargs parallel")
 
 
 def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
-    """Say whether input that is filled into a command decides which program it runs."""
+    """Return True if input that is filled into a command decides which program it runs."""
     marks = {"{}"}
     for one, two in zip(options, (*options[1:], Word("", True)), strict=True):
         if match := re.match(r"-[a-zA-Z]*?I(.*)|--replace=?(.*)", one.text):
@@ -353,7 +345,7 @@ def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
 
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
-    """Find the words at which the command may begin that a wrapper runs."""
+    """Return the words at which the command that a wrapper runs may begin."""
     places, starts, seen = _first_arguments(words, wrapper.verbs), list[int](), set[int]()
     while places and len(seen) <= MOST_READINGS:
         at = places.pop()
@@ -377,7 +369,7 @@ def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
 
 
 def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
-    """Return where a wrapper's arguments begin: behind its subcommand, if it has some."""
+    """Return where a wrapper's arguments begin: after its subcommand, if it has some."""
     if not verbs:
         return [1]
     known = verbs.split()
@@ -385,7 +377,7 @@ def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
 
 
 def _option_lengths(word: str, wrapper: _Wrapper) -> tuple[int, ...]:
-    """Say how many words an option and its value take; both, if it is not known."""
+    """Return how many words an option and its value take; both counts if it is unknown."""
     if word.startswith("--"):
         return (1,) if "=" in word else (2,) if word[2:] in wrapper.long.split() else (1, 2)
     for at, letter in enumerate(word[1:], 2):

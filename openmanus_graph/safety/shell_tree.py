@@ -1,8 +1,7 @@
-"""The tree of a shell text, by tree-sitter's grammar of bash. Pure.
+"""Parses a shell text with tree-sitter's grammar of bash. Pure.
 
-The grammar misreads some texts without an error, so the text between two nodes is checked, too.
-Others were no better: bashlex is GPL and knows less of bash, mvdan/sh is Go and would be a second
-process; this one is MIT, kept up, and comes as a small wheel.
+The grammar misreads some texts without an error, so the text between nodes is checked too.
+Rejected: bashlex (GPL, knows less of bash) and mvdan/sh (Go, a second process).
 """
 
 import itertools
@@ -11,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from openmanus_graph.safety.shell_code import Word, read_word, word_set
+from openmanus_graph.safety import word_set
+from openmanus_graph.safety.shell_code import Word, read_word
 from openmanus_graph.safety.shell_programs import Runs, add_variable, hides_substitution
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_BYTES = 4096
-"""Bytes that are parsed: some texts of this size take half a second, of twice the size two."""
+"""Bytes that are parsed. Some texts of this size take 0.5 s, of twice the size 2 s."""
 _PLAIN_NODES = word_set(
     "program list pipeline negated_command subshell compound_statement redirected_statement "
     "command command_name comment word number string string_content raw_string ansi_c_string "
@@ -26,7 +26,7 @@ _PLAIN_NODES = word_set(
 )
 _PLAIN_TOKENS = word_set('&& || | |& ; & ! ( ) { } " $ < > >> >| >& <& &> &>> >&- <&-') | {"\n"}
 _TEXT_NODES = word_set("string heredoc_body expansion translated_string regex")
-"""What lies between the parts of these is text."""
+"""Between the parts of these nodes is text."""
 _COMMANDS = frozenset({"command", "declaration_command", "unset_command"})
 _NO_WORDS = frozenset(
     {"variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect", "comment"}
@@ -41,9 +41,8 @@ _GAP = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*(?:-[ \t]+)?")
 _STARTUP_FILE = re.compile(
     r"hooks/|\.git/|/\.?gitconfig|\.(?:bash\w+|profile|gitconfig|inputrc|vimrc|z\w+)[\"']?$"
 )
-"""Files that programs read at their next start, and run what they say."""
+"""Files that programs read, and run, at their next start."""
 _NO_FILE = re.compile(r"\d*(?:&>>?|[<>]|>>|>\|)\s*/dev/null|\d*[<>]&\s*(?:\d+|-)")
-
 
 _BEFORE_COMMENTS = (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")")
 
@@ -52,12 +51,7 @@ class ShellTree:
     """The tree of one text."""
 
     def __init__(self, data: bytes, bodies: dict[str, str]) -> None:
-        """Parse a text.
-
-        Args:
-            data: The text.
-            bodies: Here-documents that were cut out of it, by their marks.
-        """
+        """`bodies` has the here-documents that were cut out of the text, by their marks."""
         import tree_sitter_bash
         from tree_sitter import Language, Parser
 
@@ -78,7 +72,6 @@ class ShellTree:
         """What its assignments and expansions run."""
 
     def commands(self) -> list[list[Word]]:
-        """Return the words of all commands, and check all other nodes."""
         commands: list[Node] = []
         redirects: list[Node] = []
         nodes = [self._root]
@@ -147,7 +140,7 @@ class ShellTree:
             self.runs.hidden |= hides_substitution(given)
 
     def _writes_known_text(self, redirect: "Node") -> bool:
-        """Say whether what is redirected is text that `written` holds, or a command's echo."""
+        """Return True if a redirection writes text in `written`, or what `echo` prints."""
         statement = redirect.parent
         if statement is None or statement.type != "redirected_statement":
             return False
@@ -169,7 +162,7 @@ class ShellTree:
         self.written.append(body)
 
     def _words(self, nodes: list["Node"]) -> list[Word]:
-        """Join nodes that touch; the grammar divides some words."""
+        """Join nodes that touch, because the grammar divides some words."""
         ranges: list[list[int]] = []
         for node in sorted(nodes, key=lambda one: one.start_byte):
             self.simple &= node.type != "subshell"
@@ -196,8 +189,8 @@ class ShellTree:
 def _parts_of(commands: Sequence["Node"], redirects: Sequence["Node"]) -> list[list["Node"]]:
     """Return the words of each command, in order.
 
-    The grammar counts what follows a redirection as a part of it: it belongs to the command
-    before, or is a command where the statement has no other.
+    The grammar counts what follows a redirection as a part of it. It belongs to the command before,
+    or is a command if the statement has no other.
     """
     found: list[tuple[int, list[Node]]] = []
     for command in commands:
@@ -229,9 +222,9 @@ _MARK = "\ue000"
 
 
 def without_long_bodies(text: str) -> tuple[str, dict[str, str]]:
-    """Replace long here-documents of a long text by marks; return the text, and them by mark.
+    """Replace long here-documents of a long text by marks. Return the text, and them by mark.
 
-    This only guesses; later it is checked that the grammar takes each for a here-document, too.
+    This is a guess. `ShellTree` checks that the grammar takes each for a here-document.
     """
     bodies: dict[str, str] = {}
     if len(text) <= MAX_BYTES or _MARK in text:

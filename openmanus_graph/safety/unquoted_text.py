@@ -1,29 +1,25 @@
-"""Parts what a person wrote from what he pasted: a mail to summarise is not his own word.
+"""Separates a person's own words from what he pasted, such as a mail to summarize.
 
-What is taken for untrusted is what a reader would: lines that begin with `>`, fenced blocks,
-quotations with an address in them, mails, and all that follows a line which asks to read, judge or
-change a text ("summarise this mail:").
+Untrusted are lines that begin with `>`, fenced blocks, quotations with an address in them, mails,
+and everything after a line that asks to read, judge or change a text ("summarize this mail:").
 """
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openmanus_graph.safety.refusals import without_refused
 
-_FENCED = re.compile(
-    r"^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)", re.M | re.S
-)
+_FENCED = re.compile(r"(?ms)^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)")
 _MARKED = re.compile(
-    r"^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
-    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)",
-    re.M,
+    r"(?m)^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
+    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)"
 )
-"""A line that is marked as a reply marks what it answers, with a line that it runs on in."""
+"""A line marked as an answered line in a reply, with the line that continues it."""
 _TAGGED = (re.compile(r"</(\w[\w-]{0,30})\s?>"), "<"), (re.compile(r"\[/(\w{1,30})\]"), "[")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _MOST_TAGS = 20
-"""Kinds of them that are looked for."""
 LONG_QUOTATION = 160
 """Characters from which a quotation is a text, not a name or a sentence to be used."""
 _QUOTED = re.compile(
@@ -34,61 +30,55 @@ _QUOTED = re.compile(
 _ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]{4}")
 _CHINESE = re.compile(r"[\u3400-\u9fff]{3}")
 _MAIL_HEAD = re.compile(
-    r"^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
-    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]",
-    re.I | re.M,
+    r"(?im)^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
+    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]"
 )
-"""Who sent a mail: a mail that is to be sent has no such line, and does not begin a message."""
+"""The sender of a mail. A mail to be sent has no such line, and does not begin a message."""
 _OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*\Z")
 _FORWARDED = re.compile(
-    r"^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
+    r"(?im)^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
     r".{0,60}--"
     r"|begin\b.{0,40}$|[-=*#]{3,}(?![-|]).{0,60}$|.{0,60}<<\s?'?\w+'?$|(?:fwd?|fw|re|aw|wg|转发|轉發)\s?[:：]"
     r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|napisał.{0,4}|작성"
     r"|:\d\d .{0,40}<\S+@\S+>|написала?"
     r"|のメール|写道)\s?[:：]"
-    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)",
-    re.I | re.M,
+    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)"
 )
 """The line before a mail or a chat that somebody else wrote."""
 _LOG_LINE = re.compile(
-    r"^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
+    r"(?m)^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} \S+ \S+ \["
     r"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b[: ]|Traceback \()"
-    r"[^\n]*(?:\n|\Z)",
-    re.M,
+    r"[^\n]*(?:\n|\Z)"
 )
 _LEAST_LOG_LINES = 2
 _SAID_BY_OTHERS = re.compile(
-    r"(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
+    r"(?i)(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
     r"|told (?:me|us|him|her|them)|insists?|demands?|begged (?:me|us)|recommends?|states?|stated"
     r"|(?:informed|instructed|urged|wants) (?:me|us)"
     r"|(?:was|am|were) (?:told|instructed|asked)|according to \w+,?)\b)"
     r"(?:[^\n\"“«]{0,30}(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)"
-    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)",
-    re.IGNORECASE,
+    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)"
 )
-"""What others said, of more than one word: a single value in quotation marks is the person's."""
+"""What others said, if longer than one word. A single quoted value is the person's."""
 _TEXTS = (
     "mails?|emails?|e-mails?|messages?|letter|text|article|page|post|document|comment|review|notes?"
     "|transcript|log|output|paragraph|report|invoice|bill|thread|chat|sms|ticket|input|context|ad"
     "|advert|sign|error|voicemail|request|instructions|manual|question|document|sentence|story|poem"
 )
 _INTRODUCED = re.compile(
-    rf"(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
+    rf"(?im)(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{_TEXTS})\b[^\n:.?!]{{0,40}}"
     r"|\b(?:says?|said|wrote|reads|got|received|below)\b[^\n:.?!]{0,20}"
     rf"|^[^\w\n]{{0,8}}(?!(?:note|review|e-?mails?|mails?)\s?[:：]\s?\S)(?:(?:an?|the|[A-Z][\w'’]*)\s+){{0,2}}(?:\w+\s)?(?:{_TEXTS})\b(?!\s(?:to|for)\b)[^\n:.?!]{{0,40}}"
     r"|(?<!，)(?:说|說|写道|寫道|写"
-    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)",
-    re.IGNORECASE | re.MULTILINE,
+    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)"
 )
 _TO_SEND = re.compile(
-    r"\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
-    r"|I (?:need|want)|my (?:request|task))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
+    r"|I (?:need|want)|my (?:request|task))\b"
 )
 _MOST_INTRODUCED = 50
-"""Such colons that are looked at; behind more of them there is a pasted text."""
+"""Such colons that are looked at. After more of them there is a pasted text."""
 _READ = (
     r"(?:\b(?:summari[sz]e|sum(?:\s+up)?|tl;?dr|translate|proofread|rephrase|shorten|explain|analy[sz]e"
     r"|classify|review|correct|answer\s+(?:this|these|the)|improve|fix\s+the|make\s+(?:this|it)\s+sound|handle\s+th(?:is|ese)"
@@ -103,27 +93,23 @@ _READ = (
     r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思|诈骗|骗人|回复这|分类|提炼|整理|真实|靠谱|合适吗|正常吗)"
 )
 _TO_READ = re.compile(
-    rf"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
-    r"(?P<rest>[^\n]{0,300})",
-    re.I | re.M,
+    rf"(?im)^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{_READ})"
+    r"(?P<rest>[^\n]{0,300})"
 )
-"""A line that asks to read, judge or change a text."""
 _IS_TO_READ = re.compile(_READ, re.I)
 _TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|(?:[?？]\s+|？)(?=\S)")
 _THIS = re.compile(
-    r"\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下",
-    re.I,
+    r"(?i)\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下"
 )
 _FEW_WORDS = 4
-"""Words of a line such as "Translate into German" that names no text: it is behind the line."""
+"""Words of a line that names no text, such as "Translate into German". The text follows it."""
 _LOOKED_AT_CHARS = 20_000
 LONG_TEXT = 30
-"""Characters from which what stands behind such a colon is a text that was pasted."""
+"""Characters from which the text after such a colon was pasted."""
 _SOURCE = re.compile(
-    r"(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))",
-    re.I,
+    r"(?i)(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))"
 )
-"""An address or a file, at the beginning of what the person wants read."""
+"""An address or a file, at the start of what the person wants read."""
 _LAST_SENTENCE = re.compile(r"(?:(?<=\.)[ \t]+|(?<=。)[ \t]*)(?=[^\n.。]+[.。?？]?\Z)")
 _ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
 
@@ -133,9 +119,9 @@ class UnquotedText:
     """What a person wrote himself."""
 
     text: str
-    """Without what he refuses in it, too."""
+    """Without what he refuses in it."""
     quotes: bool
-    """Whether he quoted an untrusted text beside it: then that was read."""
+    """Whether he also quoted an untrusted text, which then was read."""
 
 
 def unquoted_text(text: str) -> UnquotedText:
@@ -166,7 +152,7 @@ def _without_quotation(quotation: re.Match[str]) -> str:
 
 
 def _without_tagged(text: str) -> str:
-    """Return a text without what stands between tags, `<mail>...</mail>` say."""
+    """Return a text without what is between tags such as `<mail>...</mail>`."""
     for closing, bracket in _TAGGED:
         for name in list(dict.fromkeys(closing.findall(text)))[:_MOST_TAGS]:
             start, end = text.find(f"{bracket}{name}"), text.rfind(f"{bracket}/{name}")
@@ -176,7 +162,7 @@ def _without_tagged(text: str) -> str:
 
 
 def _without_mail(text: str) -> str:
-    """Return a text without what stands behind the head of a mail."""
+    """Return a text without a mail, from its head on."""
     heads = [found.start() for found in (_FORWARDED.search(text), _MAIL_HEAD.search(text)) if found]
     if not heads:
         return text
@@ -187,7 +173,7 @@ def _without_mail(text: str) -> str:
 
 
 def _without_paragraphs(text: str) -> str:
-    """Return only what asks, and lists, of a message in which a paragraph asks to read a text."""
+    """If a paragraph asks to read a text, return only the paragraphs that ask, or list."""
     parts = re.split(r"\n[ \t]*\n\s*|\n(?=[^\n]*\Z)", text)
     sentence = _LAST_SENTENCE.search(parts[-1])
     if sentence and _IS_TO_READ.search(parts[-1], sentence.end()):
@@ -196,22 +182,21 @@ def _without_paragraphs(text: str) -> str:
     asking = [one for one in paragraphs if _IS_TO_READ.search(one)]
     if len(paragraphs) < 2 or not asking or any(_ADDRESS.search(one) for one in asking):
         return text
-    own = [one for one in paragraphs if one in asking or _is_list(one)]
+    own = [one for one in paragraphs if one in asking or _is_list(one.splitlines())]
     return text if own == paragraphs else "\n\n".join(own)
 
 
 def _words(text: str) -> int:
-    """Return the number of words of a text; three letters of Chinese are about one more."""
+    """Return the number of words of a text. Three letters of Chinese count as one more."""
     return len(text.split()) + len(_CHINESE.findall(text))
 
 
-def _is_list(paragraph: str) -> bool:
-    lines = paragraph.splitlines()
+def _is_list(lines: Sequence[str]) -> bool:
     return all(_ITEM.match(line) or _words(line) == 1 for line in lines)
 
 
 def _pasted_from(text: str) -> int:
-    """Return where a text begins that the person asks to read: his own words end there."""
+    """Return where the text begins that the person asks to read."""
     for asked in _TO_READ.finditer(text):
         line_end = asked.end()
         begins = _TEXT_BEGINS.search(text, asked.end("asked"), line_end)
@@ -229,16 +214,15 @@ def _pasted_from(text: str) -> int:
 
 
 def _is_pasted(text: str, introduced: re.Match[str]) -> bool:
-    """Say whether what stands behind a colon is a text that somebody else wrote.
+    """Return True if somebody else wrote the text after a colon.
 
-    A list is the person's own, and so are addresses and names of files, and what he puts in
-    quotation marks or tells to send, to have it used.
+    A list, addresses, names of files, quotations and what is to be sent are the person's own.
     """
     start = introduced.end()
     sentence = text[max(0, text.rfind("\n", 0, start - 1) + 1, start - 200) : start]
     rest = text[start : start + _LOOKED_AT_CHARS].strip()
     lines = [line for line in rest.splitlines() if line.strip()]
-    if not lines or all(_ITEM.match(line) or _words(line) == 1 for line in lines):
+    if _is_list(lines):
         return False
     names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
     own = lines[0].lstrip()[:1] in "'\"“‘«" or _TO_SEND.search(sentence)
@@ -250,22 +234,22 @@ _TAGS = re.compile(r"<(untrusted-[0-9a-f]{8,})>\n(.*)\n</\1>", re.DOTALL)
 
 
 def mark_untrusted(text: str) -> str:
-    """Put text from outside between tags that it does not contain, so that it cannot close them.
+    """Return untrusted text between tags that it does not contain, so that it cannot close them.
 
-    The same text gets the same tags, so that repeats are seen to be repeats.
+    The same text gets the same tags, so that repeats can be recognized.
     """
     tag = untrusted_tag(text)
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
 def without_mark(text: str) -> str:
-    """Return the text that `mark_untrusted` marked; any other as it is."""
+    """Return the text that `mark_untrusted` marked; others unchanged."""
     marked = _TAGS.fullmatch(text)
     return str(marked[2]) if marked else text
 
 
 def untrusted_tag(text: str) -> str:
-    """Return the name of the tag for a text: a digest whose digits stand nowhere in it."""
+    """Return the name of the tag for a text: a digest that does not occur in the text."""
     digits, known = _digits(text), text.lower()
     while digits in known:
         digits = _digits(text + digits)

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.addresses import authority, literal_ip, normal_host, parse_address
+from openmanus_graph.safety import word_set
+from openmanus_graph.state.addresses import (
+    PORTS,
+    WebAddress,
+    authority,
+    literal_ip,
+    normal_host,
+    parse_address,
+    within,
+)
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
@@ -22,123 +31,90 @@ _PATH = re.compile(r"(?<!\S)/\S*(?<!…)(?!\S)")
 _CUTS = re.compile(r"[)\]']")
 _MOST_CUTS = 4
 _DOMAIN = re.compile(
-    r"(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
+    r"(?i)(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
     r"(?P<host>(?:[\w-]+\.)+[^\W\d_][\w-]+|localhost|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:]+\])"
-    r"(?::(?P<port>\d{1,5}))?",
-    re.IGNORECASE,
+    r"(?::(?P<port>\d{1,5}))?"
 )
 _NETWORK_BITS = {4: 24, 6: 48}
-"""Of an IP address: so many neighbours are easily one owner's."""
-_FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
-"""Top-level domains that are more likely file extensions in names without a scheme."""
-FILES_OR_HOSTS = _FILE_ENDINGS | {"fish", "java", "map", "ml", "properties", "pub", "tf"}
-"""Endings of files that are top-level domains, too."""
-_NEVER_HOSTS = _FILE_ENDINGS | frozenset({
-    "bat", "bin", "bz2", "c", "cfg", "cjs", "class", "clj", "cmd", "conf", "cpp", "cs", "css",
-    "csv", "dat", "db", "deb", "diff", "dll", "doc", "docx", "env", "exe", "fish", "gif", "go",
-    "gradle", "gz", "h", "hcl", "hpp", "hs", "htm", "html", "ico", "ini", "ipynb", "iso", "jar",
-    "java", "jpeg", "jpg", "js", "json", "jsx", "key", "kt", "lock", "log", "lua", "m", "map",
-    "md5", "mjs", "ml", "mp3", "mp4", "nix", "odt", "out", "parquet", "patch", "pdf", "pem",
-    "php", "png", "pptx", "properties", "proto", "ps1", "psd", "pub", "pyc", "pyi", "r", "rb",
-    "rpm", "rst", "scala", "scss", "sha256", "sql", "sqlite", "svg", "swift", "tar", "tex", "tf",
-    "tfvars", "tgz", "ts", "tsv", "tsx", "ttf", "txt", "vim", "vue", "wasm", "wav", "webp", "whl",
-    "woff", "xls", "xlsx", "xml", "yaml", "yml", "zig", "zsh",
-})  # fmt: skip
-"""Endings of files, some of which are top-level domains, too."""
-_SITE_ENDINGS = frozenset({
-    "com", "org", "edu", "gov", "mil", "biz", "uk", "ca", "au", "jp", "cn", "ru", "nl", "ch",
-    "se", "br", "kr", "nz", "dk", "fi", "cz", "gr", "tw", "hk", "sg", "za", "mx", "ar", "il", "tr",
-    "ua", "ie", "tv", "example",
-})  # fmt: skip
-"""Endings that names of files and in code hardly have."""
-_DOUBTFUL_ENDINGS = frozenset(
-    {
-        "net",
-        "io",
-        "ai",
-        "dev",
-        "co",
-        "int",
-        "de",
-        "fr",
-        "es",
-        "it",
-        "us",
-        "at",
-        "be",
-        "no",
-        "pt",
-        "in",
-    }
+"""Bits of an IP address that identify one owner."""
+_FILE_ENDINGS = word_set("py md sh zip rs pl so cc mov ps cab")
+"""Top-level domains that are more likely file extensions, in names without a scheme."""
+FILES_OR_HOSTS = _FILE_ENDINGS | word_set("fish java map ml properties pub tf")
+"""File extensions that are also top-level domains."""
+_NEVER_HOSTS = _FILE_ENDINGS | word_set(
+    "bat bin bz2 c cfg cjs class clj cmd conf cpp cs css csv dat db deb diff dll doc docx env exe "
+    "fish gif go gradle gz h hcl hpp hs htm html ico ini ipynb iso jar java jpeg jpg js json jsx "
+    "key kt lock log lua m map md5 mjs ml mp3 mp4 nix odt out parquet patch pdf pem php png pptx "
+    "properties proto ps1 psd pub pyc pyi r rb rpm rst scala scss sha256 sql sqlite svg swift tar "
+    "tex tf tfvars tgz ts tsv tsx ttf txt vim vue wasm wav webp whl woff xls xlsx xml yaml yml zig "
+    "zsh"
 )
-"""Endings of sites that files, languages, libraries and words of code have, too."""
+"""File extensions, some of which are also top-level domains."""
+_SITE_ENDINGS = word_set(
+    "com org edu gov mil biz uk ca au jp cn ru nl ch se br kr nz dk fi cz gr tw hk sg za mx ar il "
+    "tr ua ie tv example"
+)
+"""Endings that names of files and in code rarely have."""
+_DOUBTFUL_ENDINGS = word_set("net io ai dev co int de fr es it us at be no pt in")
+"""Endings of sites that files, languages, libraries and words of code also have."""
 _SITE_WORDS = (
     r"(?:web\s*)?sites?|web\s*pages?|pages?|home\s*pages?|domains?|hosts?|hostnames?|servers?|urls?|portals?"
     r"|blogs?|forums?|shops?|stores?|apis?|endpoints?|webhooks?|web\s*shops?|wikis?"
 )
 _CALLED_SITE = re.compile(
-    rf"(?:\b(?:{_SITE_WORDS})(?:\s+(?:is|are|at|of|called|named|on|under|address))?\s*:?|网站|站点|网页|域名|网址|主页|官网)\s*[\"'“‘(`]*$",
-    re.IGNORECASE,
+    rf"(?i)(?:\b(?:{_SITE_WORDS})(?:\s+(?:is|are|at|of|called|named|on|under|address))?\s*:?|网站|站点|网页|域名|网址|主页|官网)\s*[\"'“‘(`]*$"
 )
 _IS_SITE = re.compile(
-    rf"^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)",
-    re.IGNORECASE,
+    rf"(?i)^[\"'”’)`]*(?:'s)?\s+(?:is\s+)?(?:(?:a|an|the|my|our|your|whose)\s+)?(?:{_SITE_WORDS})\b|^[\"'”’)`]*\s*的?(?:网站|站点|网页|官网|域名)"
 )
 _BROWSED = re.compile(
-    r"\b(?:visit|go\s+to|browse(?:\s+to)?|navigate\s+to|crawl|scrape|search|ping|curl|access|reach"
+    r"(?i)\b(?:visit|go\s+to|browse(?:\s+to)?|navigate\s+to|crawl|scrape|search|ping|curl|access|reach"
     r"|(?:posts?|articles?|news|headlines?|docs|documentation|weather|prices?|reviews?)\b[^.!?,;\n]{0,30}"
-    r"\s(?:of|on|at|from))\s+(?:the\s+)?[\"'“‘(]*$|(?:访问|浏览|登录)\s*[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"\s(?:of|on|at|from))\s+(?:the\s+)?[\"'“‘(]*$|(?:访问|浏览|登录)\s*[\"'“‘(]*$"
 )
-"""Before a name that only a site can have."""
+"""Words before a name that only a site can have."""
 _VISITED = re.compile(
-    r"(?:^|\b(?:look(?:ing)?\s+at|see|open|check(?:\s+out)?|read|fetch|call|use|using|compare|load|on|from|at|via|to"
-    r"|into|against|with|of|is|does|do)\s+(?:the\s+)?|[\w.]\s*\()[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"(?i)(?:^|\b(?:look(?:ing)?\s+at|see|open|check(?:\s+out)?|read|fetch|call|use|using|compare|load|on|from|at|via|to"
+    r"|into|against|with|of|is|does|do)\s+(?:the\s+)?|[\w.]\s*\()[\"'“‘(]*$"
 )
 _BESIDE_CHINESE = re.compile(r"[\u4e00-\u9fff]\s*[\"'“‘(（《]*$")
 _CHANGED_ZH = re.compile(r"(?:修复|修改|编辑|改|运行|重命名)\s*[\"'“‘(]*$")
 _CHINESE_BEHIND = re.compile(r"^[\"'”’)）》]*\s*[\u4e00-\u9fff]")
 _JUDGED_BEFORE = re.compile(
-    r"\b(?:hacked|scammed|phishing|scam|fake|fraud\w*|malicious|malware|spam|block|blocked|avoid|who\s+owns)\b"
+    r"(?i)\b(?:hacked|scammed|phishing|scam|fake|fraud\w*|malicious|malware|spam|block|blocked|avoid|who\s+owns)\b"
     r"[^.!?,;:\n]{0,40}$|\b(?:got|received)\b[^.!?\n]*\b(?:sms|e-?mail|mail|message|letter)\b[^.!?\n]*$"
-    r"|(?:黑客|骗子|诈骗|钓鱼|假冒|恶意)[^。！？，；\n]{0,15}$",
-    re.IGNORECASE,
+    r"|(?:黑客|骗子|诈骗|钓鱼|假冒|恶意)[^。！？，；\n]{0,15}$"
 )
 _JUDGED_BEHIND = re.compile(
-    r"^[^\s.!?,;]*[\"'”’)]*\s+(?:site\s+|page\s+)?(?:(?:is|are|was|looks|seems)\s+(?:like\s+)?(?:a\s+|an\s+)?"
+    r"(?i)^[^\s.!?,;]*[\"'”’)]*\s+(?:site\s+|page\s+)?(?:(?:is|are|was|looks|seems)\s+(?:like\s+)?(?:a\s+|an\s+)?"
     r"(?:phishing|scam|fake|fraud\w*|malware|malicious|dangerous|spam|hacked|off[ -]limits"
     r"|forbidden|blocked|unsafe)\b|(?:must|should|may)\s+(?:never|not)\b|(?:safe|legit\w*|trustworthy)\b)"
-    r"|^[^\s。！？，；]*\s*(?:的?(?:网站|站点|网页))?\s*(?:是(?:个|一个)?(?:骗|诈|钓|假|病毒|黑|恶)|不要|别|勿|禁止|骗|偷)",
-    re.IGNORECASE,
+    r"|^[^\s。！？，；]*\s*(?:的?(?:网站|站点|网页))?\s*(?:是(?:个|一个)?(?:骗|诈|钓|假|病毒|黑|恶)|不要|别|勿|禁止|骗|偷)"
 )
-"""Who says what is wrong with a site does not want it opened."""
+"""Words of a person who says what is wrong with a site, and does not want it opened."""
 _AND = re.compile(
-    r"^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$",
-    re.IGNORECASE,
+    r"(?i)^[\"'”’)]*\s*(?:,|/|&|、|and|or|with|vs\.?|versus|和|或|,\s*and)\s*(?:the\s+)?[\"'“‘(]*$"
 )
 _A_FILE = re.compile(
-    r"\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
-    r"[\"'“‘(`]*$|(?:文件|脚本|变量|函数|模块)\s*[\"'“‘(`]*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:files?|scripts?|modules?|attachments?|function|variable|class)\s+(?:named\s+|called\s+)?"
+    r"[\"'“‘(`]*$|(?:文件|脚本|变量|函数|模块)\s*[\"'“‘(`]*$"
 )
 _IS_FILE = re.compile(
-    r"^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w"
-    r"|^[\"'”’)`]*\s*(?:文件|脚本|变量|函数|模块)",
-    re.IGNORECASE,
+    r"(?i)^[\"'”’)`]*\s+(?:file|script|module|attachment|function|method|variable)\b|^\(|^\w"
+    r"|^[\"'”’)`]*\s*(?:文件|脚本|变量|函数|模块)"
 )
 _ATTACHED = re.compile(r"^Files in the workspace: (?P<names>.+)$", re.MULTILINE)
 _NEXT_SENTENCE = re.compile(
     rf"(?<=[\w-]\.)({'|'.join(sorted(_SITE_ENDINGS | _DOUBTFUL_ENDINGS))})\.(?:[A-Z][a-z]*|I)$"
 )
-"""The beginning of a sentence that no space parts from a host."""
+"""A host, and the start of a sentence that follows without a space."""
 _CHARS_AROUND = 60
 
 
 def site_of(host: str) -> str:
     """Return what one owner easily has: the registrable domain of a host, or its network.
 
-    All hosts of a hoster (`github.io`) are one site: anybody gets many of them for nothing.
+    All hosts of a hosting service (`github.io`) are one site, because anybody gets many of them.
     """
     address = literal_ip(host)
     if address is None:
@@ -149,8 +125,21 @@ def site_of(host: str) -> str:
     return str(ip_network((address, _NETWORK_BITS[address.version]), strict=False))
 
 
+Domain = tuple[str, int | None]
+"""A domain, and its port if only that one counts."""
+
+
+def is_of_domains(address: WebAddress, domains: Iterable[Domain]) -> bool:
+    """Return True if an address lies in one of these domains."""
+    return any(
+        within(address.host, domain)
+        and (address.port == port if port else address.port in PORTS.values())
+        for domain, port in domains
+    )
+
+
 def may_be_host(name: str) -> bool:
-    """Say whether a name with dots is a host, and not a file or a version."""
+    """Return True if a name with dots is a host, and not a file or a version."""
     ending = name.rpartition(".")[2].lower()
     if ending in _NEVER_HOSTS:
         return _public_suffixes().publicsuffix(ending, accept_unknown=False) is not None
@@ -165,12 +154,7 @@ def _public_suffixes() -> "PublicSuffixList":
 
 
 def is_file_name(name: str, *, only: bool = False) -> bool:
-    """Say whether a name with a dot in it ends like a file.
-
-    Args:
-        name: Without a path.
-        only: It does not end like a host, too.
-    """
+    """Return True if a name with a dot ends like a file; if `only`, and not also like a host."""
     ending = name.rpartition(".")[2].lower()
     return ending in _NEVER_HOSTS and not (only and ending in FILES_OR_HOSTS)
 
@@ -186,18 +170,19 @@ def urls_in(text: str) -> Iterator[str]:
             yield from (link, link.rstrip(_ENDINGS), *(link[:cut] for cut in cuts))
 
 
-def domains_in(text: str) -> Iterator[tuple[str, int | None]]:
+def domains_in(text: str) -> Iterator[Domain]:
     """Yield the hosts in a text of addresses, with the port if there is one."""
     for found in _DOMAIN.finditer(text):
-        if found["scheme"] or _ending(found) not in _FILE_ENDINGS:
+        ending = found["host"].rpartition(".")[2].lower()
+        if found["scheme"] or ending not in _FILE_ENDINGS:
             yield from _host(found)
 
 
-def named_domains(text: str) -> Iterator[tuple[str, int | None]]:
-    """Yield the hosts that a person names in a text, with the port if he names one.
+def named_domains(text: str) -> Iterator[Domain]:
+    """Yield the hosts that a person names in a text, with the port if there is one.
 
-    A bare name is one only where words say that it is a site: most names with a dot in them are
-    those of files, and of things in code.
+    A bare name counts only if words say that it is a site: most names with a dot are those of
+    files, or of things in code.
     """
     files = {
         name.strip() for found in _ATTACHED.finditer(text) for name in found["names"].split(",")
@@ -218,11 +203,13 @@ def _is_site(found: re.Match[str], before: str, after: str, *, follows: bool) ->
         return False
     if found["scheme"] or found["host"].lower().startswith("www."):
         return True
-    ending = _ending(found)
+    ending = found["host"].rpartition(".")[2].lower()
     if ending in _NEVER_HOSTS or _A_FILE.search(before) or _IS_FILE.match(after):
         return False
     is_sure = ending in _SITE_ENDINGS or ending == "localhost" or found["port"] is not None
-    if _is_version(found["host"]) and not is_sure:
+    host = found["host"]
+    # A version: `3.at` begins with a number, and is no IP address.
+    if host.partition(".")[0].isdigit() and host.rpartition(".")[2].isalpha() and not is_sure:
         return False
     if follows or _CALLED_SITE.search(before) or _IS_SITE.match(after):
         return True
@@ -235,7 +222,7 @@ def _is_site(found: re.Match[str], before: str, after: str, *, follows: bool) ->
 
 
 def _is_spoken_of(before: str, after: str) -> bool:
-    """Say whether words around a name with a usual ending do not change it, as they do a file."""
+    """Return True if the words around a name with a usual ending do not treat it as a file."""
     return not _CHANGED_ZH.search(before) and (
         after.startswith("/")
         or any(one.search(before) for one in (_BROWSED, _VISITED, _BESIDE_CHINESE))
@@ -243,16 +230,7 @@ def _is_spoken_of(before: str, after: str) -> bool:
     )
 
 
-def _is_version(host: str) -> bool:
-    """Say whether a name begins with a number, as `3.at` does, and is no IP address."""
-    return host.partition(".")[0].isdigit() and host.rpartition(".")[2].isalpha()
-
-
-def _ending(found: re.Match[str]) -> str:
-    return found["host"].rpartition(".")[2].lower()
-
-
-def _host(found: re.Match[str]) -> Iterator[tuple[str, int | None]]:
+def _host(found: re.Match[str]) -> Iterator[Domain]:
     host = _NEXT_SENTENCE.sub(r"\1", found["host"])
     with contextlib.suppress(ToolError):
         name = normal_host(host.strip("[]") if host.startswith("[") else host)
@@ -262,7 +240,7 @@ def _host(found: re.Match[str]) -> Iterator[tuple[str, int | None]]:
 def canonical_url(url: str) -> str:
     """Return the canonical form of an address. ToolError if it is invalid.
 
-    Neither scheme nor a last slash can carry data, so they do not count; a fragment can, because
+    The scheme and a last slash cannot carry data, so they do not count. A fragment can, because
     scripts of the page read it.
     """
     address = parse_address(url)
@@ -273,7 +251,6 @@ def canonical_url(url: str) -> str:
 
 
 def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
-    """Return the canonical forms of addresses, without the invalid ones."""
     found: set[str] = set()
     for address in set(addresses):
         with contextlib.suppress(ToolError):
@@ -282,13 +259,13 @@ def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
 
 
 def links_of(text: str, source: str) -> list[str]:
-    """Return the links of a text that its source holds, too."""
+    """Return the links of a text that its source also contains."""
     known = canonical_urls_in(source)
     return [url for url in dict.fromkeys(urls_in(text)) if canonical_urls([url]) & known]
 
 
 def paths_in(text: str) -> frozenset[str]:
-    """Return what may be addresses without their site in a text, but none that was cut."""
+    """Return what may be addresses without their site in a text, except cut ones."""
     return frozenset(found[0] for found in _PATH.finditer(text))
 
 

@@ -1,7 +1,7 @@
 """Labels the values of a conversation: what the person said, what tools returned, what was reached.
 
-The labels of a conversation are kept and extended as messages are appended, so that a step costs
-what it adds. A result is read once, in time that grows with its length.
+Labels are extended as messages are appended, so that a step costs only what it adds. A result is
+read once, in time that grows with its length.
 """
 
 import json
@@ -12,34 +12,31 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation.caches import ConversationReader, MessageCache
 from openmanus_graph.conversation.environment import LISTING, environment_of
-from openmanus_graph.conversation.history import (
-    NOTES_KEY,
-    VERIFIED_KEY,
-    MessageCache,
-    ReadPrefix,
-    last_user_message,
-)
+from openmanus_graph.conversation.history import NOTES_KEY, VERIFIED_KEY, last_user_message
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.argument_names import (
+from openmanus_graph.safety.destinations import (
     Names,
     destination_test,
     destinations,
+    holds_address,
     leaves_of,
     names_id,
+    parts_of,
     texts,
 )
-from openmanus_graph.safety.destinations import holds_address, parts_of
 from openmanus_graph.safety.openings import Openings, addresses_of
 from openmanus_graph.safety.provenance import (
     PERSON,
+    Calls,
     brings_untrusted,
     origin_in,
     person_words,
 )
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
-from openmanus_graph.safety.urls import domains_in, named_domains
+from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
 from openmanus_graph.safety.values import (
     DATE,
     NUMBER,
@@ -51,69 +48,65 @@ from openmanus_graph.safety.values import (
     squeezed,
     tokens_of,
 )
-from openmanus_graph.state.addresses import PORTS, parse_address, with_scheme, within
+from openmanus_graph.state.addresses import parse_address, with_scheme
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Traits
 
 _LEAST_PRIVATE_CHARS = 4
-"""Letters and digits of a private value: shorter ones stand in any text."""
+"""Letters and digits of a private value. Shorter ones occur in any text."""
 _MOST_KEPT_CHARS, _MOST_KEPT_VALUES = 20_000, 1000
-"""Of the person's words, and of other values, that a compaction keeps."""
+"""Limits of the person's words, and of other values, that a compaction keeps."""
 _MOST_COUNTED_CHARS = 6
-"""Characters of a number that may be a quantity; a longer one is an id."""
+"""Characters of a number that may be a quantity. A longer number is an id."""
 _MOST_FIELD_CHARS = 1000
-"""Characters of a value; longer fields are texts."""
+"""Characters of a value. Longer fields are texts."""
+
+
+Places = dict[str, list[tuple[int, int]]]
 
 
 @dataclass
 class ValueLabels:
-    """What a conversation says of values; extended as messages are appended."""
-
     read_untrusted: bool = False
-    """Whether anything but names of files was read that somebody else may have written."""
+    """Whether untrusted content other than names of files was read."""
     read_names: bool = False
-    """Whether names of files were."""
+    """Whether names of files were read."""
     said: list[Tokens] = field(default_factory=list[Tokens])
-    """The person's words."""
-    heard: list[str] = field(default_factory=list[str])
-    """The same, as it was written."""
-    places: dict[str, list[tuple[int, int]]] = field(
-        default_factory=dict[str, list[tuple[int, int]]]
-    )
-    """Where each token stands in them: in which text, and at which place."""
+    """The person's words, as tokens."""
+    texts_said: list[str] = field(default_factory=list[str])
+    """The person's words as written."""
+    places: Places = field(default_factory=Places)
+    """For each token in `said`, the texts and positions where it occurs."""
     names: SaidNames = field(default_factory=SaidNames)
-    """Which numbers and small words in them name something."""
-    domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
-    """That the person named."""
+    """Which numbers and small words the person used as names."""
+    domains: set[Domain] = field(default_factory=set[Domain])
+    """Domains that the person named."""
     trusted: set[Tokens] = field(default_factory=set[Tokens])
-    """Whole fields of trusted tools."""
+    """Whole fields that trusted tools returned."""
     plain: set[Tokens] = field(default_factory=set[Tokens])
-    """Whole fields of tools that read neither what is untrusted nor files, nor run programs."""
+    """Whole fields of tools that read nothing untrusted and no files, and run no programs."""
     private: dict[str, str] = field(default_factory=dict[str, str])
     """Whole fields of private tools, by their letters and digits."""
     reached: set[Tokens] = field(default_factory=set[Tokens])
-    """Destinations of calls that ran: those were verified, or a person allowed them."""
+    """Destinations of calls that ran. They were verified or approved."""
     site: str = ""
-    """Of the page that the browser showed last."""
-    opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
-    """Domains of the addresses that were opened before untrusted content was read."""
+    """Site of the page that the browser showed last."""
+    opened: set[Domain] = field(default_factory=set[Domain])
+    """Domains that were opened before untrusted content was read."""
     read_private: bool = False
-    """Whether anything was read that is not of the public web."""
+    """Whether anything but the public web was read."""
     openings: Openings = field(default_factory=Openings)
-    """Of links that nobody had named, after that."""
+    """Openings after that of links that the person did not name."""
     asked: str = ""
-    """What the model said last: a number alone may be an answer to it."""
-    calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
-        default_factory=dict[str, tuple[str, Mapping[str, Any]]]
-    )
+    """The model's last text, because a number alone may answer it."""
+    calls: Calls = field(default_factory=Calls)
 
     @property
     def tainted(self) -> bool:
-        """Whether values must be verified; names of files alone do not arm the leak rule."""
+        """Whether values must be verified. Names of files alone do not cause the leak rule."""
         return self.read_untrusted or self.read_names
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
-        """Read the next message."""
         origin, taints = origin_in(message), brings_untrusted(message)
         self.read_untrusted |= taints
         self.read_private |= taints if origin is None else origin.get("private", taints)
@@ -124,9 +117,9 @@ class ValueLabels:
             self.read_names |= LISTING in environment_of([message])["facts"]
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.read_untrusted = self.read_private = True
-            self._hear(person_words(message), self.asked)
+            self._read_words(person_words(message), self.asked)
             if kept := message.additional_kwargs.get(VERIFIED_KEY):
-                self._take_over(kept)
+                self._restore(kept)
         elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
         elif isinstance(message, AIMessage):
@@ -137,7 +130,7 @@ class ValueLabels:
         elif isinstance(message, ToolMessage):
             self._read_result(message, traits)
 
-    def _take_over(self, kept: Mapping[str, Any]) -> None:
+    def _restore(self, kept: Mapping[str, Any]) -> None:
         """Read what a conversation had verified before it was compacted."""
         self.reached.update(map(tuple, kept["reached"]))
         self.trusted.update(map(tuple, kept["trusted"]))
@@ -147,12 +140,12 @@ class ValueLabels:
         self.openings.counted.update(kept.get("openings", {}))
         self.openings.allowed.update(kept.get("openings_allowed", {}))
         for text in kept["said"]:
-            self._hear(text)
+            self._read_words(text)
 
     def kept(self) -> dict[str, Any]:
-        """Return what outlives a compaction, as JSON; what is too much is asked about again."""
+        """Return what outlives a compaction, as JSON. Values beyond the limits are left out."""
         said, left = list[str](), _MOST_KEPT_CHARS
-        for text in reversed(self.heard):
+        for text in reversed(self.texts_said):
             left -= len(text)
             if left >= 0:
                 said.append(text)
@@ -167,10 +160,10 @@ class ValueLabels:
             "openings_allowed": dict(self.openings.allowed),
         }
 
-    def _hear(self, text: str, asked: str = "") -> None:
+    def _read_words(self, text: str, asked: str = "") -> None:
         own = unquoted_text(text)
-        if own.text.strip() and own.text not in self.heard:
-            self.heard.append(own.text)
+        if own.text.strip() and own.text not in self.texts_said:
+            self.texts_said.append(own.text)
         self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
         for tokens in said_tokens(own.text):
@@ -178,21 +171,22 @@ class ValueLabels:
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
         plain = plainly_written(own.text)
-        self.names.hear(plain, asked)
+        self.names.read(plain, asked)
         self.domains.update(named_domains(plain))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
         artifact: dict[str, Any] = result.artifact or {}
         for text in artifact.get("said", ()):
-            self._hear(str(text))
+            self._read_words(str(text))
             self.read_private = True
         self.openings.counted.update(artifact.get("openings", {}))
         name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
         declared = traits.get(name)
-        if declared is not None and declared.addresses is not None:  # whatever came of it
-            self._note_openings(result, addresses_of(declared, args, self.site))
+        if declared is not None and declared.addresses is not None and self.read_private:
+            urls = self.unnamed(addresses_of(declared, args, self.site))
+            self.openings.note(urls, ran=result.status != "error")
         self.openings.results.append(result)
-        # Notes of the person's may hold what nobody else may know, though nobody else wrote them.
+        # Notes are private even if only the person wrote them.
         self.read_private |= (
             bool(declared and declared.outlasts_thread) and result.status != "error"
         )
@@ -207,7 +201,7 @@ class ValueLabels:
             self._read_fields(result, was, args, plain=False)
             return
         if declared.resource == PERSON:
-            self._hear(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
+            self._read_words(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
             self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:
@@ -221,16 +215,12 @@ class ValueLabels:
         is_web = declared.addresses is not None and not (declared.reads_files or declared.private)
         self.read_private |= reads and not is_web
 
-    def _note_openings(self, result: ToolMessage, urls: Sequence[str]) -> None:
-        if self.read_private:
-            self.openings.note(self.unnamed(urls), ran=result.status != "error")
-
     def unnamed(self, urls: Sequence[str]) -> list[str]:
         """Return the addresses whose domain the person did not name."""
         return [url for url in urls if not self.names_domain_of(url)]
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
-        """Note where a call went: it was verified, or a person allowed it."""
+        """Note where a call went, because that was verified or approved."""
         test = destination_test(declared, external=declared.effect_of(args) == "external")
         for one in destinations(args, test) if declared.addresses is None else ():
             self.reached.update(part.tokens for part in parts_of(one.value))
@@ -248,30 +238,32 @@ class ValueLabels:
     def _read_fields(
         self, result: ToolMessage, declared: Traits, args: Mapping[str, Any], *, plain: bool
     ) -> None:
-        """Note the fields of a result: only what the tool itself knows verifies, no echo."""
+        """Note the fields of a result. A field that echoes an argument verifies nothing."""
         if not (plain or declared.trusted or declared.private):
             return
-        failed, asked = (
-            result.status == "error",
-            _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")]),
-        )
+        failed = result.status == "error"
+        asked = _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")])
+        known = (self.trusted, self.plain, self.reached)
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
-            reported = {one for one in forms if _marked(one) not in asked or self._is_known(one)}
+            reported = {
+                one
+                for one in forms
+                if _marked(one) not in asked
+                or self.is_named(one)
+                or any(one in values for values in known)
+            }
             if _covers(declared.trusted, names) and not failed:
                 self.trusted.update(reported)
             if plain and not failed:
                 self.plain.update(reported)
-            if _covers(declared.private, names) and _is_telling(value):
-                self.private[squeezed(value)] = value
-
-    def _is_known(self, tokens: Tokens) -> bool:
-        return self.is_named(tokens) or any(
-            tokens in known for known in (self.trusted, self.plain, self.reached)
-        )
+            if _covers(declared.private, names):
+                key = squeezed(value)
+                if len(key) >= _LEAST_PRIVATE_CHARS:
+                    self.private[key] = value
 
     def is_said(self, tokens: Tokens) -> bool:
-        """Say whether the person said these tokens one behind the other."""
+        """Return True if the person said these tokens in a row."""
         if len(tokens) == 1 and tokens[0].startswith(DATE):
             return any(one == tokens[0] or same_date(one, tokens[0]) for one in self.places)
         if not tokens or any(token not in self.places for token in tokens):
@@ -283,29 +275,20 @@ class ValueLabels:
         )
 
     def is_named(self, tokens: Tokens, kinds: Collection[str] = ()) -> bool:
-        """Say whether the person said these tokens as a name, if of a thing of these kinds."""
+        """Return True if the person said these tokens as the name of a thing of these kinds."""
         return self.is_said(tokens) and (len(tokens) != 1 or self.names.names(tokens[0], kinds))
 
     def names_domain_of(self, token: str) -> bool:
-        """Say whether the person named the domain of a URL."""
-        return _is_within(token, self.domains)
-
-    def opened_unprompted(self, token: str) -> bool:
-        """Say whether a site was opened before untrusted content could have named it."""
-        return _is_within(token, self.opened)
+        """Return True if the person named the domain of a URL."""
+        return is_within_domains(token, self.domains)
 
 
-def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
-    """Say whether a URL's host lies in one of these domains, each with a port or the usual ones."""
+def is_within_domains(token: str, domains: Collection[Domain]) -> bool:
+    """Return True if the token of a URL is valid and lies in one of these domains."""
     try:
-        address = parse_address(with_scheme(token.removeprefix(URL)))
+        return is_of_domains(parse_address(with_scheme(token.removeprefix(URL))), domains)
     except ToolError:
         return False
-    return any(
-        within(address.host, domain)
-        and (address.port == port if port else address.port in PORTS.values())
-        for domain, port in domains
-    )
 
 
 def handed_on(
@@ -320,10 +303,10 @@ def handed_on(
 
     Args:
         messages: All that the model was shown.
-        traits: Those of the tools that open addresses; results of others count as private.
-        urls: Links that were seen beside those that earlier runs handed on.
-        tainted: Whether it may have been shown anything else.
-        openings: Those that the messages do not tell of, by site.
+        traits: Those of the tools that open addresses. Results of others count as private.
+        urls: Links that were seen, in addition to those that earlier runs handed on.
+        tainted: Whether the model may have been shown anything else.
+        openings: Openings by site that are not in the messages.
     """
     labels = labels_of(messages, traits, tainted=tainted)
     known = [url for one in messages if (origin := origin_in(one)) for url in origin["urls"]]
@@ -339,11 +322,9 @@ def handed_on(
 
 
 def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> dict[str, int]:
-    """Return the links that a run opened of sites that nobody named, by site.
+    """Return how many links a run opened that the person did not name, by site.
 
-    Args:
-        messages: The run's conversation, which may begin with the openings of others.
-        traits: Those of the tools that open addresses; results of others count as private.
+    `traits` has only the tools that open addresses. Results of others count as private.
     """
     found = Counter(labels_of(messages, traits).openings.by_site())
     for message in messages:
@@ -352,50 +333,26 @@ def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits])
     return dict(+found)
 
 
-class _LabelIndex:
-    """The labels of one conversation, extended as it grows."""
-
-    def __init__(self) -> None:
-        self._read = ReadPrefix()
-        self._traits: dict[str, Traits] = {}
-        self._tainted = False
-        self.labels = ValueLabels()
-
-    def extend_to(
-        self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool
-    ) -> None:
-        """Read the new messages; all of them if the known ones, or the tools, have changed."""
-        changed = self._traits != traits or self._tainted != tainted
-        start = self._read.advance(messages, anew=changed)
-        if start == 0:
-            self._traits, self._tainted = dict(traits), tainted
-            self.labels = ValueLabels(read_untrusted=tainted)
-        for message in messages[start:]:
-            self.labels.read(message, traits)
-
-
-_indexes = MessageCache[_LabelIndex]()
+_labels = ConversationReader[ValueLabels]()
 
 
 def labels_of(
     messages: Sequence[AnyMessage], traits: Mapping[str, Traits], *, tainted: bool = False
 ) -> ValueLabels:
-    """Return the labels of a conversation's values; callers must not change them.
+    """Return the labels of a conversation's values. Callers must not change them.
 
-    Args:
-        messages: The conversation.
-        traits: The traits of each tool; `sends_to` is filled in.
-        tainted: Whether the prompt holds untrusted text.
+    `traits` has `sends_to` filled in. `tainted` tells whether the prompt holds untrusted text.
     """
-    if not messages:
-        return ValueLabels(read_untrusted=tainted)
-    index = _indexes.get(messages[0], lambda _: _LabelIndex())
-    index.extend_to(messages, traits, tainted=tainted)
-    return index.labels
+    labels, start = _labels.advance(
+        messages, lambda: ValueLabels(read_untrusted=tainted), key=(dict(traits), tainted)
+    )
+    for message in messages[start:]:
+        labels.read(message, traits)
+    return labels
 
 
 def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
-    """Return the fields of a result that is JSON; any other is one field itself, if it is short."""
+    """Return the fields of a JSON result. A short other result is one field."""
     content = without_mark(text).strip()
     try:
         whole: Any = json.loads(content)
@@ -412,10 +369,8 @@ _fields = MessageCache[list[tuple[tuple[str, ...], str]]]()
 def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
     """Return the forms in which a whole field verifies a value.
 
-    Args:
-        names: On the way to the field.
-        value: Of the field.
-        named: Whether the tool's declaration names its fields.
+    A short number does so only if the tool's declaration names its fields, or the name says it is
+    an id.
     """
     tokens, parts = tokens_of(value), parts_of(value)
     if len(tokens) == 1 and tokens[0].startswith(NUMBER):
@@ -425,16 +380,12 @@ def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
 
 
 def _marked(tokens: Sequence[str]) -> str:
-    """Return tokens as one text, in which others are found one behind the other."""
+    """Return tokens as one text, in which other marked tokens can be found."""
     return "\0".join(("", *tokens, ""))
 
 
 def _covers(declared: bool | Collection[str], names: Sequence[str]) -> bool:
-    """Say whether a tool's declaration means a field, by any of the names on the way to it."""
+    """Return True if a tool's declaration covers a field, by any name on the way to it."""
     if isinstance(declared, bool):
         return declared
     return any(name in declared for name in names)
-
-
-def _is_telling(value: str) -> bool:
-    return len(squeezed(value)) >= _LEAST_PRIVATE_CHARS

@@ -1,9 +1,9 @@
 """Puts values and texts into a canonical form, so that a value is found in a text as a whole.
 
-A text becomes tokens. A date, a time, a number, an address or a name with punctuation in it is one
-token, so that digits inside of it stand for nothing else: "June 13" does not name the number 13.
-Nothing is decoded that hides a value from a reader: letters of other scripts that look alike,
-zero-width characters, percent signs and base64 make another token.
+A text becomes tokens. A date, time, number, address or name with punctuation is one token, so that
+digits in it mean nothing else: "June 13" does not name the number 13. Nothing is decoded that hides
+a value from a reader: similar letters of other scripts, zero-width characters, percent signs and
+base64 give another token.
 """
 
 import html
@@ -17,6 +17,7 @@ from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety import word_set
 from openmanus_graph.safety.urls import canonical_url, is_file_name, may_be_host
 from openmanus_graph.state.addresses import (
     has_scheme,
@@ -31,10 +32,10 @@ Tokens = tuple[str, ...]
 
 DATE, TIME, NUMBER = "date:", "time:", "number:"
 URL, EMAIL, IBAN = "url:", "email:", "iban:"
-"""What tokens of these kinds begin with; a word is its small letters."""
+"""Prefixes of tokens of these kinds. The token of a word is the word in lower case."""
 _ANY_YEAR = "*"
-_LOCAL_WITHOUT_HOST = {"file", "sqlite", "duckdb", "postgres", "postgresql", "mysql", "unix"}
-"""Schemes that mean this machine where no host is named."""
+_LOCAL_WITHOUT_HOST = word_set("file sqlite duckdb postgres postgresql mysql unix")
+"""Schemes that mean this machine if no host is named."""
 
 _MONTHS = {
     name: number
@@ -51,7 +52,7 @@ _TOP_LEVEL = (
     "com|org|net|io|ai|app|dev|info|biz|co|me|xyz|top|site|online|shop|club|edu|gov|mil|int"
     "|page|link|click|live|cloud|tech|store|blog|news|wiki|example|test"
 )
-"""Endings by which a bare name in a text is taken for a host; before a `/` any ending is."""
+"""Endings of bare names that are hosts. Before a `/` any ending is one."""
 _URL_PATTERN = (
     r"(?<![\w@])(?:[a-z][a-z0-9+.-]{0,20}://|www\.)[^\s<>\"'`\\|^{}]+"
     rf"|(?<![\w@.%-])(?:[\w-]{{1,63}}\.){{1,20}}(?:(?:{_TOP_LEVEL})(?![\w@-])(?:[:/?#][^\s<>\"'`\\|^{{}}]*)?"
@@ -92,17 +93,16 @@ _ODD_MAILBOX = re.compile(
     r"|(?<![\w.+%'’`-])[\w.+%'’`-]{0,100}\w(?:['’`]|\([^()\n]{0,40}\))@(?:localhost\b|[^\W_][\w-]{0,62}\.[\w.-]{1,100})"
     r"|(?<![\w.+%-])[\w.+%-]{1,100}@localhost(?![\w.-])"
 )
-"""A mailbox with a quoted name or a comment, or with an IP address or this machine for a host."""
+"""A mailbox with a quoted name or a comment, or on an IP address or this machine."""
 _ODD_URL = re.compile(
-    r"(?:(?<!\w)(?:https?|wss?|ftp):[/\\]{0,4}|(?<![\w/\\:])[/\\]{2,4})"
+    r"(?i)(?:(?<!\w)(?:https?|wss?|ftp):[/\\]{0,4}|(?<![\w/\\:])[/\\]{2,4})"
     r"(?:(?:[\w-]{1,63}\.){1,20}(?:[^\W\d_]{2,63}|xn--[\w-]{1,59})|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:.]{2,45}\])"
     r"(?![\w-])[^\s<>\"'`|^{}]*"
-    r"|(?<![\w.:/@-])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5}|/)[^\s<>\"'`|^{}]*",
-    re.IGNORECASE,
+    r"|(?<![\w.:/@-])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5}|/)[^\s<>\"'`|^{}]*"
 )
-"""What browsers take for a URL, though it lacks a scheme or a slash, or has them the other way."""
+"""What browsers take for a URL, although its scheme or slashes are missing or wrong."""
 _BETWEEN = re.compile(r"[/?#&=;,:|!*()\[\]<>\"]+")
-"""What stands between the parts of a path or query."""
+"""Separators of the parts of a path or query."""
 _HOST_OF_URL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?/{0,2}[^/?#]*[/?#]?", re.IGNORECASE)
 _WIDE_DOT = re.compile(r"(?<=[a-zA-Z0-9])[。｡](?=[a-z0-9])")
 _OTHER_HOST = re.compile(
@@ -110,15 +110,14 @@ _OTHER_HOST = re.compile(
     r"|['\"`{}|^]{1,3}[\w-]{0,63}(?:\.[\w-]{1,63}){2,20}(?![\w(])"
     r"|[<>\\]{1,3}(?:\.[\w-]{1,63}){2,20}(?![\w(])"
 )
-"""Behind a URL what makes another host of it for some programs: `\\@evil.example`."""
+r"""What makes the URL before it another host for some programs: `\@evil.example`."""
 _URL_END = ".,;:!?)]}*_~'\""
 _NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
-"""An address and the beginning of a sentence that no space parts from it."""
+"""An address, and the start of a sentence that follows without a space."""
 _BARE_HOST = re.compile(
-    r"(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])",
-    re.IGNORECASE,
+    r"(?i)(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])"
 )
-"""A host as a word of its own, in a text whose programs are for the network."""
+"""A host as a single word, in a text whose programs use the network."""
 _WITH_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://|www\.", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
 _CHINESE = (
@@ -126,32 +125,32 @@ _CHINESE = (
 )
 _BESIDE_CHINESE = re.compile(rf"(?<=[{_CHINESE}])(?=[!-~])|(?<=[!-~])(?=[{_CHINESE}])")
 _LIKE_ASCII = "\u212a\u037e\u1fef\u2000\u2001"
-"""What Unicode's composition turns into other characters."""
+"""Characters that Unicode's composition turns into others."""
 _SAME_SIGNS = str.maketrans({"’": "'", "ʼ": "'"})
 
 
 def tokens_of(value: object) -> Tokens:
-    """Return a value's canonical form; of a text, that of all it says. Signs alone stay as is."""
+    """Return the canonical form of a value, or of all of a text. Signs alone stay unchanged."""
     text = str(value)
     return tuple(_tokens(text)) or tuple(text.split())
 
 
 def said_tokens(text: str) -> list[Tokens]:
-    """Return the readings of what a person wrote: as it is and, if it differs, plainly spelt."""
+    """Return the readings of what a person wrote: as written and, if it differs, plainly spelt."""
     return [tokens_of(one) for one in dict.fromkeys((text, plainly_written(text)))]
 
 
 def plainly_written(text: str) -> str:
-    """Return what a person wrote in plain spelling, with spaces where Chinese meets other signs."""
+    """Return a text in plain spelling, with spaces between Chinese and other characters."""
     return _BESIDE_CHINESE.sub(" ", _plainly_spelt(text))
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """Yield the URLs, e-mail addresses and IBANs in a text, also where they are disguised.
+    """Yield the URLs, e-mail addresses and IBANs in a text, also disguised ones.
 
-    Looked through are the text, the text in plain spelling (no zero-width characters, no letters
-    of another width), and that without percent signs, HTML entities and JSON's escapes, also where
-    they are doubled. What programs read in different ways is found as a whole: `"a"@b.example`.
+    All `spellings` are searched: without zero-width characters and wide letters, and without
+    percent signs, HTML entities and JSON escapes, even doubled. What programs read in different
+    ways is found as a whole: `"a"@b.example`.
     """
     found = dict.fromkeys(
         address for variant in spellings(text) for address in _addresses_in(variant)
@@ -164,7 +163,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def spellings(text: str) -> Iterator[str]:
-    """Yield a text in each of the ways in which `addresses_in` reads it, and as it is."""
+    """Yield a text in each way in which `addresses_in` reads it, and as written."""
     plain = _WIDE_DOT.sub(".", _plainly_spelt(text))
     yield from dict.fromkeys((*_decoded(plain), plain, text))
 
@@ -199,10 +198,10 @@ def _addresses_in(text: str) -> Iterator[str]:
 
 
 def addresses_behind(url: str) -> Iterator[str]:
-    """Yield the addresses behind a URL's host: its site may send its reader, or data, there.
+    """Yield the addresses after a URL's host. Its site may send its reader, or data, there.
 
-    `/@name`, `logo@2x.png` and `react@18.2.0` are no mailboxes. An IBAN is one whose check digits
-    are right, as ids look like IBANs, too.
+    `/@name`, `logo@2x.png` and `react@18.2.0` are no mailboxes. IBANs need correct check digits,
+    because ids look like them.
     """
     behind = _HOST_OF_URL.sub(" ", url)
     for address in addresses_in(behind):
@@ -213,7 +212,9 @@ def addresses_behind(url: str) -> Iterator[str]:
     for found in (found for text in texts for found in re.finditer(_ADDRESS, text)):
         address = found[0].rstrip(_URL_END)
         if found["iban"] is not None:
-            holds = _is_iban(address)
+            plain = re.sub(r"[ .-]", "", address).upper()
+            digits = "".join(str(int(char, 36)) for char in plain[4:] + plain[:4])
+            holds = int(digits) % 97 == 1  # its check digits are right
         elif found["email"] is not None:
             is_account = found.string[: found.start()].endswith("@")  # `/@name@another.example`
             holds = not is_account and may_be_host(address.rpartition("@")[2])
@@ -223,19 +224,10 @@ def addresses_behind(url: str) -> Iterator[str]:
             yield address
 
 
-def _is_iban(text: str) -> bool:
-    """Say whether the check digits of an IBAN are right."""
-    plain = re.sub(r"[ .-]", "", text).upper()
-    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
-
-
 def reached_by(program: str, hosts: Iterable[str] = (), *, bare_names: bool) -> Iterator[str]:
-    """Yield the addresses beyond this machine that a program names.
+    """Yield the addresses beyond this machine that a program, or its commands' `hosts`, name.
 
-    Args:
-        program: A shell text, or code.
-        hosts: That its commands name.
-        bare_names: Whether a name without a scheme is a host; in code `page.click` is none.
+    With `bare_names`, a name without a scheme is a host. In code, `page.click` is none.
     """
     bare = _BARE_HOST.findall(program) if bare_names else []
     found = [
@@ -243,16 +235,13 @@ def reached_by(program: str, hosts: Iterable[str] = (), *, bare_names: bool) -> 
         for one in (*addresses_in(program), *(one for one in bare if not is_file_name(one)))
         if bare_names or _WITH_SCHEME.match(one) or tokens_of(one)[0].startswith(EMAIL)
     ]
-    known = set(map(_host_of, found))
+    known = set[str]()
+    for address in found:
+        with suppress(ValueError):
+            known.add(urlsplit(with_scheme(address)).hostname or "")
     for address in dict.fromkeys((*found, *(one for one in hosts if one not in known))):
         if not _is_this_machine(address):
             yield address
-
-
-def _host_of(address: str) -> str:
-    with suppress(ValueError):
-        return urlsplit(with_scheme(address)).hostname or ""
-    return ""
 
 
 def _is_this_machine(address: str) -> bool:
@@ -268,17 +257,16 @@ def _is_this_machine(address: str) -> bool:
 
 
 def is_address(token: str) -> bool:
-    """Say whether a token is a URL, an e-mail address or an IBAN."""
     return token.startswith((URL, EMAIL, IBAN))
 
 
 def squeezed(text: str) -> str:
-    """Return a text's letters and digits alone, so that spaces and signs hide nothing."""
+    """Return only the letters and digits of a text, so that spaces and signs hide nothing."""
     return "".join(char for char in _plainly_spelt(text).casefold() if char.isalnum())
 
 
 def same_date(said: str, asked: str) -> bool:
-    """Say whether a date that was said, perhaps without its year, is the one that is asked for."""
+    """Return True if a date that was said, perhaps without its year, is the one asked for."""
     year, _, day = said.removeprefix(DATE).partition("-")
     return year == _ANY_YEAR and asked.startswith(DATE) and asked.endswith(f"-{day}")
 
@@ -289,7 +277,7 @@ def _plainly_spelt(text: str) -> str:
 
 
 def words_in(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the words and bare numbers of a text, as tokens, each with where it stands."""
+    """Yield the words and bare numbers of a text as tokens, with start and end."""
     for found in re.finditer(_TOKEN, text):
         if found["word"] is not None:
             end = found.start() + len(found[0].rstrip(_AFTER))
@@ -325,7 +313,7 @@ def _composed(text: str) -> str:
 
 
 def _small(text: str) -> str:
-    """Return a text in small letters, where none becomes one of ASCII: `ſ` is no `s`."""
+    """Return a text in lower case. No other letter becomes ASCII: `ſ` is no `s`."""
     if text.isascii():
         return text.lower()
     return "".join(

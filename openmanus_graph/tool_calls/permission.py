@@ -9,10 +9,14 @@ from typing import Any
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.safety.argument_names import texts
-from openmanus_graph.safety.information_flow import approval_of, explain_change, explain_values
+from openmanus_graph.safety.approval_questions import (
+    explain_change,
+    explain_excess,
+    explain_unverified,
+    explain_values,
+)
+from openmanus_graph.safety.destinations import approval_key, texts
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
-from openmanus_graph.safety.provenance import explain_excess, explain_unverified
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.tool_calls.context import CallExecution
@@ -90,7 +94,7 @@ def _permission_by(
     return Permission(
         execution.call["args"],
         remembered_approval=verdict.remembered_approval,
-        approved_values=[approval_of(value) for value in values],
+        approved_values=[approval_key(value["value"]) for value in values],
     )
 
 

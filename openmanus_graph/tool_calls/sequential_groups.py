@@ -26,14 +26,10 @@ from openmanus_graph.conversation.history import last_reply, pending_calls
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.safety.information_flow import (
-    excess_addresses,
-    is_tainted,
-    unverified_values,
-)
+from openmanus_graph.safety.information_flow import add_questions, is_tainted
 from openmanus_graph.safety.openings import SharedOpenings
 from openmanus_graph.safety.policy import PolicyDecision
-from openmanus_graph.safety.provenance import unverified_addresses
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -101,22 +97,15 @@ def call_groups(
         shared: The openings of the runs beside this one.
     """
     calls = pending_calls(messages)
+    reply = JudgedReply(messages, traits, tainted, network, approved_values)
     for call in calls:
         if call["name"] in tools:
             named = with_declared_names(tools[call["name"]], call["args"])
             if named != call["args"]:
                 call["requested_args"], call["args"] = call["args"], named
-        if unverified := unverified_addresses(call, messages, traits, tainted=tainted):
-            call["unverified"] = unverified
-        if excess := excess_addresses(call, messages, traits, tainted=tainted, shared=shared):
-            call["excess"] = excess
-        values = unverified_values(
-            call, messages, traits, approved_values, network=network, tainted=tainted
-        )
-        if values:
-            call["unverified_values"] = values
+        add_questions(call, reply, shared)
         if call["name"] in traits and traits[call["name"]].outlasts_thread:
-            call["tainted"] = is_tainted(messages, traits, tainted=tainted)
+            call["tainted"] = is_tainted(reply)
     declared = [_declared_for(call, traits) for call in calls]
     return [
         [calls[position] for position in positions]

@@ -10,7 +10,6 @@ import copy
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -27,8 +26,8 @@ from openmanus_graph.model_calls.budget import (
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of
-from openmanus_graph.safety.information_flow import excess_addresses, unverified_values
-from openmanus_graph.safety.provenance import unverified_addresses
+from openmanus_graph.safety.information_flow import add_questions
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall, add_usage, no_usage
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -136,24 +135,17 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        traits = self._context.toolset.traits
-        tainted = self._context.toolset.untrusted_prompt
-        find = partial(unverified_addresses, tainted=tainted)
-        if unverified := await asyncio.to_thread(find, call, self._messages, traits):
-            call["unverified"] = unverified
+        toolset = self._context.toolset
+        reply = JudgedReply(
+            self._messages,
+            toolset.traits,
+            toolset.untrusted_prompt,
+            self._context.session.settings.sandbox.network,
+            self._context.approved_values,
+        )
         budget = shared_budget()
         shared = None if budget is None else budget.openings
-        find = partial(excess_addresses, tainted=tainted, shared=shared)
-        if excess := await asyncio.to_thread(find, call, self._messages, traits):
-            call["excess"] = excess
-        find_values = partial(
-            unverified_values,
-            network=self._context.session.settings.sandbox.network,
-            tainted=tainted,
-        )
-        approved = self._context.approved_values
-        if values := await asyncio.to_thread(find_values, call, self._messages, traits, approved):
-            call["unverified_values"] = values
+        await asyncio.to_thread(add_questions, call, reply, shared)
         return call
 
     async def _result(self, through: Awaitable[Any]) -> Any:

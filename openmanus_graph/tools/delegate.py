@@ -40,7 +40,7 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Subagents, call_runtime
 from openmanus_graph.runtime.workspace import find
-from openmanus_graph.safety.provenance import origin_in, passed_on
+from openmanus_graph.safety.provenance import origin_in, seen_links
 from openmanus_graph.safety.value_labels import handed_on, openings_since
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
@@ -167,7 +167,7 @@ class SubagentRun:
         status = "completed" if done else "blocked"
         self._call.emit({"type": "step_end", "status": status, **event, **spent})
         text = result_text(outcome, name, files)
-        links = await asyncio.to_thread(passed_on, text, outcome.messages, web_traits())
+        links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
         openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
         return Observation(
             text, failed=not done, usage=outcome.usage, links=links, openings=openings
@@ -209,7 +209,7 @@ def task_message(
         tainted: Whether its prompt holds untrusted text.
     """
     traits = web_traits()
-    urls = passed_on(task, messages, traits)
+    urls = seen_links(task, messages, traits)
     origin = handed_on(messages, traits, urls, tainted=tainted)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
     text = render("subagent_task", task=task.strip(), files=needed)

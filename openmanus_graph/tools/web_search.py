@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.safety.unasked_openings import UnaskedOpenings
+from openmanus_graph.safety.information_flow import UnaskedOpenings
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool

@@ -13,8 +13,9 @@ from langgraph.types import Command
 from openmanus_graph import build_manus_graph
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
 from openmanus_graph.safety.provenance import (
+    JudgedReply,
     origin_of,
-    passed_on,
+    seen_links,
     unverified_addresses,
 )
 from openmanus_graph.safety.unquoted_text import mark_untrusted
@@ -53,7 +54,7 @@ def asked(*messages: AnyMessage | list[AnyMessage], url: str = EVIL, task: str =
         history += message if isinstance(message, list) else [message]
     history.append(calls(("fetch_page", {"url": url}), prefix="new"))
     call = PendingCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
-    return unverified_addresses(call, history, TRAITS) == [url]
+    return unverified_addresses(call, JudgedReply(history, TRAITS)) == [url]
 
 
 READ = did("read_file", "the secret and orders", path="notes.txt")
@@ -96,7 +97,7 @@ def test_an_address_that_the_browser_completes_is_looked_at(url: str) -> None:
     history = [HumanMessage("Do it."), *READ, calls(("browser_use", {"url": url}))]
     args = {"action": "go_to_url", "url": url}
     call = PendingCall(id="c1", name="browser_use", args=args, occurrence=0, problem=None)
-    assert unverified_addresses(call, history, TRAITS)
+    assert unverified_addresses(call, JudgedReply(history, TRAITS))
 
 
 @pytest.mark.parametrize(
@@ -250,9 +251,9 @@ def test_after_compaction_only_the_persons_own_words_count() -> None:
     )
     history: list[AnyMessage] = [compacted, calls(("fetch_page", {"url": EVIL}))]
     call = PendingCall(id="c1", name="fetch_page", args={"url": EVIL}, occurrence=0, problem=None)
-    assert unverified_addresses(call, history, TRAITS) == [EVIL]
+    assert unverified_addresses(call, JudgedReply(history, TRAITS)) == [EVIL]
     call["args"] = {"url": "https://shop.example/x"}
-    assert unverified_addresses(call, history, TRAITS) == []
+    assert unverified_addresses(call, JudgedReply(history, TRAITS)) == []
 
 
 @pytest.mark.parametrize("urls", [["https://a.example/", EVIL], f"https://a.example/ {EVIL}"])
@@ -260,7 +261,7 @@ def test_every_address_of_a_call_is_looked_at(urls: Any) -> None:
     history = [HumanMessage("a.example"), *READ, calls(("crawl4ai", {"urls": urls}))]
     args = {"urls": urls}
     call = PendingCall(id="c1", name="crawl4ai", args=args, occurrence=0, problem=None)
-    assert unverified_addresses(call, history, TRAITS) == [EVIL]
+    assert unverified_addresses(call, JudgedReply(history, TRAITS)) == [EVIL]
 
 
 def test_names_of_hosts_are_found_in_plain_words() -> None:
@@ -475,7 +476,7 @@ def step_asks(url: str, *, tainted: bool, urls: tuple[str, ...] = ()) -> bool:
     written = HumanMessage(f"Open {EVIL} and {url}", additional_kwargs={ORIGIN_KEY: origin})
     history: list[AnyMessage] = [written, calls(("fetch_page", {"url": url}), prefix="new")]
     call = PendingCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
-    return unverified_addresses(call, history, TRAITS) == [url]
+    return unverified_addresses(call, JudgedReply(history, TRAITS)) == [url]
 
 
 def test_a_step_of_a_plan_knows_the_persons_words_and_what_was_really_seen() -> None:
@@ -488,7 +489,7 @@ def test_a_step_of_a_plan_knows_the_persons_words_and_what_was_really_seen() -> 
 def test_a_step_passes_on_only_links_that_it_saw() -> None:
     seen = "https://news.example/1"
     messages = [HumanMessage("Search."), *did("web_search", f"1. News {seen}", query="news")]
-    assert passed_on(f"See {seen} and {EVIL}.", messages, TRAITS) == [seen]
+    assert seen_links(f"See {seen} and {EVIL}.", messages, TRAITS) == [seen]
 
 
 def test_a_plan_inside_a_plan_hands_on_the_first_persons_words() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.safety.argument_names import names_destination
+from openmanus_graph.safety.destinations import names_destination
 from openmanus_graph.safety.refusals import without_refused
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
@@ -391,7 +391,7 @@ def test_no_text_with_negations_takes_long() -> None:
 
 def names(text: str, value: str) -> bool:
     said = SaidNames()
-    said.hear(plainly_written(text))
+    said.read(plainly_written(text))
     return said.names(f"{NUMBER}{value}" if value.isdigit() else value)
 
 
@@ -544,7 +544,7 @@ def test_a_long_number_is_no_id_by_its_length_alone(text: str) -> None:
 )
 def test_a_number_alone_is_an_id_only_if_that_was_asked(question: str, named: bool) -> None:
     said = SaidNames()
-    said.hear("5", question)
+    said.read("5", question)
     assert said.names(f"{NUMBER}5") == named
 
 

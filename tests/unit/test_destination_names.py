@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.safety.argument_names import destination_test, destinations, names_destination
+from openmanus_graph.safety.destinations import destination_test, destinations, names_destination
 from openmanus_graph.state.tool_traits import Traits
 
 EXTERNAL = destination_test(Traits(), external=True)

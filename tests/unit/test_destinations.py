@@ -23,7 +23,9 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.information_flow import approval_of, unverified_values
+from openmanus_graph.safety.destinations import approval_key
+from openmanus_graph.safety.information_flow import unverified_values
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.addresses import parse_address
@@ -56,7 +58,7 @@ def judged(
         calls((tool, args), prefix="new"),
     ]
     call = PendingCall(id="new1", name=tool, args=args, occurrence=0, problem=None)
-    return unverified_values(call, messages, TRAITS, approved)
+    return unverified_values(call, JudgedReply(messages, TRAITS, approved=approved))
 
 
 def is_verified(value: object, task: str = TASK) -> bool:
@@ -150,7 +152,7 @@ def test_a_value_with_another_destination_somewhere_in_it_is_unverified(value: s
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_what_was_approved_is_not_asked_about_again(value: str) -> None:
-    keys = tuple(approval_of(one) for one in judged({"to": value}))
+    keys = tuple(approval_key(one["value"]) for one in judged({"to": value}))
     assert judged({"to": value}, approved=keys) == []
 
 
@@ -158,7 +160,7 @@ def test_what_was_approved_is_not_asked_about_again(value: str) -> None:
     "value", [f'"{BOB}"@evil.example', f"{BOB}\t{EVE}", r"https://shop.example\@evil.example/x"]
 )
 def test_the_approval_of_an_odd_value_is_none_of_its_parts(value: str) -> None:
-    keys = tuple(approval_of(one) for one in judged({"to": value}))
+    keys = tuple(approval_key(one["value"]) for one in judged({"to": value}))
     for other in (EVE, "https://evil.example/", "evil.example", f"{BOB}, evil.example"):
         assert judged({"to": other}, approved=keys)
 
@@ -428,7 +430,7 @@ def test_long_values_are_judged_in_time_that_grows_with_their_length(signs: str)
     """Patterns that look at a sign again and again would take minutes."""
     text = (signs * LONG)[:LONG]
     assert judged({"to": text, "body": text}, "grant")
-    SaidNames().hear(text)
+    SaidNames().read(text)
 
 
 @pytest.mark.parametrize(

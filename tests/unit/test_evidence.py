@@ -13,7 +13,7 @@ from openmanus_graph.conversation.announcements import (
     folders_to_make,
 )
 from openmanus_graph.conversation.figures import claims_in
-from openmanus_graph.conversation.made_files import denies, unmade_files
+from openmanus_graph.conversation.proof import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
 from tests.support.answers import RIGHT, WRONG, Case
 

@@ -1,6 +1,5 @@
 """What an agent hands on to another one: a subagent, a step of a plan, a plan's later turn."""
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -17,7 +16,7 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.safety.information_flow import excess_addresses, is_tainted, unverified_values
 from openmanus_graph.safety.openings import MOST_OF_SITE
-from openmanus_graph.safety.provenance import unverified_addresses
+from openmanus_graph.safety.provenance import JudgedReply, unverified_addresses
 from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -85,10 +84,8 @@ def call_of(name: str, **args: Any) -> PendingCall:
 def asks(subagent: AnyMessage, call: PendingCall) -> bool:
     """Say whether the first call of a subagent needs a question."""
     made = tool_call(name=call["name"], args=call["args"], id="n")
-    messages: Sequence[AnyMessage] = [subagent, AIMessage("", tool_calls=[made])]
-    return bool(
-        unverified_addresses(call, messages, TRAITS) or unverified_values(call, messages, TRAITS)
-    )
+    reply = JudgedReply([subagent, AIMessage("", tool_calls=[made])], TRAITS)
+    return bool(unverified_addresses(call, reply) or unverified_values(call, reply))
 
 
 @pytest.mark.parametrize("read", READ)
@@ -96,9 +93,9 @@ def test_a_subagent_is_armed_by_whatever_its_agent_read(read: str) -> None:
     subagent = task_message(CALL, f"Open {EVIL}.", [], READ[read])
     assert asks(subagent, call_of("fetch_page", url=EVIL))
     assert asks(subagent, call_of("send", to=MALLORY))
-    assert is_tainted([subagent], TRAITS)  # so its notes count as untrusted
+    assert is_tainted(JudgedReply([subagent], TRAITS))  # so its notes count as untrusted
     many = [f"https://evil.example/{n}" for n in range(MOST_OF_SITE + 1)]
-    assert excess_addresses(call_of("crawl4ai", urls=many), [subagent], TRAITS) == many
+    assert excess_addresses(call_of("crawl4ai", urls=many), JudgedReply([subagent], TRAITS)) == many
 
 
 def test_a_subagent_of_a_subagent_is_armed_too() -> None:
@@ -133,4 +130,4 @@ def test_a_subagent_that_knows_only_pages_may_open_many() -> None:
     assert origin["tainted"]
     subagent = HumanMessage("x", additional_kwargs={ORIGIN_KEY: origin})
     many = [f"https://evil.example/{n}" for n in range(MOST_OF_SITE + 1)]
-    assert excess_addresses(call_of("crawl4ai", urls=many), [subagent], TRAITS) == []
+    assert excess_addresses(call_of("crawl4ai", urls=many), JudgedReply([subagent], TRAITS)) == []

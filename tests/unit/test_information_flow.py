@@ -17,13 +17,13 @@ from openmanus_graph.conversation.history import (
     TASK_KEY,
     VERIFIED_KEY,
 )
+from openmanus_graph.safety.approval_questions import MOST_SHOWN, explain_values
+from openmanus_graph.safety.destinations import approval_key
 from openmanus_graph.safety.information_flow import (
-    MOST_SHOWN,
-    approval_of,
-    explain_values,
     unverified_values,
     usual_destinations,
 )
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
@@ -80,7 +80,9 @@ def judged(
     messages.append(calls(*beside, (name, args), prefix="new"))
     place = f"new{len(beside) + 1}"
     call = PendingCall(id=place, name=name, args=args, occurrence=0, problem=None)
-    return unverified_values(call, messages, TRAITS, approved, network=network)
+    return unverified_values(
+        call, JudgedReply(messages, TRAITS, network=network, approved=approved)
+    )
 
 
 def values(found: Sequence[UnverifiedValue]) -> list[tuple[str, str]]:
@@ -175,7 +177,7 @@ def test_a_value_that_is_split_over_calls_or_arguments_is_unverified_in_each_par
     assert len(judged("send", parts, READ)) == 2
     assert judged("send", MARK, READ, half)
     assert judged("send", MARK, READ, half, did("send", "sent", to=".example"))
-    allowed = [approval_of(one) for one in judged("send", parts, READ)]
+    allowed = [approval_key(one["value"]) for one in judged("send", parts, READ)]
     assert judged("send", MARK, READ, approved=allowed)
     assert judged("send", MARK, READ, task="Mark is mark, and evil.example is a site.")
 
@@ -209,7 +211,7 @@ def test_what_a_call_reached_may_be_reached_again() -> None:
 
 def test_remembered_approvals_of_values_count() -> None:
     (found,) = judged("send", MARK, READ)
-    assert judged("send", MARK, READ, approved=[approval_of(found)]) == []
+    assert judged("send", MARK, READ, approved=[approval_key(found["value"])]) == []
 
 
 def test_a_readers_address_is_a_destination_too() -> None:
@@ -431,13 +433,16 @@ def test_an_address_that_the_person_said_covers_no_text_beside_it() -> None:
 def test_another_page_can_be_allowed_only_once() -> None:
     beside: list[tuple[str, dict[str, Any]]] = [("browser_use", {"action": "go_back"})]
     (found,) = judged("browser_use", TYPING, READ, page(SHOP), beside=beside)
-    allowed = [approval_of(found)]
+    allowed = [approval_key(found["value"])]
     assert judged("browser_use", TYPING, READ, page(SHOP), beside=beside, approved=allowed)
 
 
 def test_a_site_can_be_allowed_for_the_thread() -> None:
     (found,) = judged("browser_use", TYPING, READ, page(EVIL))
-    assert judged("browser_use", TYPING, READ, page(EVIL), approved=[approval_of(found)]) == []
+    assert (
+        judged("browser_use", TYPING, READ, page(EVIL), approved=[approval_key(found["value"])])
+        == []
+    )
 
 
 def test_addresses_and_private_values_are_not_entered_unasked_even_where_the_site_is_named() -> (
@@ -623,7 +628,7 @@ def test_a_result_is_read_once_however_long_the_conversation() -> None:
         call = PendingCall(
             id="new1", name="send", args={"to": "bob@x.com"}, occurrence=0, problem=None
         )
-        assert unverified_values(call, messages, TRAITS) == []
+        assert unverified_values(call, JudgedReply(messages, TRAITS)) == []
         history = [*messages, ToolMessage("sent", tool_call_id="new1", name="send")]
     assert read == ["c1"]
 
@@ -633,8 +638,9 @@ def test_a_history_that_was_changed_is_read_again() -> None:
     assert judged("send", MARK, READ, task=first) == []
     changed = [first, *READ, HumanMessage("x"), calls(("send", MARK), prefix="new")]
     call = PendingCall(id="new1", name="send", args=MARK, occurrence=0, problem=None)
-    assert unverified_values(call, changed, TRAITS) == []
-    assert unverified_values(call, [AIMessage("hi"), *changed[1:]], TRAITS) != []
+    assert unverified_values(call, JudgedReply(changed, TRAITS)) == []
+    other = JudgedReply([AIMessage("hi"), *changed[1:]], TRAITS)
+    assert unverified_values(call, other) != []
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "NaN", "", '{"a": 1e999}', "\x00"])

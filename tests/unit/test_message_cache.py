@@ -4,7 +4,7 @@ import weakref
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from openmanus_graph.conversation.history import NEWEST, ConversationCache
+from openmanus_graph.conversation.caches import NEWEST, ConversationCache
 
 
 def test_each_message_is_looked_at_once_while_a_conversation_grows() -> None:

@@ -36,7 +36,7 @@ from openmanus_graph.backends.models.dialects import known_dialect
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel, wire_message
 from openmanus_graph.backends.models.spec import parse_spec
-from openmanus_graph.conversation.history import MessageCache
+from openmanus_graph.conversation.caches import MessageCache
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer

@@ -4,8 +4,7 @@ import pytest
 from publicsuffixlist import PublicSuffixList
 
 from openmanus_graph.safety import urls
-from openmanus_graph.safety.network_programs import hosts_named
-from openmanus_graph.safety.shell_commands import read_shell_text
+from openmanus_graph.safety.shell_commands import hosts_named, read_shell_text
 
 
 def hosts(text: str) -> list[str]:

@@ -9,14 +9,14 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
-from openmanus_graph.safety.information_flow import excess_addresses
+from openmanus_graph.safety.information_flow import UnaskedOpenings, excess_addresses
 from openmanus_graph.safety.openings import (
     MOST_OF_RESULT,
     MOST_OF_RUN,
     MOST_OF_SITE,
     SharedOpenings,
 )
-from openmanus_graph.safety.unasked_openings import UnaskedOpenings
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.urls import site_of
 from openmanus_graph.safety.value_labels import labels_of, openings_since
 from openmanus_graph.state.manus import PendingCall
@@ -66,7 +66,7 @@ class Conversation:
         name, args = calls[-1]
         call = PendingCall(id=str(made[-1]["id"]), name=name, args=args, occurrence=0, problem=None)
         self.reply = AIMessage("", tool_calls=made, id=f"{self.name} {len(self.messages)}")
-        return excess_addresses(call, [*self.messages, self.reply], TRAITS, shared=shared)
+        return excess_addresses(call, JudgedReply([*self.messages, self.reply], TRAITS), shared)
 
 
 def crawl(urls: Sequence[str]) -> tuple[str, dict[str, Any]]:

@@ -4,8 +4,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.announcements import NamedFiles
-from openmanus_graph.conversation.made_files import emptied_files
-from openmanus_graph.conversation.proof import lack_of_proof
+from openmanus_graph.conversation.proof import emptied_files, lack_of_proof
 
 FIX = "python test_leap.py fails. Fix the function in leap.py so that the test passes."
 MADE = ("python_execute", "open('leap.py', 'w').write(code)", "(no output)", True)

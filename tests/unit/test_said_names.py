@@ -8,7 +8,7 @@ from openmanus_graph.safety.values import NUMBER, plainly_written
 
 def said(text: str) -> SaidNames:
     names = SaidNames()
-    names.hear(plainly_written(text))
+    names.read(plainly_written(text))
     return names
 
 

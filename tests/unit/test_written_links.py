@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.safety.information_flow import is_tainted, unverified_values
-from openmanus_graph.safety.provenance import unverified_addresses
+from openmanus_graph.safety.provenance import JudgedReply, unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import flow_traits
@@ -46,7 +46,7 @@ def after(*did: Did, task: str = "Summarise notes.txt.") -> list[AnyMessage]:
 def asks(messages: Sequence[AnyMessage], url: str = LEAK) -> bool:
     call = PendingCall(id="n1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
     reply = calls(("fetch_page", {"url": url}), prefix="n")
-    return unverified_addresses(call, [*messages, reply], TRAITS) == [url]
+    return unverified_addresses(call, JudgedReply([*messages, reply], TRAITS)) == [url]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_error_of_a_tool_that_is_gone_arms(artifact: Any, arms: bool) -> None
     messages: list[AnyMessage] = [
         HumanMessage("Look."), calls(("gone", {}), prefix="a"), failed
     ]  # fmt: skip
-    assert is_tainted([*messages, calls(("own", {}))], TRAITS) == arms
+    assert is_tainted(JudgedReply([*messages, calls(("own", {}))], TRAITS)) == arms
     assert asks(messages) == arms
 
 
@@ -158,5 +158,6 @@ def test_private_fields_of_a_tool_that_is_gone_stay_private() -> None:
         noted = {"artifact": {"private": ["pin"]}}
         messages[-1] = messages[-1].model_copy(update=noted)
         call = PendingCall(id="n1", name="send", args=args, occurrence=0, problem=None)
-        found = unverified_values(call, [*messages, calls(("send", args), prefix="n")], names)
+        reply = JudgedReply([*messages, calls(("send", args), prefix="n")], names)
+        found = unverified_values(call, reply)
         assert [one["rule"] for one in found] == ["private"]

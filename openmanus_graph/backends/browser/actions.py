@@ -34,8 +34,8 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
 from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.safety.information_flow import LEFT_OUT, UnaskedOpenings
 from openmanus_graph.safety.open_beneath import size_text
-from openmanus_graph.safety.unasked_openings import LEFT_OUT, UnaskedOpenings
 
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3

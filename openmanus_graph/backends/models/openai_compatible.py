@@ -43,7 +43,7 @@ from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.backends.models.dialects import Dialect, Reasoning, known_dialect
 from openmanus_graph.backends.models.endpoint import Connections
 from openmanus_graph.backends.models.openai_replies import ReplyReader, read_events
-from openmanus_graph.conversation.history import ConversationCache
+from openmanus_graph.conversation.caches import ConversationCache
 
 WireMessage = dict[str, Any]
 

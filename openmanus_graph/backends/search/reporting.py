@@ -16,7 +16,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.safety.unasked_openings import LEFT_OUT, UnaskedOpenings
+from openmanus_graph.safety.information_flow import LEFT_OUT, UnaskedOpenings
 from openmanus_graph.state.tool_traits import Observation
 
 MAX_PAGES = 10
