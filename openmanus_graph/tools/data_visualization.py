@@ -48,8 +48,7 @@ CHART_TIMEOUT_S = 240.0
 """For one chart: loading the drawing library is slow on a busy machine."""
 _JSON_FILE = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 _CHART_DATA_SUFFIX = ".chart.json"
-"""Of a file beside each chart with its specification, data and insights, to add insights later."""
-
+"""Of a file next to each chart with its specification, data and insights, to add insights later."""
 MAX_TEXT_BYTES = 50 * 1024**2
 """Of a list of charts, of a chart's data and of a report."""
 
@@ -212,7 +211,7 @@ def _add_insights(workspace: Workspace, listed: str, html: bool, language: Langu
 
 
 def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
-    """Return what was kept of a chart. ToolError: nothing, or it was changed by something else."""
+    """Return what was kept of a chart. ToolError if nothing was, or something else changed it."""
     name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
     if find(workspace, name) is None:
         raise ToolError(f"{picture} is no chart that this tool drew.")
@@ -272,7 +271,7 @@ def _entries(
 
 
 def _existing(workspace: Workspace, name: str) -> Path:
-    """Return where a file is, by which others beside it are named."""
+    """Return where a file is; files next to it are named by it."""
     found = find(workspace, name)
     if found is None or not found.is_file:
         raise ToolError(f"There is no file {name} in the workspace.")

@@ -3,7 +3,8 @@
 import pytest
 from playwright.async_api import Dialog
 
-from openmanus_graph.backends.browser.page import (
+from openmanus_graph.backends.browser.page.fields import send_keys
+from openmanus_graph.backends.browser.page.pointer import (
     click,
     click_at,
     drag_and_drop,
@@ -11,7 +12,6 @@ from openmanus_graph.backends.browser.page import (
     drag_to_text,
     scroll,
     scroll_to_text,
-    send_keys,
 )
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text

@@ -8,8 +8,10 @@ from functools import partial
 import pytest
 from playwright.async_api import WebSocket
 
-from openmanus_graph.backends.browser.page import change_text, click, network, view
+from openmanus_graph.backends.browser.page import network, view
 from openmanus_graph.backends.browser.page.frames import EVENTS
+from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab
 

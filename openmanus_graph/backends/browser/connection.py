@@ -14,9 +14,14 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
-from openmanus_graph.backends.browser.browsers import CLOSE_S, SharedBrowser, browsers
-from openmanus_graph.backends.browser.launch import VIEWPORT, LaunchSettings
-from openmanus_graph.backends.browser.page import prepare_context
+from openmanus_graph.backends.browser.browsers import (
+    CLOSE_S,
+    VIEWPORT,
+    LaunchSettings,
+    SharedBrowser,
+    browsers,
+)
+from openmanus_graph.backends.browser.page.frames import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
@@ -52,9 +57,22 @@ class RequestInterceptor:
 
     async def attach(self, context: "BrowserContext") -> None:
         """Intercept the requests of a context that has no pages yet."""
+
+        async def on_request(route: "Route", request: "Request") -> None:
+            if await self._allows(request.url):
+                await route.continue_()
+            else:
+                await route.abort("blockedbyclient")
+
+        async def on_socket(socket: "WebSocketRoute") -> None:
+            if await self._allows(socket.url):
+                socket.connect_to_server()
+            else:
+                await socket.close()
+
         # Holds also for the first request of a window that a page opens, but for no redirect.
-        await context.route("**/*", self._route)
-        await context.route_web_socket("**/*", self._socket)
+        await context.route("**/*", on_request)
+        await context.route_web_socket("**/*", on_socket)
         context.on("page", lambda page: self._background.spawn(self.watch(page)))
 
     async def watch(self, page: "Page") -> None:
@@ -89,26 +107,13 @@ class RequestInterceptor:
     async def _decide(self, session: "CDPSession", event: dict[str, Any]) -> None:
         from playwright.async_api import Error
 
-        request_id = {"requestId": event["requestId"]}
+        answer = {"requestId": event["requestId"]}
         with contextlib.suppress(Error):  # the page was closed meanwhile
             if await self._allows(event["request"]["url"]):
-                await session.send("Fetch.continueRequest", request_id)
+                await session.send("Fetch.continueRequest", answer)
             else:
-                await session.send(
-                    "Fetch.failRequest", {**request_id, "errorReason": "BlockedByClient"}
-                )
-
-    async def _route(self, route: "Route", request: "Request") -> None:
-        if await self._allows(request.url):
-            await route.continue_()
-        else:
-            await route.abort("blockedbyclient")
-
-    async def _socket(self, socket: "WebSocketRoute") -> None:
-        if await self._allows(socket.url):
-            socket.connect_to_server()
-        else:
-            await socket.close()
+                blocked = {**answer, "errorReason": "BlockedByClient"}
+                await session.send("Fetch.failRequest", blocked)
 
     async def _allows(self, url: str) -> bool:
         if not url.startswith(_GUARDED_SCHEMES):
@@ -135,6 +140,7 @@ class Connection:
     shared: SharedBrowser | None
     """The shared browser; None for a separate one on a profile."""
     lock: FileLock | None = None
+    """Of the profile."""
     pages: "list[Page]" = field(default_factory=list["Page"])
     """Tabs that the context opened with."""
     closed: bool = False
@@ -193,12 +199,15 @@ async def open_connection(
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    launch = LaunchSettings.of(settings.browser)
+    guard, launch = Guard.of(settings), LaunchSettings.of(settings.browser)
     egress = await _start_egress(settings, launch)
     try:
-        connection = await _connect(
-            settings, launch, egress, _context_options(settings, egress, login), fresh=fresh
-        )
+        options = _context_options(settings, egress, login)
+        if profile := settings.browser.profile:
+            connection = await _open_profile(profile, launch, options, egress, guard)
+        else:
+            context, shared = await browsers().open_context(launch, options, fresh=fresh)
+            connection = Connection(context, guard, egress, shared)
     except BaseException:
         await egress.close()
         raise
@@ -211,6 +220,20 @@ async def open_connection(
         await connection.close()
         raise
     return connection
+
+
+async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
+    if launch.remote:
+        host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
+        if host not in LOOPBACK_NAMES:
+            return RequestInterceptor(Guard.of(settings))
+    configured, upstream = settings.browser.proxy, None
+    if configured is not None:
+        password = configured.password.get_secret_value()
+        upstream = parse_upstream(configured.server, configured.username, password)
+    proxy = GuardedProxy(Guard.of(settings), upstream)
+    await proxy.start()
+    return proxy
 
 
 def _context_options(
@@ -235,57 +258,20 @@ def _context_options(
         }
     if login is not None:
         name, _, password = login.value.get_secret_value().partition(":")
-        options["http_credentials"] = {
-            "username": name,
-            "password": password,
-            "origin": origin_of(login),
-        }
+        credentials = {"username": name, "password": password, "origin": origin_of(login)}
+        options["http_credentials"] = credentials
     return options
 
 
-async def _connect(
-    settings: Settings,
-    launch: LaunchSettings,
-    egress: Egress,
-    options: dict[str, Any],
-    *,
-    fresh: bool,
+async def _open_profile(
+    profile: str, launch: LaunchSettings, options: dict[str, Any], egress: Egress, guard: Guard
 ) -> Connection:
-    guard = Guard.of(settings)
-    if settings.browser.profile:
-        folder, lock = await asyncio.to_thread(_lock_profile, settings.browser.profile)
-        try:
-            context = await browsers().open_profile(folder, launch, options)
-        except BaseException:
-            await asyncio.to_thread(lock.release)
-            raise
-        return Connection(context, guard, egress, None, lock, list(context.pages))
-    context, shared = await browsers().open_context(launch, options, fresh=fresh)
-    return Connection(context, guard, egress, shared)
-
-
-async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
-    if launch.remote:
-        host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
-        if host not in LOOPBACK_NAMES:
-            return RequestInterceptor(Guard.of(settings))
-    configured = settings.browser.proxy
-    upstream = None
-    if configured is not None:
-        password = configured.password.get_secret_value()
-        upstream = parse_upstream(configured.server, configured.username, password)
-    proxy = GuardedProxy(Guard.of(settings), upstream)
-    await proxy.start()
-    return proxy
-
-
-def _lock_profile(profile: str) -> tuple[Path, FileLock]:
-    """Create and lock a profile folder. Blocks. ToolError when another process has the lock."""
-    folder = Path(profile).expanduser().absolute()
+    """Start a browser on a profile folder, which no other run may use meanwhile."""
+    folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         lock = FileLock(folder / "openmanus.lock", timeout=0, thread_local=False)
-        lock.acquire()
+        await asyncio.to_thread(lock.acquire)
     except Timeout as error:
         raise TrustedToolError(
             f"The browser profile {folder} is in use by another run. Wait for it, or a person "
@@ -296,4 +282,9 @@ def _lock_profile(profile: str) -> tuple[Path, FileLock]:
             f"The browser profile {folder} cannot be used: {error.strerror}. A person has to set "
             "another [browser] profile."
         ) from error
-    return folder, lock
+    try:
+        context = await browsers().open_profile(folder, launch, options)
+    except BaseException:
+        await asyncio.to_thread(lock.release)
+        raise
+    return Connection(context, guard, egress, None, lock, list(context.pages))

@@ -8,17 +8,16 @@ from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.navigation import stop_loading
-from openmanus_graph.backends.browser.page import (
+from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
+from openmanus_graph.backends.browser.page.snapshot import Snapshot
+from openmanus_graph.backends.browser.page.text import (
+    NOTHING_CHANGED,
     ActionReport,
-    Snapshot,
     change_text,
     full_text,
-    marked_screenshot,
+    page_place,
 )
-from openmanus_graph.backends.browser.page.changes import NOTHING_CHANGED
-from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
-from openmanus_graph.backends.browser.page.text import page_place
-from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
+from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, marked_screenshot
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import Session
@@ -85,19 +84,15 @@ def tab_urls(browser: BrowserSession) -> dict[int, str]:
 async def state_for_request(
     session: Session, picture: bool, *, after_observation: bool = False
 ) -> tuple[str, str | None]:
-    """Return the browser's state for the next request, which is never stored.
+    """Return the browser's state for the next request, as text and a picture (a data URL).
 
-    Never raises, and is bounded in time.
+    It is never stored. Never raises, and is bounded in time.
 
     Args:
         session: The thread's.
         picture: Whether to return a screenshot too, for a model that reads images.
-        after_observation: Whether the request ends with the newest observation, so that nothing
-            need be said unless something has changed since.
-
-    Returns:
-        The text, in the page's words and empty if there is nothing to say, and the picture as a
-        data URL.
+        after_observation: Whether the request ends with the newest observation. The text is empty
+            then unless something has changed since.
     """
     browser = session.find(HANDLE)
     if not isinstance(browser, BrowserSession) or not browser.tabs or browser.takeover:
@@ -138,9 +133,9 @@ async def _state(
 
 
 async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot | None]:
-    """Wait until the current page is quiet and snapshot it; None while a dialog is open.
+    """Wait until the current page, which may change, is quiet and snapshot it.
 
-    Another tab may become the current one meanwhile.
+    None while a dialog is open.
     """
     from playwright.async_api import Error
 
@@ -170,8 +165,7 @@ async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot 
 async def _settle(browser: BrowserSession, tab: Tab) -> str:
     """Wait until a page is quiet, and alerts, which are accepted automatically, are closed.
 
-    Returns:
-        A note if the page is not quiet; the loading of one that is too large is stopped.
+    Return a note if it is not quiet. The loading of a page that is too large is stopped.
     """
     note = await tab.view.settle(SETTLE_S)
     if note and tab.size > LARGE_BYTES:

@@ -1,4 +1,4 @@
-"""One tab of a browser session, and those that are about to open."""
+"""One tab of a browser session, the tabs about to open, its dialogs, and notices for the model."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from openmanus_graph.backends.browser.page import PageView, Snapshot
+from openmanus_graph.backends.browser.page.snapshot import Snapshot
+from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.web.proxy import MARK
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
@@ -14,10 +15,18 @@ from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 if TYPE_CHECKING:
     from playwright.async_api import Dialog, FileChooser, Frame, Page, Response
 
-
 BLANK = "about:blank"
 TAB_OPENS_S = 3.0
 """How long to wait for a tab that a page has requested."""
+UNANSWERED_S = 180.0
+"""How long a dialog may block its page before it is dismissed."""
+GRACE_S = 0.5
+UNBLOCKED_S = 10.0
+"""How long to wait for blocked work once the dialog is answered."""
+MAX_NOTICES = 30
+_SHOWN_CHARS = 500
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -81,12 +90,10 @@ class Tab:
             self.size = int(length) if length.isdecimal() else 0
 
     def on_frame_navigated(self, frame: "Frame") -> None:
-        """Take note that the tab shows another document."""
         if frame == self.page.main_frame:
             self.navigation_committed()
 
     def on_crash(self, _page: object) -> None:
-        """Record that the page's process has crashed."""
         self.crashed = True
 
     @property
@@ -110,8 +117,13 @@ class PendingTabs:
 
     async def watch(self, page: "Page") -> None:
         """Subscribe to the tabs that a page requests."""
+
+        def on_requested(_: object) -> None:
+            self._expected += 1
+            self._none.clear()
+
         session = await page.context.new_cdp_session(page)
-        session.on("Page.windowOpen", self._on_requested)
+        session.on("Page.windowOpen", on_requested)
         await session.send("Page.enable")
 
     def tab_opened(self) -> None:
@@ -127,20 +139,6 @@ class PendingTabs:
                 await self._none.wait()
         self._expected = 0
         self._none.set()
-
-    def _on_requested(self, _: object) -> None:
-        self._expected += 1
-        self._none.clear()
-
-
-UNANSWERED_S = 180.0
-"""How long a dialog may block its page before it is dismissed."""
-GRACE_S = 0.5
-UNBLOCKED_S = 10.0
-"""How long to wait for blocked work once the dialog is answered."""
-_SHOWN_CHARS = 500
-
-T = TypeVar("T")
 
 
 class Dialogs:
@@ -196,7 +194,7 @@ class Dialogs:
         )
 
     async def until(self, work: Awaitable[T]) -> T | None:
-        """Await work, or return None when a dialog blocks it: it goes on in the background."""
+        """Await work; if a dialog blocks it, return None and let it run in the background."""
         task = asyncio.ensure_future(work)
         opened = asyncio.ensure_future(self._opened.wait())
         try:
@@ -244,7 +242,7 @@ async def answer_dialog(dialog: "Dialog", *, accept: bool, text: str | None = No
     with contextlib.suppress(Error):  # closed meanwhile, with its page
         if not accept:
             await dialog.dismiss()
-        elif text is None:
+        elif text is None:  # a prompt keeps the text that the page suggests
             await dialog.accept()
         else:
             await dialog.accept(text)
@@ -253,9 +251,6 @@ async def answer_dialog(dialog: "Dialog", *, accept: bool, text: str | None = No
 def _quoted(message: str) -> str:
     text = " ".join(message.split())
     return f'"{text[:_SHOWN_CHARS]}{"…" if len(text) > _SHOWN_CHARS else ""}"'
-
-
-MAX_NOTICES = 30
 
 
 class PendingNotices:

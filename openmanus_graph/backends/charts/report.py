@@ -42,7 +42,7 @@ const actions = { export: true, source: false, compiled: false, editor: false };
 vegaEmbed("#chart", spec, { renderer: "svg", ast: true, loader, actions }).catch(console.error);
 """
 """Only this script and the library run, by their digests. Expressions of the specification, which
-may be anybody's, are interpreted (`ast`) and never compiled; its links lead nowhere."""
+may come from anybody, are interpreted (`ast`) and never compiled; its links lead nowhere."""
 _REPORT_PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -61,7 +61,7 @@ pre {{ background: #f4f5f7; padding: .8rem; overflow: auto; }}
 
 
 def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
-    """Return Vega with all that it needs, as one script; in a child, since V8 packs it."""
+    """Return Vega with all that it needs, as one script; in a child, because V8 packs it."""
     import vl_convert
 
     untyped = cast("Any", vl_convert)  # its stub wants an argument that it does not need
@@ -69,13 +69,9 @@ def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
 
 
 def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> str:
-    """Make the page.
+    """Make the page of a chart, from its specification with data and the script of `vega_script`.
 
-    Args:
-        spec: The specification with its data, of which nothing is ever read as a script.
-        title: Of the page.
-        packed: What `vega_script` returned.
-        language: `zh` or `en`.
+    Nothing of the specification is ever read as a script.
     """
     plain = {key: value for key, value in spec.items() if key != "usermeta"}  # sets options
     shown = json.dumps(plain, ensure_ascii=False)
@@ -97,12 +93,7 @@ def _digest(script: str) -> str:
 
 
 def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:
-    """Make a page of a report. Blocks; reads the pictures.
-
-    Args:
-        markdown: The report. HTML in it is shown as text.
-        read: Returns the content of the picture at an address, or raises ToolError.
-        language: `zh` or `en`.
+    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures.
 
     Raises:
         ToolError: A picture cannot be found.
@@ -134,30 +125,24 @@ _FONT_PACKAGE = "notojp_matplotlib"
 
 
 def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
-    """Read a table and draw it.
+    """Read a table and draw it; return `png` (base64), `spec` with its data, `insights`, `notes`.
 
     Args:
         file: The table.
         request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
 
-    Returns:
-        `png` (base64), `spec` with its data, `insights`, `notes`.
-
     Raises:
-        ToolError: The table or the specification is no good.
+        ToolError: The table or the specification cannot be used.
     """
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
     spec = make_spec(table, entry)
     insights = find_insights(table, *plotted_columns(spec), request["language"])
-    drawn = with_data(spec, table)
-    return {**render(drawn), "insights": insights, "notes": notes}
+    return {**render(with_data(spec, table)), "insights": insights, "notes": notes}
 
 
 def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Draw a specification with its data again, with lines of text beneath its title."""
-    import json
-
     spec: dict[str, Any] = json.loads(file.read())
     title: Any = spec.get("title")  # a text, or an object with one
     text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
@@ -170,7 +155,6 @@ def render(spec: dict[str, Any]) -> dict[str, Any]:
     import vl_convert
 
     check_spec(spec)
-
     fonts = importlib.util.find_spec(_FONT_PACKAGE)
     if fonts is not None and fonts.origin is not None:
         vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
@@ -205,17 +189,17 @@ def note_own_page(workspace: Workspace, page: bytes) -> None:
 
 
 def is_own_page(workspace: Workspace, digest: str) -> bool:
-    """Say whether we made the page of this digest. Blocks."""
+    """Return True if we made the page of this digest. Blocks."""
     return (workspace.private / FOLDER / digest).exists()
 
 
 def inherit_own_pages(workspace: Workspace, older: Workspace) -> None:
-    """Take over what is known of the charts of the thread that this one is forked from. Blocks."""
+    """Copy what is known of the charts of the thread that this one is forked from. Blocks."""
     known = older.private / FOLDER
     for one in known.iterdir() if known.is_dir() else ():
         put_file(workspace, workspace.private / FOLDER / one.name, b"", synced=False)
 
 
 def digest_of(page: bytes) -> str:
-    """Return what tells a page apart from all others."""
+    """Return what identifies a page."""
     return hashlib.sha256(page).hexdigest()

@@ -6,19 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from openmanus_graph.backends.browser.page.frames import listen
+
 if TYPE_CHECKING:
     from playwright.async_api import Page, Request, Response, WebSocket
 
-_IGNORED = {
-    "image",
-    "media",
-    "font",
-    "ping",
-    "eventsource",
-    "websocket",
-    "manifest",
-    "texttrack",
-}
+_IGNORED = (
+    "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
+)  # fmt: skip
 """Kinds of requests that change nothing a model reads, or never end."""
 MAX_REPEATS = 4
 """A page that requests the same address this often while we wait is polling."""
@@ -60,36 +55,31 @@ class Network:
         self._quiet_after = 0.0
         """Until when an answer over a web socket may come."""
         self.started = 0
-        page.on("request", self._on_request)
-        page.on("response", self._on_response)
-        page.on("websocket", self._on_socket)
-        page.on("requestfinished", self._on_request_done)
-        page.on("requestfailed", self._on_request_done)
-
-    def close(self) -> None:
-        """Stop listening to the page."""
-        self._page.remove_listener("request", self._on_request)
-        self._page.remove_listener("response", self._on_response)
-        self._page.remove_listener("websocket", self._on_socket)
-        self._page.remove_listener("requestfinished", self._on_request_done)
-        self._page.remove_listener("requestfailed", self._on_request_done)
+        self.close = listen(
+            page,
+            {
+                "request": self._on_request,
+                "response": self._on_response,
+                "websocket": self._on_socket,
+                "requestfinished": self._on_request_done,
+                "requestfailed": self._on_request_done,
+            },
+        )
+        """Stops listening to the page."""
 
     def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
         self._action_began, self._quiet_after = time.monotonic(), 0.0
         self._repeats.clear()
-        self._open = {
-            request: started_at
-            for request, started_at in self._open.items()
-            if request.is_navigation_request()
-        }
+        navigations = filter(lambda request: request.is_navigation_request(), self._open)
+        self._open = {request: self._open[request] for request in navigations}
 
     def clear(self) -> None:
         """Stop waiting for the open requests: loading was stopped."""
         self._open.clear()
 
     def busy(self) -> bool:
-        """Return whether a request is open, or has just ended and may not be rendered yet."""
+        """Return True if a request is open, or has just ended and may not be rendered yet."""
         now = time.monotonic()
         pending = any(not self._is_unread(request) for request in self._open)
         return pending or now - self._ended < RENDER_S or now < self._quiet_after
@@ -108,22 +98,29 @@ class Network:
     def _on_request(self, request: "Request") -> None:
         if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
             return
-        path = _path(request)
+        path, now = _path(request), time.monotonic()
         if request.is_navigation_request() and request.frame == self._page.main_frame:
             self._open.clear()
-            self._action_began = time.monotonic()
-        elif time.monotonic() - self._action_began > IDLE_S:
+            self._action_began = now
+        elif now - self._action_began > IDLE_S:
             self._polled.add(path)
         self._repeats[path] += 1
-        if self._is_late_poll(path, time.monotonic()):
+        if self._has_just_responded_late(path, now):
             self._late_polls[path] += 1
-            if self._late_polls[path] >= MAX_LATE_POLLS:
-                self._polled.add(path)
-        if self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr"):
+        repeats = self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr")
+        if repeats or self._late_polls[path] >= MAX_LATE_POLLS:
             self._polled.add(path)
-        if path not in self._polled or time.monotonic() - self._action_began < EFFECT_S:
-            self._open[request] = time.monotonic()
+        if path not in self._polled or now - self._action_began < EFFECT_S:
+            self._open[request] = now
             self.started += 1
+
+    def _has_just_responded_late(self, path: str, now: float) -> bool:
+        """Return True if an address has just responded late, or is about to: a long poll does."""
+        slow = (request for request, began in self._open.items() if now - began > SLOW_S)
+        return (
+            any(_path(request) == path for request in slow)
+            or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
+        )
 
     def _on_response(self, response: "Response") -> None:
         request = response.request
@@ -135,30 +132,23 @@ class Network:
 
     def _on_socket(self, socket: "WebSocket") -> None:
         opened = time.monotonic()
-        socket.on("framesent", lambda _: self._await_message(ANSWER_S, opened))
-        socket.on("framereceived", lambda _: self._await_message(NEXT_MESSAGE_S, opened))
-        self._await_message(ANSWER_S, opened)
 
-    def _await_message(self, within_s: float, opened: float) -> None:
-        """Wait for what an action, or opening a web socket, sets off over it; bounded in time."""
-        now = time.monotonic()
-        if now - max(self._action_began, opened) < SOCKET_S:
-            self._quiet_after = now + within_s
+        def await_message(within_s: float) -> None:
+            """Wait for what an action, or opening the socket, sets off over it; bounded in time."""
+            now = time.monotonic()
+            if now - max(self._action_began, opened) < SOCKET_S:
+                self._quiet_after = now + within_s
 
-    def _is_late_poll(self, path: str, now: float) -> bool:
-        """Return whether an address has just responded late, as a long poll does."""
-        is_late = any(
-            _path(request) == path and now - started_at > SLOW_S
-            for request, started_at in self._open.items()
-        )
-        return is_late or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
+        socket.on("framesent", lambda _: await_message(ANSWER_S))
+        socket.on("framereceived", lambda _: await_message(NEXT_MESSAGE_S))
+        await_message(ANSWER_S)
 
     def _on_request_done(self, request: "Request") -> None:
         self._answered.pop(request, None)
-        started_at, now = self._open.pop(request, None), time.monotonic()
-        if started_at is not None:
+        began, now = self._open.pop(request, None), time.monotonic()
+        if began is not None:
             self._ended = now
-            if now - started_at > SLOW_S:
+            if now - began > SLOW_S:
                 self._late_responses[_path(request)] = now
 
 

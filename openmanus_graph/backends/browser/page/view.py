@@ -1,4 +1,4 @@
-"""One tab's page: wait for it, look at it, find an element again."""
+"""One tab's page: wait for it, look at it, find an element again, take a screenshot."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
@@ -15,34 +15,24 @@ from openmanus_graph.backends.browser.page.frames import (
     Frames,
     FrameWorld,
     JsonObject,
-    adopt_roots,
-    report_listeners,
-    script,
 )
 from openmanus_graph.backends.browser.page.network import Network
 from openmanus_graph.backends.browser.page.snapshot import (
-    Assembler,
     Element,
-    Entry,
-    FrameWalk,
+    Facts,
     Indices,
-    Line,
     Snapshot,
+    build_snapshot,
 )
-from openmanus_graph.backends.browser.page.text import full_text, shown_address
+from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont, ImageFont
-    from playwright.async_api import BrowserContext, Page
-
+    from playwright.async_api import Page
 
 T = TypeVar("T")
 
 WALK_LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
-TITLE_CHARS = 200
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
 ERROR_PAGE_TOKENS = 3000
 """How much of the page an error shows when an element was not found."""
@@ -79,12 +69,6 @@ class Target:
         return answer
 
 
-async def prepare_context(context: "BrowserContext") -> None:
-    """Make the pages of a context report their timers and closed shadow roots."""
-    await context.add_init_script(script("timers"))
-    await context.add_init_script(script("roots"))
-
-
 class PageView:
     """The model's view of one tab: takes snapshots, and finds elements by their indices."""
 
@@ -104,7 +88,7 @@ class PageView:
         self.network.close()
 
     async def settle(self, limit_s: float = 8.0) -> str:
-        """Wait until the page is quiet; return a note if it is not so after `limit_s`."""
+        """Wait until the page is quiet; return a note on what is still going on."""
         shown_by = time.monotonic() + SHOWN_S
         try:
             async with asyncio.timeout(limit_s):
@@ -123,105 +107,15 @@ class PageView:
         waiting = self.network.waiting_for()
         return "The page is still loading" + (f" ({waiting})." if waiting else ".")
 
-    async def _shows_something(self) -> bool:
-        """Return whether a page that is loading shows content already, to be seen soon."""
-        with contextlib.suppress(FrameDetached):
-            worlds = await self.frames.worlds()
-            return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
-        return False
-
     def _still_running(self) -> str:
-        """Return a note on what goes on in a page that is quiet otherwise; empty if nothing."""
+        """Return a note on what is still moving or coming in on a page that is quiet."""
         notes = [f"Still moving: {', '.join(self._moving)}."] if self._moving else []
         if unread := self.network.unread():
             notes.append(f"A response is still coming in ({unread}).")
         return " ".join(notes)
 
-    async def look(self) -> Snapshot:
-        """Take and store a snapshot of the page; the previous one while a dialog is open."""
-        for _ in range(5):
-            try:
-                self.snapshot = await self._look()
-                return self.snapshot
-            except FrameDetached:
-                await asyncio.sleep(0.05)
-            except DialogOpen:
-                empty = Snapshot(self.page.url, "", "", 0, 0, (0, 0), ())
-                return replace(self.snapshot or empty, note=DIALOG_NOTE)
-        raise TrustedToolError(
-            "The page could not be read: it keeps loading other pages. Wait, then retry."
-        )
-
-    async def local_storage(self, max_chars: int) -> tuple[str, dict[str, str]] | None:
-        """Return the page's origin and local storage; None if there is none, or more than that."""
-        try:
-            worlds = await self.frames.worlds()
-            if not worlds:
-                return None
-            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
-        except (FrameDetached, DialogOpen):
-            return None
-        return (found["origin"], found["stored"]) if found else None
-
-    async def element(self, index: int) -> Target:
-        """Find an element by its index; ToolError with the current list if it was removed."""
-
-        async def found(target: Target) -> Target:
-            await target.call("connected")
-            return target
-
-        return await self.with_element(index, found)
-
-    async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
-        """Prepare an action on an element, or on its successor if it was drawn anew.
-
-        Args:
-            index: The element's index.
-            prepare: What to do with it; must have no effects, for it may run three times.
-        """
-        try:
-            for attempt in range(3):
-                if self.frames.dialog_open:
-                    raise DialogOpen
-                element = self.snapshot.elements.get(index) if self.snapshot else None
-                world = self.frames.known(element.frame) if element else None
-                with contextlib.suppress(FrameDetached):
-                    if element and world:
-                        if attempt == 2:  # the page draws it anew all the time
-                            await self.frames.call(world, "follow", element.number)
-                        return await prepare(Target(self, world, element))
-                    if attempt:
-                        break
-                if attempt < 2:
-                    await self.look()
-        except DialogOpen as error:
-            raise TrustedToolError(DIALOG_NOTE) from error
-        raise self._not_there(index)
-
-    def _not_there(self, index: int) -> ToolError:
-        now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
-        why = f"There is no element [{index}] on the page any more. Choose from what is there now:"
-        if self.snapshot and index in self.snapshot.elements:
-            why = f"[{index}] is drawn anew all the time, and gone before one can act on it. Wait:"
-        return ToolError(f"{why}\n{now}")
-
-    async def begin(self, target: Target | None = None) -> None:
-        """Begin an action: what the page does from now on is its effect."""
-        self.network.begin_action()
-        worlds = await self.frames.worlds()
-        self._acted_world = target.world if target else None
-        touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
-        await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
-
-    async def act(self, work: Awaitable[T]) -> T | None:
-        """Do something with the pointer or the keys; None if a dialog it opened blocks the rest."""
-        try:
-            return await self.frames.unless_dialog(work)
-        except DialogOpen:
-            return None
-
     async def _quiet(self) -> bool:
-        """Wait a little; return whether the page is quiet now."""
+        """Wait a little; return True if the page is quiet now."""
         if self.network.busy():
             await asyncio.sleep(0.015)
             return False
@@ -241,94 +135,129 @@ class PageView:
         self._is_settled = settled and started == self.network.started and not self.network.busy()
         return self._is_settled
 
+    async def _shows_something(self) -> bool:
+        """Return True if a page that is loading shows content already."""
+        with contextlib.suppress(FrameDetached):
+            worlds = await self.frames.worlds()
+            return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
+        return False
+
+    async def look(self) -> Snapshot:
+        """Take and store a snapshot of the page; the previous one while a dialog is open."""
+        for _ in range(5):
+            try:
+                self.snapshot = await self._look()
+                return self.snapshot
+            except FrameDetached:
+                await asyncio.sleep(0.05)
+            except DialogOpen:
+                empty = Snapshot(self.page.url, "", "", 0, 0, (0, 0), ())
+                return replace(self.snapshot or empty, note=DIALOG_NOTE)
+        raise TrustedToolError(
+            "The page could not be read: it keeps loading other pages. Wait, then retry."
+        )
+
     async def _look(self) -> Snapshot:
         worlds = await self.frames.worlds()
         if not worlds:
             raise FrameDetached("no document")
-        walks = {walk.key: walk for walk in await asyncio.gather(*map(self._walk, worlds)) if walk}
+        found = await asyncio.gather(*map(self._walk, worlds))
+        walks = {
+            world.key: walk for world, walk in zip(worlds, found, strict=True) if walk is not None
+        }
         if worlds[0].key not in walks:
             raise FrameDetached("the page's own document")
-        for world in worlds:
-            if world.owner and world.owner[0] in walks:
-                parent = walks[world.owner[0]]
-                walks[parent.key] = FrameWalk(
-                    parent.key, parent.found, {**parent.children, world.owner[1]: world.key}
-                )
-        return self._snapshot(worlds[0].key, walks)
+        children = {world.owner: world.key for world in worlds if world.owner}
+        return build_snapshot(worlds[0].key, walks, children, self._indices)
 
-    async def _walk(self, world: FrameWorld) -> FrameWalk | None:
+    async def _walk(self, world: FrameWorld) -> Facts | None:
+        """Return what walk.js finds in a frame; None if its document has just gone."""
+        frames = self.frames
         try:
             unknown, found = await asyncio.gather(
-                report_listeners(self.frames, world),
-                self.frames.call(world, "collect", WALK_LIMITS),
+                frames.report_listeners(world), frames.call(world, "collect", WALK_LIMITS)
             )
             if unknown:
-                await adopt_roots(self.frames, world)
-                await report_listeners(self.frames, world)
-                found = await self.frames.call(world, "collect", WALK_LIMITS)
+                await frames.adopt_roots(world)
+                await frames.report_listeners(world)
+                found = await frames.call(world, "collect", WALK_LIMITS)
         except FrameDetached:
             return None
-        return FrameWalk(world.key, json.loads(found), {})
+        walk: Facts = json.loads(found)
+        return walk
 
-    def _snapshot(self, root: str, walks: dict[str, FrameWalk]) -> Snapshot:
-        page = walks[root].found
-        raw = Assembler(walks).lines(root)
-        detached = {(key, number) for key, walk in walks.items() for number in walk.found["gone"]}
-        numbers = self._indices.assign(
-            page["document"], raw, lambda key: key in detached or key[0] not in walks
-        )
-        entries = {
-            numbers[part.key]: part
-            for line in raw
-            for part in line.parts
-            if isinstance(part, Entry)
-        }
-        view = (page["view"][0], page["view"][1])
-        return Snapshot(
-            url=page["url"],
-            title=page["title"][:TITLE_CHARS],
-            document=page["document"],
-            above_px=page["top"],
-            below_px=max(0, page["height"] - view[1] - page["top"]),
-            view=view,
-            lines=tuple(
-                Line(
-                    tuple(p if isinstance(p, str) else numbers[p.key] for p in line.parts),
-                    line.heading,
-                )
-                for line in raw
-            ),
-            elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
-            messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
-            left_out_above=sum(walk.found["above"] for walk in walks.values()),
-            left_out_below=sum(walk.found["rest"] for walk in walks.values()),
-            covered=sum(walk.found["covered"] for walk in walks.values()),
-            covered_text=any(walk.found["coveredText"] for walk in walks.values()),
-        )
+    async def local_storage(self, max_chars: int) -> tuple[str, dict[str, str]] | None:
+        """Return the page's origin and local storage; None if there is none, or more than that."""
+        try:
+            worlds = await self.frames.worlds()
+            if not worlds:
+                return None
+            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
+        except (FrameDetached, DialogOpen):
+            return None
+        return (found["origin"], found["stored"]) if found else None
 
+    async def element(self, index: int) -> Target:
+        """Find an element by its index; ToolError with the current list if it was removed."""
 
-def _element(index: int, entry: Entry, page_url: str) -> Element:
-    facts: dict[str, Any] = entry.facts
-    return Element(
-        index=index,
-        frame=entry.frame,
-        number=facts["n"],
-        role=facts["role"],
-        name=facts["name"],
-        box=entry.place.box(facts["box"]),
-        words=tuple(facts.get("words", ())),
-        value=facts.get("value"),
-        value_chars=facts.get("long", 0),
-        options=tuple(facts.get("options", ())),
-        option_count=facts.get("count", 0),
-        format=facts.get("format", ""),
-        hint=facts.get("hint", ""),
-        colour=facts.get("colour", ""),
-        address=shown_address(facts.get("href", ""), page_url),
-        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
-        open=facts.get("open", False),
-        named=facts.get("named", False),
-    )
+        async def connected(target: Target) -> Target:
+            await target.call("connected")
+            return target
+
+        return await self.with_element(index, connected)
+
+    async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
+        """Prepare an action on an element, or on its successor if the page has redrawn it.
+
+        Args:
+            index: The element's index.
+            prepare: What to do with it. It may run three times, so it must have no effects.
+
+        Raises:
+            ToolError: It is not there. The error shows the page.
+        """
+        try:
+            for attempt in range(3):
+                target = self._known_target(index)
+                if attempt and target is None:
+                    break
+                with contextlib.suppress(FrameDetached):
+                    if target and attempt == 2:  # the page redraws it all the time
+                        await self.frames.call(target.world, "follow", target.element.number)
+                    if target:
+                        return await prepare(target)
+                if attempt < 2:
+                    await self.look()
+        except DialogOpen as error:
+            raise TrustedToolError(DIALOG_NOTE) from error
+        now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
+        why = f"There is no element [{index}] on the page any more. Choose from what is there now:"
+        if self.snapshot and index in self.snapshot.elements:
+            why = f"[{index}] is redrawn all the time and disappears before it can be used. Wait:"
+        raise ToolError(f"{why}\n{now}")
+
+    def _known_target(self, index: int) -> Target | None:
+        """Return an element of the last snapshot if its document is still loaded."""
+        if self.frames.dialog_open:
+            raise DialogOpen
+        element = self.snapshot.elements.get(index) if self.snapshot else None
+        world = self.frames.known(element.frame) if element else None
+        return Target(self, world, element) if element and world else None
+
+    async def begin(self, target: Target | None = None) -> None:
+        """Begin an action: what the page does from now on is its effect."""
+        self.network.begin_action()
+        worlds = await self.frames.worlds()
+        self._acted_world = target.world if target else None
+        touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
+        await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
+
+    async def act(self, work: Awaitable[T]) -> T | None:
+        """Do something with the pointer or the keys; None if a dialog it opened blocks the rest."""
+        try:
+            return await self.frames.unless_dialog(work)
+        except DialogOpen:
+            return None
 
 
 QUALITY = 60
@@ -337,21 +266,20 @@ COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
 
 
 async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
-    """Photograph the window and draw a numbered box around each element in it (JPEG).
+    """Take a screenshot of the window with a numbered box around each element in it (JPEG).
 
     Args:
         view: The tab's page.
-        snapshot: The look whose indices are drawn; take it right before.
+        snapshot: Its indices are drawn; take it right before.
         max_side: The picture's longer side at most, in pixels.
     """
     plain = await view.frames.unless_dialog(
         view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
     )
-    shown = [one for index, one in snapshot.elements.items() if snapshot.in_view(index)]
-    return await asyncio.to_thread(_marked, plain, shown[:MAX_BOXES], max_side)
+    return await asyncio.to_thread(_marked, plain, snapshot, max_side)
 
 
-def _marked(plain: bytes, elements: list[Element], max_side: int) -> bytes:
+def _marked(plain: bytes, snapshot: Snapshot, max_side: int) -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
     with Image.open(io.BytesIO(plain)) as picture:
@@ -360,42 +288,25 @@ def _marked(plain: bytes, elements: list[Element], max_side: int) -> bytes:
     if scale < 1:
         image = image.resize((round(image.width * scale), round(image.height * scale)))
     drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
-    for element in elements:
-        _draw(drawing, font, image, element, scale)
+    elements = [element for element in snapshot.elements.values() if _in_window(element, snapshot)]
+    for element in elements[:MAX_BOXES]:
+        left, top, width, height = (side * scale for side in element.box)
+        right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
+        left, top = max(left, 0.0), max(top, 0.0)
+        if right - left < 1 or bottom - top < 1:
+            continue
+        colour, text = COLOURS[element.index % len(COLOURS)], str(element.index)
+        drawing.rectangle((left, top, right, bottom), outline=colour)
+        wide = drawing.textlength(text, font=font) + 4
+        y = top - 14 if top >= 14 else top  # above the box if there is room, else inside it
+        drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
+        drawing.text((left + 2, y), text, fill="white", font=font)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=QUALITY, optimize=True)
     return out.getvalue()
 
 
-def _draw(
-    drawing: "ImageDraw",
-    font: "FreeTypeFont | ImageFont",
-    image: "Image",
-    element: Element,
-    scale: float,
-) -> None:
-    """Draw one box, its number above it where there is room, inside it otherwise."""
-    left, top, width, height = (side * scale for side in element.box)
-    right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
-    left, top = max(left, 0.0), max(top, 0.0)
-    if right - left < 1 or bottom - top < 1:
-        return
-    colour, text = COLOURS[element.index % len(COLOURS)], str(element.index)
-    drawing.rectangle((left, top, right, bottom), outline=colour)
-    wide = drawing.textlength(text, font=font) + 4
-    y = top - 14 if top >= 14 else top
-    drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
-    drawing.text((left + 2, y), text, fill="white", font=font)
-
-
-@dataclass(frozen=True)
-class ActionReport:
-    """A sentence for the model, and as data what it names, so that no change is told twice."""
-
-    text: str = ""
-    elements: tuple[int, ...] = ()
-    """Indices of the elements that it names."""
-    value: str | None = None
-    """What the first of them holds now; None if it does not say that."""
-    place: tuple[int, int] | None = None
-    """The pixels above and below the window that it names."""
+def _in_window(element: Element, snapshot: Snapshot) -> bool:
+    left, top, width, height = element.box
+    right, bottom = snapshot.view
+    return left + width > 0 and top + height > 0 and left < right and top < bottom
