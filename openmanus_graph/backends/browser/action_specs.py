@@ -44,12 +44,10 @@ class ActionArguments:
 
     @property
     def required_index(self) -> int:
-        """The index, for an action that requires one."""
         return -1 if self.index is None else self.index
 
     @property
     def required_text(self) -> str:
-        """The text, for an action that requires one."""
         return self.text or ""
 
     @property
@@ -61,8 +59,6 @@ class ActionArguments:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What is known of an action before it runs."""
-
     required: tuple[str, ...] = ()
     """The arguments that it cannot do without."""
     has_effects: bool = False

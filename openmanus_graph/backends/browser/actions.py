@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from playwright.async_api import Error
+
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
@@ -62,7 +64,7 @@ async def _close_tab(browser: BrowserSession, args: ActionArguments) -> str:
 
 
 async def _drag_and_drop(browser: BrowserSession, args: ActionArguments) -> ActionReport:
-    view, source = browser.current.view, args.required_index
+    view, source = browser.view, args.required_index
     if args.target_index is not None:
         return await pointer.drag_and_drop(view, source, args.target_index)
     if args.x is not None and args.y is not None:
@@ -73,7 +75,7 @@ async def _drag_and_drop(browser: BrowserSession, args: ActionArguments) -> Acti
 
 
 async def _input_text(browser: BrowserSession, args: ActionArguments) -> ActionReport:
-    view, index, text = browser.current.view, args.required_index, args.required_text
+    view, index, text = browser.view, args.required_index, args.required_text
     if not browser.secrets.mentioned(text):
         return await fields.input_text(view, index, text)
     target = await view.element(index)
@@ -86,7 +88,7 @@ async def _input_text(browser: BrowserSession, args: ActionArguments) -> ActionR
 async def _send_keys(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     if browser.secrets.mentioned(args.keys or ""):
         raise TrustedToolError("Nothing was typed: secrets are typed with input_text and an index.")
-    return await fields.send_keys(browser.current.view, args.keys or "")
+    return await fields.send_keys(browser.view, args.keys or "")
 
 
 async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> ActionReport:
@@ -94,7 +96,7 @@ async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> ActionRe
     if amount is None:
         size = browser.current.page.viewport_size
         amount = size["height"] if size else 800
-    return await pointer.scroll(browser.current.view, -abs(amount), args.index)
+    return await pointer.scroll(browser.view, -abs(amount), args.index)
 
 
 async def _upload_file(browser: BrowserSession, args: ActionArguments) -> ActionReport | str:
@@ -144,22 +146,22 @@ ACTION_HANDLERS: dict[str, ActionHandler] = {
     "go_to_url": lambda browser, args: go_to(browser, browser.current, args.url or ""),
     "get_state": _get_state,
     "click_element": lambda browser, args: pointer.click(
-        browser.current.view, args.required_index, args.required_text.strip().lower()
+        browser.view, args.required_index, args.required_text.strip().lower()
     ),
     "input_text": _input_text,
     "send_keys": _send_keys,
     "scroll_down": lambda browser, args: pointer.scroll(
-        browser.current.view, args.scroll_amount, args.index, args.x
+        browser.view, args.scroll_amount, args.index, args.x
     ),
     "scroll_up": _scroll_up,
     "scroll_to_text": lambda browser, args: pointer.scroll_to_text(
-        browser.current.view, args.required_text
+        browser.view, args.required_text
     ),
     "get_dropdown_options": lambda browser, args: dropdown.dropdown_options(
-        browser.current.view, args.required_index
+        browser.view, args.required_index
     ),
     "select_dropdown_option": lambda browser, args: dropdown.select_dropdown_option(
-        browser.current.view, args.required_index, args.required_text
+        browser.view, args.required_index, args.required_text
     ),
     "go_back": lambda browser, _: move_in_history(browser, browser.current, "back"),
     "refresh": lambda browser, _: move_in_history(browser, browser.current, "reload"),
@@ -167,10 +169,8 @@ ACTION_HANDLERS: dict[str, ActionHandler] = {
     "switch_tab": _switch_tab,
     "close_tab": _close_tab,
     "wait": _wait,
-    "hover": lambda browser, args: pointer.hover(browser.current.view, args.required_index),
-    "click_at": lambda browser, args: pointer.click_at(
-        browser.current.view, args.x or 0, args.y or 0
-    ),
+    "hover": lambda browser, args: pointer.hover(browser.view, args.required_index),
+    "click_at": lambda browser, args: pointer.click_at(browser.view, args.x or 0, args.y or 0),
     "drag_and_drop": _drag_and_drop,
     "upload_file": _upload_file,
     "handle_dialog": _handle_dialog,
@@ -189,6 +189,8 @@ async def run_action(
 ) -> Observation:
     """Run an action in the thread's browser session, which opens a browser on first use.
 
+    No secret is in what is returned, nor in the ToolError that says why it was not done.
+
     Args:
         session: The thread's.
         action: Its name.
@@ -196,9 +198,6 @@ async def run_action(
         ask: Asks the run's model.
         repeats: The `repeatable` of the recorded action that this one repeats.
         openings: Decides which pages it may open unasked; None allows any.
-
-    Raises:
-        ToolError: It was not done, and why. No secret is in it, nor in what is returned.
     """
     browser = await asyncio.to_thread(session.handle, HANDLE, lambda: BrowserSession(session))
     if browser.takeover is not None:
@@ -266,8 +265,6 @@ class _Call:
 
     async def run(self) -> Observation:
         """Run the action and observe the page; ToolError if it was not done."""
-        from playwright.async_api import Error
-
         browser, action = self.browser, self.action
         async with browser.lock:
             acted_on, urls = browser.current if browser.tabs else None, tab_urls(browser)

@@ -10,8 +10,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin
+
+from playwright.async_api import Download, Error, Page
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
@@ -32,9 +34,6 @@ from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices,
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
-
-if TYPE_CHECKING:
-    from playwright.async_api import Download, Page
 
 MAX_TABS = 20
 CLOSE_PAGE_S = 5.0
@@ -66,7 +65,6 @@ class BrowserSession:
         """Where the browser was at the newest observation."""
         self._connection: Connection | None = None
         self._used_settings: tuple[object, ...] = ()
-        """The settings that the browser was opened with."""
         self._used_profile: str | None = None
         self._current = 0
         self._last_id = 0
@@ -88,6 +86,11 @@ class BrowserSession:
         if not self.tabs:
             raise TrustedToolError("The browser shows no page yet. Open one with go_to_url.")
         return self.tabs[self._current]
+
+    @property
+    def view(self) -> PageView:
+        """The current tab's page. ToolError when nothing is open."""
+        return self.current.view
 
     @property
     def connection(self) -> Connection:
@@ -119,7 +122,6 @@ class BrowserSession:
         return replaced
 
     async def new_tab(self) -> Tab:
-        """Open an empty tab and make it the current one."""
         if len(self.tabs) >= MAX_TABS:
             raise TrustedToolError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
         page = await self.connection.new_page()
@@ -143,8 +145,6 @@ class BrowserSession:
         Args:
             new_addresses: Whether the tabs' addresses are read again.
         """
-        from playwright.async_api import Error
-
         for tab in self.tabs.values() if new_addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
                 tab.url = tab.current_url
@@ -312,7 +312,6 @@ class BrowserSession:
         return False
 
     async def _replace_page(self, tab: Tab) -> None:
-        """Give a crashed tab a new page at the same address."""
         old, old_view = tab.page, tab.view
         page = await self.connection.new_page()
         duplicate = self._tab_of(page)
@@ -328,17 +327,13 @@ class BrowserSession:
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
 
     async def _goto(self, tab: Tab, url: str) -> bool:
-        """Open an address, and return whether it began to load."""
-        from playwright.async_api import Error
-
         try:
             await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
         except Error:
             return False
         return True
 
-    def _on_page_opened(self, page: "Page") -> None:
-        """Add a tab that was opened, by an action or by a page."""
+    def _on_page_opened(self, page: Page) -> None:
         self.pending_tabs.tab_opened()
         if len(self.tabs) >= MAX_TABS:
             self.notices.add("Further tabs that the page opened were closed at once.")
@@ -346,7 +341,7 @@ class BrowserSession:
             return
         self._add(page)
 
-    def _add(self, page: "Page") -> Tab:
+    def _add(self, page: Page) -> Tab:
         self._last_id += 1
         tab = Tab(self._last_id, page, PageView(page), opener=self._current)
         self.tabs[tab.id] = tab
@@ -359,7 +354,7 @@ class BrowserSession:
     def _subscribe(self, tab: Tab) -> None:
         page = tab.page
 
-        def on_download(download: "Download") -> None:
+        def on_download(download: Download) -> None:
             tab.became_download()
             self.downloads.begin(download)
 
@@ -371,10 +366,10 @@ class BrowserSession:
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
 
-    def _tab_of(self, page: "Page") -> Tab | None:
+    def _tab_of(self, page: Page) -> Tab | None:
         return next((tab for tab in self.tabs.values() if tab.page == page), None)
 
-    def _on_page_closed(self, tab: Tab, page: "Page") -> None:
+    def _on_page_closed(self, tab: Tab, page: Page) -> None:
         self.dialogs.on_page_closed(page)
         # A crashed page that was replaced is closed as well, and its tab lives on.
         if tab.page != page or self._connection is None or not self._connection.alive:
@@ -394,10 +389,8 @@ class BrowserSession:
         )
 
 
-async def _close_page(page: "Page") -> None:
+async def _close_page(page: Page) -> None:
     """Close a page, for a bounded time: one that has crashed may never report that it is closed."""
-    from playwright.async_api import Error
-
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(CLOSE_PAGE_S):
             await page.close()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 VIEWPORT = {"width": 1280, "height": 900}
 IDLE_S = 2.0
-"""How long a browser without users is kept."""
 PAGES_RENDERED_AT_ONCE = 4
 """Pages of all threads together."""
 START_S = 60.0
@@ -81,8 +80,7 @@ def first_line(error: Exception) -> str:
 def find_browser(configured: str | None) -> Path:
     """Return the program: the configured one, Playwright's own, or one of the system. Blocks.
 
-    Raises:
-        ToolError: There is none, and what installs one.
+    ToolError if there is none, with what installs one.
     """
     if configured:
         path = Path(configured).expanduser()
@@ -133,7 +131,6 @@ class LaunchSettings:
 
     @classmethod
     def of(cls, settings: BrowserSettings) -> "LaunchSettings":
-        """Read it from the settings."""
         displays = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         return cls(
             settings.chrome_instance_path,
@@ -220,8 +217,6 @@ async def _start_sandboxed(
 
 @dataclass(eq=False)
 class SharedBrowser:
-    """A browser and how many contexts use it."""
-
     browser: "Browser"
     launch: LaunchSettings
     users: int = 0
@@ -268,15 +263,12 @@ class Browsers:
     ) -> tuple["BrowserContext", SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
-        A browser that turns out to be dead is replaced once.
+        A browser that turns out to be dead is replaced once. ToolError if none can be started.
 
         Args:
             launch: Identifies the browser.
             options: Of the context.
             fresh: Without the logins that a remote browser already has.
-
-        Raises:
-            ToolError: No browser can be started.
         """
         from playwright.async_api import Error
 
@@ -327,13 +319,11 @@ class Browsers:
             raise
 
     async def release_profile(self) -> None:
-        """Count a browser on a profile folder as closed."""
         self._profiles -= 1
         async with self._lock:
             await self._stop_driver_if_idle()
 
     async def close(self) -> None:
-        """Close everything at once."""
         async with self._lock:
             shared, self._open = list(self._open.values()), {}
             for each in shared:
@@ -404,7 +394,6 @@ _browsers = Browsers()
 
 
 def browsers() -> Browsers:
-    """Return the browsers of this process."""
     return _browsers
 
 

@@ -9,10 +9,20 @@ import contextlib
 from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
+from playwright.async_api import (
+    BrowserContext,
+    CDPSession,
+    Error,
+    Frame,
+    Page,
+    Request,
+    Route,
+    WebSocketRoute,
+)
 
 from openmanus_graph.backends.browser.browsers import (
     CLOSE_S,
@@ -31,40 +41,27 @@ from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 from openmanus_graph.state.settings import Settings
 
-if TYPE_CHECKING:
-    from playwright.async_api import (
-        BrowserContext,
-        CDPSession,
-        Frame,
-        Page,
-        Request,
-        Route,
-        WebSocketRoute,
-    )
-
 _GUARDED_SCHEMES = ("http:", "https:", "ws:", "wss:")
 MAX_REFUSALS = 100
 ALIVE_S = 5.0
 
 
 class RequestInterceptor:
-    """Allows or blocks the requests of one browser context."""
-
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
         self._background = BackgroundTasks()
 
-    async def attach(self, context: "BrowserContext") -> None:
+    async def attach(self, context: BrowserContext) -> None:
         """Intercept the requests of a context that has no pages yet."""
 
-        async def on_request(route: "Route", request: "Request") -> None:
+        async def on_request(route: Route, request: Request) -> None:
             if await self._allows(request.url):
                 await route.continue_()
             else:
                 await route.abort("blockedbyclient")
 
-        async def on_socket(socket: "WebSocketRoute") -> None:
+        async def on_socket(socket: WebSocketRoute) -> None:
             if await self._allows(socket.url):
                 socket.connect_to_server()
             else:
@@ -75,7 +72,7 @@ class RequestInterceptor:
         await context.route_web_socket("**/*", on_socket)
         context.on("page", lambda page: self._background.spawn(self.watch(page)))
 
-    async def watch(self, page: "Page") -> None:
+    async def watch(self, page: Page) -> None:
         """Intercept a page's requests, redirects too."""
         page.on(
             "framenavigated", lambda frame: self._background.spawn(self._intercept(page, frame))
@@ -89,12 +86,9 @@ class RequestInterceptor:
         return refusals
 
     async def close(self) -> None:
-        """Cancel the tasks that are running."""
         self._background.cancel()
 
-    async def _intercept(self, page: "Page", target: "Page | Frame") -> None:
-        from playwright.async_api import Error
-
+    async def _intercept(self, page: Page, target: Page | Frame) -> None:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
             session = await page.context.new_cdp_session(target)
 
@@ -104,9 +98,7 @@ class RequestInterceptor:
             session.on("Fetch.requestPaused", on_paused)
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
-    async def _decide(self, session: "CDPSession", event: dict[str, Any]) -> None:
-        from playwright.async_api import Error
-
+    async def _decide(self, session: CDPSession, event: dict[str, Any]) -> None:
         answer = {"requestId": event["requestId"]}
         with contextlib.suppress(Error):  # the page was closed meanwhile
             if await self._allows(event["request"]["url"]):
@@ -134,15 +126,13 @@ Egress = GuardedProxy | RequestInterceptor
 class Connection:
     """A browser context with the resources to close together with it."""
 
-    context: "BrowserContext"
+    context: BrowserContext
     guard: Guard
     egress: Egress
     shared: SharedBrowser | None
     """The shared browser; None for a separate one on a profile."""
     lock: FileLock | None = None
-    """Of the profile."""
-    pages: "list[Page]" = field(default_factory=list["Page"])
-    """Tabs that the context opened with."""
+    pages: list[Page] = field(default_factory=list[Page])
     closed: bool = False
 
     @property
@@ -153,8 +143,6 @@ class Connection:
 
     async def is_responsive(self) -> bool:
         """Send the browser a request to check that it is alive."""
-        from playwright.async_api import Error
-
         try:
             async with asyncio.timeout(ALIVE_S):
                 await self.context.cookies("http://localhost/")
@@ -162,15 +150,13 @@ class Connection:
             return False
         return self.alive
 
-    async def new_page(self) -> "Page":
-        """Open a tab."""
+    async def new_page(self) -> Page:
         page = await self.context.new_page()
         if isinstance(self.egress, RequestInterceptor):
             await self.egress.watch(page)
         return page
 
     async def close(self) -> None:
-        """Close the context, release browser and profile, and close the egress."""
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
             async with asyncio.timeout(CLOSE_S):
@@ -187,15 +173,12 @@ class Connection:
 async def open_connection(
     settings: Settings, login: SiteSecret | None, *, fresh: bool = False
 ) -> Connection:
-    """Open a context for a thread.
+    """Open a context for a thread. ToolError if there is no browser, or it does not start.
 
     Args:
         settings: Of its run.
         login: Name and password for a site that asks by HTTP.
-        fresh: Without anybody's logins, even if the settings name a profile.
-
-    Raises:
-        ToolError: There is no browser, or it does not start.
+        fresh: Without logins, even if the settings name a profile.
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
@@ -239,7 +222,6 @@ async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
 def _context_options(
     settings: Settings, egress: Egress, login: SiteSecret | None
 ) -> dict[str, Any]:
-    """Return the options for Playwright's `new_context`."""
     unprotected = settings.browser.disable_security
     options: dict[str, Any] = {
         "viewport": VIEWPORT,

@@ -5,7 +5,9 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from playwright.async_api import Error, Page
 
 from openmanus_graph.backends.browser.browsers import browser_loop, browsers, first_line
 from openmanus_graph.backends.browser.connection import Connection, open_connection
@@ -25,9 +27,6 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.tool_traits import Observation
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
 PAGES_AT_ONCE = 5
 MAX_HTML_CHARS = 5_000_000
 MAX_FRAMES = 30
@@ -41,8 +40,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CrawledPage:
-    """A page that was read."""
-
     requested: str
     url: str
     status: int
@@ -53,7 +50,6 @@ class CrawledPage:
     cached: bool = False
 
     def head(self, number: int) -> str:
-        """Return its heading in a report."""
         found, text = self.reading.page, self.reading.text
         words = found.words if found else len(text.split())
         links = found.internal_links + found.external_links if found else 0
@@ -68,15 +64,12 @@ class CrawledPage:
 
 @dataclass(frozen=True)
 class FailedPage:
-    """A page that could not be read."""
-
     url: str
     reason: str
     trusted_text: bool = False
     """The reason contains no text from outside."""
 
     def head(self, number: int) -> str:
-        """Return its heading in a report."""
         return f"## {number}. {self.url}\nFAILED: {self.reason}"
 
 
@@ -92,14 +85,7 @@ class Crawler:
     async def read(
         self, urls: Sequence[str], *, timeout_s: float, fresh: bool, threshold: int
     ) -> list[CrawledPage | FailedPage]:
-        """Read pages, a few at a time; one that fails does not stop the others.
-
-        Args:
-            urls: Their addresses.
-            timeout_s: For each of them.
-            fresh: Whether to read pages again that are cached.
-            threshold: Shorter lines of menus and footers are left out, in words.
-        """
+        """Read pages, a few at a time, as `crawl_pages`; one failure does not stop the others."""
         limit = asyncio.Semaphore(PAGES_AT_ONCE)
 
         async def read_one(url: str) -> CrawledPage | FailedPage:
@@ -163,7 +149,7 @@ class Crawler:
 async def crawl_pages(
     session: Session, urls: Sequence[str], timeout_s: int, threshold: int, *, fresh: bool
 ) -> Observation:
-    """Crawl pages and report on each.
+    """Crawl pages and report on each. ToolError if no address is given.
 
     Args:
         session: Of the run.
@@ -171,9 +157,6 @@ async def crawl_pages(
         timeout_s: For each page.
         threshold: Shorter lines of menus and footers are left out, in words.
         fresh: Whether to read again what was read before.
-
-    Raises:
-        ToolError: No address is among them.
     """
     crawler = session.cached(Crawler, lambda: Crawler(session))
     wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
@@ -230,13 +213,8 @@ class RenderedPage:
 async def render_page(session: Session, url: str, timeout_s: float) -> RenderedPage:
     """Open a page in a new context without the thread's logins, wait until it is quiet, return it.
 
-    Args:
-        session: Its settings determine browser and guard.
-        url: A whole address.
-        timeout_s: For all of it, the wait for a turn included.
-
-    Raises:
-        ToolError: There is no browser, or the page was not opened, and why.
+    The time limit includes the wait for a turn. ToolError if there is no browser, or the page was
+    not opened.
     """
 
     async def render() -> RenderedPage:
@@ -257,8 +235,6 @@ async def render_page(session: Session, url: str, timeout_s: float) -> RenderedP
 
 
 async def _load(connection: Connection, url: str, settle_s: float) -> RenderedPage:
-    from playwright.async_api import Error
-
     connection.context.on("dialog", lambda dialog: answer_dialog(dialog, accept=False))
     page = await connection.new_page()
     tab = Tab(0, page, PageView(page))
@@ -275,10 +251,8 @@ async def _load(connection: Connection, url: str, settle_s: float) -> RenderedPa
     return RenderedPage(page.url, tab.status, html, tab.media_type)
 
 
-async def serialize(page: "Page") -> list[dict[str, Any]]:
+async def serialize(page: Page) -> list[dict[str, Any]]:
     """Return `title`, `base`, `html` and `cut` of a page and its frames, the page first."""
-    from playwright.async_api import Error
-
     parts = [await page.evaluate(script("serialize"), MAX_HTML_CHARS)]
     for frame in page.frames[1:MAX_FRAMES]:
         try:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from playwright.async_api import Error
+
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
 from openmanus_graph.backends.browser.crawl import serialize
@@ -28,8 +30,6 @@ _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
 @dataclass(frozen=True)
 class PageContent:
-    """The content of a page."""
-
     url: str
     title: str
     text: str
@@ -42,9 +42,7 @@ async def extract_content(
     """Return the answer to a goal from the page, or the whole page as Markdown.
 
     With it come the links of the text that are on the page: a model may have made up others.
-
-    Raises:
-        ToolError: The page cannot be read.
+    ToolError if the page cannot be read.
     """
     content = await browser_loop.run(lambda: _read_content(browser))
     redacted, session = browser.secrets.redacted, browser.session
@@ -67,8 +65,6 @@ async def extract_content(
 
 async def _read_content(browser: BrowserSession) -> PageContent:
     """Read the current page, on the browser's event loop. ToolError if it cannot be read."""
-    from playwright.async_api import Error
-
     async with browser.lock:
         await browser.ensure()
         if open_dialog := browser.dialogs.describe():

@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from playwright.async_api import Download, Error
 
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_file, opened_place
 from openmanus_graph.safety.open_beneath import size_text
-
-if TYPE_CHECKING:
-    from playwright.async_api import Download
 
 FOLDER = "downloads"
 MAX_UPLOAD_BYTES = 500 << 20
@@ -41,8 +40,6 @@ class _RunningDownload:
 
 
 class Downloads:
-    """The downloads of a browser session."""
-
     def __init__(
         self, session: Session, notify: Callable[[str], None], secrets: Callable[[], Secrets]
     ) -> None:
@@ -51,8 +48,7 @@ class Downloads:
         self._secrets = secrets
         self._running: dict[asyncio.Task[None], _RunningDownload] = {}
 
-    def begin(self, download: "Download") -> None:
-        """Handle a download that a page has started."""
+    def begin(self, download: Download) -> None:
         limit = self._session.settings.browser.max_download_mb << 20
         running = _RunningDownload(file_name(download.suggested_filename, self._secrets()), limit)
         if len(self._running) >= _MAX_AT_ONCE:
@@ -79,13 +75,10 @@ class Downloads:
             await asyncio.sleep(limit_s)
 
     def stop(self) -> None:
-        """Cancel the running downloads."""
         for task in self._running:
             task.cancel()
 
-    async def _save(self, download: "Download", running: _RunningDownload) -> None:
-        from playwright.async_api import Error
-
+    async def _save(self, download: Download, running: _RunningDownload) -> None:
         async def stop_if_too_large() -> None:
             while running.size <= running.limit:
                 await asyncio.sleep(_POLL_S)
@@ -146,11 +139,7 @@ def file_name(suggested: str, secrets: Secrets) -> str:
 
 
 def keep_file(workspace: Workspace, source: Path, name: str) -> str:
-    """Copy a file into the workspace's downloads, under a name that is free there. Blocks.
-
-    Returns:
-        The path, relative to the workspace.
-    """
+    """Copy a file into the downloads, under a free name; return its path there. Blocks."""
     stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
     with opened_place(workspace, f"{FOLDER}/{name}", "save", create=True) as place:
         for number in count(1):
@@ -164,13 +153,7 @@ def keep_file(workspace: Workspace, source: Path, name: str) -> str:
 
 
 def copy_files(workspace: Workspace, names: Sequence[str], scratch: Path) -> list[Path]:
-    """Copy files out of the workspace, so that no command can replace them meanwhile. Blocks.
-
-    Args:
-        workspace: Of the thread.
-        names: Paths in it.
-        scratch: A folder for the copies, which keep their names.
-    """
+    """Copy files out of the workspace, so that no command can replace them meanwhile. Blocks."""
     if not names:
         raise TrustedToolError("upload_file needs text: paths in the workspace, one per line.")
     copies: list[Path] = []

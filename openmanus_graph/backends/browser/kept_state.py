@@ -40,11 +40,9 @@ class BrowserState:
     """What a browser can be opened with again."""
 
     cookies: tuple[dict[str, Any], ...] = ()
-    """As Playwright gives them."""
     local_storage: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """By origin."""
     tabs: tuple[str, ...] = ()
-    """The addresses of the tabs."""
     current: int = -1
     """Which of them is the current one; -1 if it is an empty one."""
 

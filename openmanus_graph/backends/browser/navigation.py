@@ -2,8 +2,10 @@
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urljoin, urlsplit
+
+from playwright.async_api import Error, Response
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import first_line
@@ -11,9 +13,6 @@ from openmanus_graph.backends.browser.tab import BLANK, Tab
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
-
-if TYPE_CHECKING:
-    from playwright.async_api import Error, Response
 
 RESPONSE_S = 30.0
 """Timeout for the first bytes of a response."""
@@ -45,8 +44,6 @@ _ERROR_REASONS = {
 
 async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     """Go to an address; ToolError if it was not opened. Return a sentence if it is a file."""
-    from playwright.async_api import Error
-
     connection = browser.connection
     if browser.secrets.mentioned(url):
         raise TrustedToolError(
@@ -108,9 +105,6 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
 async def move_in_history(
     browser: BrowserSession, tab: Tab, direction: Literal["back", "reload"]
 ) -> str:
-    """Go one page back, or load the page again."""
-    from playwright.async_api import Error
-
     page, before, back = tab.page, tab.page.url, direction == "back"
     navigation = page.go_back if back else page.reload
     try:
@@ -125,10 +119,8 @@ async def move_in_history(
     return "Went back." if back else "Loaded the page again."
 
 
-async def _goto(tab: Tab, address: str) -> "Response | None":
+async def _goto(tab: Tab, address: str) -> Response | None:
     """Navigate, and retry when the error page of an earlier try interrupts it."""
-    from playwright.async_api import Error
-
     for is_last in (False, False, True):
         try:
             return await tab.page.goto(address, wait_until="commit", timeout=RESPONSE_S * 1000)
@@ -143,8 +135,6 @@ async def _goto(tab: Tab, address: str) -> "Response | None":
 
 async def stop_loading(tab: Tab) -> None:
     """Stop loading, so that a late response is not taken for the next navigation's."""
-    from playwright.async_api import Error
-
     with contextlib.suppress(Error):
         session = await tab.page.context.new_cdp_session(tab.page)
         await session.send("Page.stopLoading")
@@ -152,7 +142,7 @@ async def stop_loading(tab: Tab) -> None:
     tab.view.network.clear()
 
 
-def _to_tool_error(browser: BrowserSession, url: str, error: "Error") -> Exception:
+def _to_tool_error(browser: BrowserSession, url: str, error: Error) -> Exception:
     """Turn Playwright's error into a ToolError; a crash of the browser is returned unchanged."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error

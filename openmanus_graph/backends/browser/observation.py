@@ -4,6 +4,8 @@ import asyncio
 import base64
 import time
 
+from playwright.async_api import Error
+
 from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
@@ -39,10 +41,10 @@ _FEW_GARBLED = 5
 async def observe(
     browser: BrowserSession, done: ActionReport, urls: dict[int, str], *, whole_page: bool
 ) -> str:
-    """Wait until the page is quiet and describe it, or what changed on it.
+    """Wait until the page is quiet and describe it, or what changed on it. The lock is held.
 
     Args:
-        browser: Its lock is held.
+        browser: The session.
         done: What the action did.
         urls: The tabs before the action, from `tab_urls`.
         whole_page: Whether to describe all of the page even if the model has seen it.
@@ -77,7 +79,6 @@ async def observe(
 
 
 def tab_urls(browser: BrowserSession) -> dict[int, str]:
-    """Return the open tabs' addresses by their ids."""
     return {tab.id: tab.current_url for tab in browser.tabs.values()}
 
 
@@ -137,8 +138,6 @@ async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot 
 
     None while a dialog is open.
     """
-    from playwright.async_api import Error
-
     for _ in range(_MAX_TAB_CHANGES):
         if not browser.tabs and not await browser.connection.is_responsive():
             raise TrustedToolError("The browser has ended.")
@@ -180,7 +179,6 @@ async def _settle(browser: BrowserSession, tab: Tab) -> str:
 
 
 def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
-    """List the tabs if any were opened or closed."""
     now = tab_urls(browser)
     if now.keys() == before.keys() or (len(now) == 1 and not before):
         return []
@@ -220,6 +218,6 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
     text = "".join(part for line in snapshot.lines for part in line.parts if isinstance(part, str))
     if text.count("\ufffd") > max(_FEW_GARBLED, len(text) // 50):
         notes.append(
-            "Its text is garbled, for it declares a wrong charset: read it with fetch_page."
+            "Its text is garbled, because it declares a wrong charset: read it with fetch_page."
         )
     return notes

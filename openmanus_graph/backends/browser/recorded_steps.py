@@ -25,18 +25,14 @@ LOOK_AGAIN_S = 0.2
 _MAX_ALIKE = 500
 """Among more elements with one name, the text around each is not read: that is slow."""
 _NAMED = 8
-"""Elements named in an error."""
 _LETTERS = re.compile(r"[^\W\d_]")
 _POINT, _STATUS = "point", "status"
 
 Redact = Callable[[str], str]
-"""Takes secrets out of a text."""
 
 
 @dataclass(frozen=True)
 class Around:
-    """The text around an element."""
-
     text: str = ""
     """The words of the part of the page that belongs to it alone (`around` in act.js)."""
     in_row: bool = False
@@ -45,8 +41,6 @@ class Around:
 
 @dataclass(frozen=True)
 class RecordedTarget:
-    """What is kept of an element that was acted on."""
-
     role: str
     name: str
     """Its name, or its hint if it has no name."""
@@ -60,7 +54,6 @@ class RecordedTarget:
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
-        """Read what `asdict` wrote."""
         read: dict[str, Any] = {**recorded, "around": Around(**recorded["around"])}
         return cls(**read)
 
@@ -101,11 +94,7 @@ async def record_target(view: PageView, index: int, redact: Redact) -> RecordedT
 
 
 async def find_target(view: PageView, target: RecordedTarget, redact: Redact) -> int:
-    """Return the index of a recorded element on the page as it is now.
-
-    Raises:
-        ToolError: None fits, or it is not certain which one.
-    """
+    """Return the index of a recorded element now. ToolError if none fits, or it is not certain."""
     await view.settle()
     until = time.monotonic() + APPEARS_S
     while True:
@@ -139,7 +128,6 @@ async def _around(view: PageView, elements: Sequence[Element], redact: Redact) -
 
 
 def _misfit(snapshot: Snapshot, target: RecordedTarget, found: Sequence[Around]) -> str:
-    """Return what was expected and what is there instead."""
     around = f' with "{target.around.text}" around it' if target.around.text else ""
     expected = f'The recorded step does not fit. Expected: {target.role} "{target.name}"{around}.'
     if found:
@@ -170,7 +158,7 @@ async def record_step(browser: BrowserSession, args: ActionArguments) -> dict[st
     recorded: dict[str, Any] = {}
     if not browser.tabs:
         return recorded
-    view, redact = browser.current.view, browser.secrets.redacted
+    view, redact = browser.view, browser.secrets.redacted
     with suppress(FrameDetached, DialogOpen):
         for name, index in args.indices.items():
             target = await record_target(view, index, redact)
@@ -191,18 +179,17 @@ async def fit_step(
 ) -> ActionArguments:
     """Return a recorded action's arguments with the indices that its elements have now.
 
-    Raises:
-        ToolError: An element is not there, or it is not certain which one it is.
+    ToolError if an element is not there, or it is not certain which one it is.
     """
     redact = browser.secrets.redacted
     for name in args.indices:
         if name not in recorded:
             raise ToolError("It was not recorded which element that was, among very many alike.")
         target = RecordedTarget.of(recorded[name])
-        found: Any = await find_target(browser.current.view, target, redact)
+        found: Any = await find_target(browser.view, target, redact)
         args = replace(args, **{name: found})
     if args.x is not None and args.y is not None:
-        view = browser.current.view
+        view = browser.view
         await view.settle()
         then, now = recorded.get(_POINT), await record_point(view, args.x, args.y, redact)
         if now != then:

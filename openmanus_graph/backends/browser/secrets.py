@@ -41,18 +41,13 @@ class Secrets:
         return [name for name in dict.fromkeys(names) if name != HTTP_LOGIN]
 
     def mentioned(self, text: str) -> bool:
-        """Return True if a text refers to a secret."""
         return _REFERENCE.search(text) is not None
 
     def fill_in(self, text: str, url: str) -> str:
         """Replace the names of secrets in a text to type by their values.
 
-        Args:
-            text: What the model wants typed.
-            url: The address of the frame it is typed into, as the browser knows it.
-
-        Raises:
-            ToolError: There is no such secret, or it is for another site.
+        `url` is the address of the frame it is typed into, as the browser knows it. ToolError if
+        there is no such secret, or it is for another site.
         """
         return _REFERENCE.sub(lambda found: self._value(found[1], url), text)
 

@@ -10,15 +10,14 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
+
+from playwright.async_api import CDPSession, Error, Page
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
-
-if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
 
 BUSY_S = 15.0
 """How long to wait for the agent's action to end."""
@@ -64,25 +63,20 @@ class Input:
     """What is typed, a key's name, or the answer to a dialog."""
     modifiers: tuple[str, ...] = ()
     accept: bool = True
-    """How a dialog is answered."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What the window shows."""
-
     number: int
     image: str
     """JPEG in base64; empty when a dialog kept it from being taken."""
     width: float
     height: float
-    """In CSS pixels."""
     url: str
     title: str
     dialog_type: str = ""
     """`prompt`, `confirm` or `beforeunload`: the page continues once that is answered."""
     dialog: str = ""
-    """The text of the dialog."""
 
 
 class Takeover:
@@ -106,8 +100,7 @@ class Takeover:
     async def begin(self) -> None:
         """Take the browser over, opening it if it is not open.
 
-        Raises:
-            ToolError: The agent's action does not end, or the browser cannot be opened.
+        ToolError if the agent's action does not end, or the browser cannot be opened.
         """
         try:
             async with asyncio.timeout(BUSY_S):
@@ -135,8 +128,6 @@ class Takeover:
 
     async def act(self, inputs: Sequence[Input]) -> None:
         """Do what the person did, in order. Never raises for what a page does with it."""
-        from playwright.async_api import Error
-
         for one in inputs:
             if self.ended or not self._browser.tabs:
                 return
@@ -176,8 +167,6 @@ class Takeover:
 
     async def _follow_tabs(self) -> None:
         """Show the current tab, whichever it is: logins open windows of their own."""
-        from playwright.async_api import Error
-
         while not self.ended:
             if not self._browser.connection.alive:
                 self.on_closed()
@@ -195,8 +184,6 @@ class Takeover:
 
     async def _report_changes(self, tab: Tab) -> None:
         """Report another address, title or dialog of the page, which no picture may show."""
-        from playwright.async_api import Error
-
         dialog = self._browser.dialogs.question
         if not dialog[0]:  # a page with a dialog answers nothing
             with contextlib.suppress(Error, TimeoutError):
@@ -231,16 +218,12 @@ class Takeover:
         await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
 
     async def _stop_pictures(self) -> None:
-        from playwright.async_api import Error
-
         cdp, self._cdp = self._cdp, None
         if cdp is not None:
             with contextlib.suppress(Error):  # gone with its tab
                 await self._browser.dialogs.until(cdp.detach())
 
-    async def _on_frame(self, cdp: "CDPSession", event: dict[str, Any]) -> None:
-        from playwright.async_api import Error
-
+    async def _on_frame(self, cdp: CDPSession, event: dict[str, Any]) -> None:
         if cdp is self._cdp:
             measures = event["metadata"]
             await self._take_frame(event["data"], measures["deviceWidth"], measures["deviceHeight"])
@@ -256,7 +239,7 @@ class Takeover:
         self._frame = Frame(number, image, width, height, url, self._title, *dialog)
         await self._notify_waiting()
 
-    async def _do(self, page: "Page", one: Input) -> None:
+    async def _do(self, page: Page, one: Input) -> None:
         match one.kind:
             case "move" | "down" | "up" | "wheel":
                 await self._point(page, one)
@@ -274,7 +257,7 @@ class Takeover:
                 go = page.go_back if one.kind == "back" else page.reload
                 await go(wait_until="commit")
 
-    async def _point(self, page: "Page", one: Input) -> None:
+    async def _point(self, page: Page, one: Input) -> None:
         mouse = page.mouse
         await mouse.move(one.x, one.y)
         if one.kind == "down":
@@ -285,7 +268,7 @@ class Takeover:
         elif one.kind == "wheel":
             await mouse.wheel(one.dx, one.dy)
 
-    async def _press(self, page: "Page", one: Input) -> None:
+    async def _press(self, page: Page, one: Input) -> None:
         modifiers = [name for name in _MODIFIERS if name in one.modifiers]
         if one.text not in _KEYS and not (modifiers and len(one.text) == 1):
             return
@@ -307,8 +290,6 @@ class Takeover:
 
     async def _hide_fields(self) -> None:
         """Hide the values of fields that contain something typed: cursors jump."""
-        from playwright.async_api import Error
-
         self._end_word()
         known = list(self._browser.hidden_texts)
         for tab in list(self._browser.tabs.values()):

@@ -24,8 +24,6 @@ SHOWN_CHARS = 80
 
 @dataclass(frozen=True)
 class Option:
-    """One choice of a drop-down."""
-
     name: str
     value: str = ""
     number: int = 0
@@ -35,7 +33,6 @@ class Option:
     group: str = ""
 
     def text(self, place: int) -> str:
-        """Write it as one line of a list."""
         value = f" (value {self.value})" if self.value and self.value != self.name else ""
         group = f" in {self.group}" if self.group else ""
         marks = ", selected" * self.selected + ", disabled" * self.disabled
@@ -44,14 +41,11 @@ class Option:
 
 @dataclass(frozen=True)
 class OptionList:
-    """The options that were read of a drop-down."""
-
     options: Sequence[Option] = ()
     whole: bool = True
     """Whether these are all; a long list that draws only what is in view is not read to its end."""
 
     def text(self, target: Target) -> str:
-        """List the options of a drop-down."""
         lines = [option.text(place) for place, option in enumerate(self.options[:MAX_LISTED])]
         lines.insert(0, f"Options of {target.label}:")
         more = len(self.options) - MAX_LISTED
@@ -110,13 +104,9 @@ def _read(found: JsonObject) -> list[Option]:
     ]
 
 
-async def _native_options(target: Target) -> tuple[Target, JsonObject]:
-    return target, await target.call("nativeOptions")
-
-
 async def dropdown_options(view: PageView, index: int) -> ActionReport:
     """List what can be chosen from a drop-down; a closed one that is not native is opened."""
-    target, found = await view.with_element(index, _native_options)
+    target, found = await view.ask(index, "nativeOptions")
     if found["kind"] != "custom":
         return ActionReport(OptionList(_read(found)).text(target), (index,))
     listed = await _open_list(view, target)
@@ -128,7 +118,7 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> Actio
 
     In a list of several choices, an option that is selected already is deselected.
     """
-    target, found = await view.with_element(index, _native_options)
+    target, found = await view.ask(index, "nativeOptions")
     await view.begin(target)
     if found["kind"] == "select":
         return await _select_native(target, found, text)
@@ -232,13 +222,9 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
 async def _read_list(
     view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
 ) -> OptionList:
-    """Read an open list, paging through one that draws only what is in view.
+    """Read an open list, as far as the wanted option; page through one that draws what is in view.
 
-    Args:
-        view: The tab's page.
-        target: The drop-down.
-        wanted: Read no further than to this option.
-        appeared: The numbers of the elements that a click on the drop-down has opened.
+    `appeared` are the numbers of the elements that a click on the drop-down has opened.
     """
     options: dict[tuple[str, str], Option] = {}
     most, at_end = MAX_OPTIONS if wanted else MAX_LISTED, False

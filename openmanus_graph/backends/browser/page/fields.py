@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from playwright.async_api import TimeoutError as NoChooser
+
 from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
@@ -35,12 +37,7 @@ async def input_text(
 
     A secret is never shown, neither here nor in later snapshots.
     """
-
-    async def begin(target: Target) -> tuple[Target, JsonObject]:
-        await view.begin(target)
-        return target, await target.call("field")
-
-    target, facts = await view.with_element(index, begin)
+    target, facts = await view.ask(index, "field", begin=True)
     _require_text_field(target, facts)
     if facts["kind"] == "select":
         return await select_dropdown_option(view, index, text)
@@ -281,20 +278,11 @@ async def _focused(view: PageView) -> Element | None:
 async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
     """Put files into a file input, or into the chooser that a click on the element opens.
 
-    Args:
-        view: The tab's page.
-        index: The file input, its label, or the button that opens a file chooser.
-        paths: The files; they exist and may be read.
+    The element may be the file input, its label, or the button that opens a file chooser.
     """
-
-    async def begin(target: Target) -> tuple[Target, JsonObject]:
-        await view.begin(target)
-        facts = await target.call("fileFacts")
-        target.require_enabled(facts.get("disabled", False))
-        _check_file_count(target, paths, many=facts.get("many", True))
-        return target, facts
-
-    target, facts = await view.with_element(index, begin)
+    target, facts = await view.ask(index, "fileFacts", begin=True)
+    target.require_enabled(facts.get("disabled", False))
+    _check_file_count(target, paths, many=facts.get("many", True))
     if facts.get("none"):
         await _give_to_chooser(view, target, paths)
     else:
@@ -318,8 +306,6 @@ def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> N
 
 
 async def _give_to_chooser(view: PageView, target: Target, paths: Sequence[Path]) -> None:
-    from playwright.async_api import TimeoutError as NoChooser
-
     try:
         async with view.page.expect_file_chooser(timeout=CHOOSER_MS) as chooser:
             await click(view, target.element.index)

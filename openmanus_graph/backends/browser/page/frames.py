@@ -8,12 +8,11 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+from playwright.async_api import BrowserContext, CDPSession, Error, Frame, Page
 
 from openmanus_graph.errors import TrustedToolError
-
-if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Frame, Page
 
 EVENTS = "om" + secrets.token_hex(6)
 """The prefix of our events and the name of our world, in this process."""
@@ -56,13 +55,13 @@ def isolated_script() -> str:
     )
 
 
-async def prepare_context(context: "BrowserContext") -> None:
+async def prepare_context(context: BrowserContext) -> None:
     """Make the pages of a context report their timers and closed shadow roots."""
     await context.add_init_script(script("timers"))
     await context.add_init_script(script("roots"))
 
 
-def listen(page: "Page", handlers: Mapping[str, Callable[[Any], None]]) -> Callable[[], None]:
+def listen(page: Page, handlers: Mapping[str, Callable[[Any], None]]) -> Callable[[], None]:
     """Subscribe to events of a page, and return a function that unsubscribes."""
     untyped: Any = page  # its stubs have an overload for each event
     for event, handler in handlers.items():
@@ -92,7 +91,7 @@ class FrameWorld:
     """The isolated world of our script in one frame's document."""
 
     key: str
-    session: "CDPSession"
+    session: CDPSession
     frame_id: str
     context_id: int
     listeners: str
@@ -106,7 +105,7 @@ class FrameWorld:
 class Frames:
     """The isolated worlds of a page's frames, refreshed whenever the page loads something."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
         self.dialog_open = False
         """Whether an alert, confirm or prompt blocks the page."""
@@ -120,7 +119,6 @@ class Frames:
         self.close = listen(
             page, {"crash": self._on_crash, **dict.fromkeys(changed, self._on_frames_changed)}
         )
-        """Stops listening to the page."""
 
     async def worlds(self) -> list[FrameWorld]:
         """Return every frame's world, the page's own first."""
@@ -145,7 +143,7 @@ class Frames:
         return cast(JsonObject, response["result"])
 
     async def call_on(
-        self, session: "CDPSession", object_id: str, body: str, *, by_value: bool = True
+        self, session: CDPSession, object_id: str, body: str, *, by_value: bool = True
     ) -> JsonObject:
         """Call a JavaScript function with an object as `this`.
 
@@ -156,10 +154,8 @@ class Frames:
         response = await self.send(session, "Runtime.callFunctionOn", params)
         return cast(JsonObject, response["result"])
 
-    async def send(self, session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
+    async def send(self, session: CDPSession, method: str, params: JsonObject) -> JsonObject:
         """Send one request; raises FrameDetached or DialogOpen if there can be no response."""
-        from playwright.async_api import Error
-
         try:
             sent = cast("Awaitable[JsonObject]", session.send(method, params))
             response = await self.unless_dialog(sent)
@@ -210,7 +206,6 @@ class Frames:
         self.dialog_open = False
 
     def _cancel_calls(self) -> None:
-        """Cancel the calls that will get no response."""
         for call in list(self._calls):
             call.cancel()
 
@@ -229,10 +224,8 @@ class Frames:
         owned = [self._with_owner(world, by_frame.get(world.parent_id)) for world in found]
         self._worlds = {world.key: world for world in await asyncio.gather(*owned)}
 
-    async def _sessions_of_other_processes(self) -> list["CDPSession"]:
+    async def _sessions_of_other_processes(self) -> list[CDPSession]:
         """Return the sessions of frames that do not run in the page's own process."""
-        from playwright.async_api import Error
-
         for gone in [frame for frame in self._own_sessions if frame.is_detached()]:
             del self._own_sessions[gone]
         for frame in self.page.frames[1:MAX_FRAMES]:
@@ -241,7 +234,7 @@ class Frames:
                     self._own_sessions[frame] = await self.page.context.new_cdp_session(frame)
         return list(self._own_sessions.values())
 
-    async def _load_script(self, session: "CDPSession") -> list[FrameWorld]:
+    async def _load_script(self, session: CDPSession) -> list[FrameWorld]:
         """Find the frames of one process and put our script into each."""
         try:
             tree = await self.send(session, "Page.getFrameTree", {})
@@ -255,7 +248,7 @@ class Frames:
                 raise
             return []
 
-    async def _contexts(self, session: "CDPSession", frame_ids: list[str]) -> list[JsonObject]:
+    async def _contexts(self, session: CDPSession, frame_ids: list[str]) -> list[JsonObject]:
         """List the script contexts of frames; an isolated world is created in each."""
         contexts: list[JsonObject] = []
 
@@ -274,7 +267,7 @@ class Frames:
         return contexts
 
     async def _world_of(
-        self, session: "CDPSession", frame: JsonObject, contexts: list[JsonObject]
+        self, session: CDPSession, frame: JsonObject, contexts: list[JsonObject]
     ) -> FrameWorld | None:
         of_frame = [one for one in contexts if one["auxData"]["frameId"] == frame["id"]]
         isolated = next((one for one in of_frame if one["name"] == EVENTS), None)

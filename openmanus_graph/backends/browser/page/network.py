@@ -4,12 +4,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from playwright.async_api import Page, Request, Response, WebSocket
 
 from openmanus_graph.backends.browser.page.frames import listen
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Request, Response, WebSocket
 
 _IGNORED = (
     "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
@@ -40,7 +38,7 @@ SOCKET_S = 2.5
 class Network:
     """Tracks the open requests of a page that an action may have caused."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self._page = page
         self._open: dict[Request, float] = {}
         self._polled: set[str] = set()
@@ -65,7 +63,6 @@ class Network:
                 "requestfailed": self._on_request_done,
             },
         )
-        """Stops listening to the page."""
 
     def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
@@ -92,10 +89,10 @@ class Network:
         """Return the names of the requests whose responses do not end, at most three."""
         return _names(filter(self._is_unread, self._open))
 
-    def _is_unread(self, request: "Request") -> bool:
+    def _is_unread(self, request: Request) -> bool:
         return time.monotonic() > self._answered.get(request, math.inf) + BODY_S
 
-    def _on_request(self, request: "Request") -> None:
+    def _on_request(self, request: Request) -> None:
         if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
             return
         path, now = _path(request), time.monotonic()
@@ -122,7 +119,7 @@ class Network:
             or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
         )
 
-    def _on_response(self, response: "Response") -> None:
+    def _on_response(self, response: Response) -> None:
         request = response.request
         if request not in self._open or request.resource_type not in ("fetch", "xhr"):
             return
@@ -130,7 +127,7 @@ class Network:
         if response.headers.get("content-type", "").startswith(STREAMS):
             self._open.pop(request)
 
-    def _on_socket(self, socket: "WebSocket") -> None:
+    def _on_socket(self, socket: WebSocket) -> None:
         opened = time.monotonic()
 
         def await_message(within_s: float) -> None:
@@ -143,7 +140,7 @@ class Network:
         socket.on("framereceived", lambda _: await_message(NEXT_MESSAGE_S))
         await_message(ANSWER_S)
 
-    def _on_request_done(self, request: "Request") -> None:
+    def _on_request_done(self, request: Request) -> None:
         self._answered.pop(request, None)
         began, now = self._open.pop(request, None), time.monotonic()
         if began is not None:
@@ -157,5 +154,5 @@ def _names(requests: "Iterable[Request]") -> str:
     return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
 
 
-def _path(request: "Request") -> str:
+def _path(request: Request) -> str:
     return request.url.partition("?")[0]

@@ -75,7 +75,6 @@ async def click_at(view: PageView, x: float, y: float) -> ActionReport:
 
 
 async def hover(view: PageView, index: int) -> ActionReport:
-    """Move the pointer over an element."""
     point = await _move_pointer(view, await view.with_element(index, locate))
     leads = f", which leads to {point.facts['href']}" if point.facts["href"] else ""
     return ActionReport(f"The pointer is over {point.target.label}{leads}.", (index,))
@@ -105,17 +104,13 @@ async def _press(
 ) -> str:
     """Press the pointer on an element, and again where it has moved to if that missed.
 
+    Return a note, after a blank; empty if the first press landed. ToolError if none landed.
+
     Args:
         view: The tab's page.
-        point: Where it was last.
+        point: Where the element was last.
         pointer: Presses the pointer at a point of the window.
         releases: Whether the release must be on the element, too.
-
-    Returns:
-        A note, after a blank; empty if the first press landed on the element.
-
-    Raises:
-        ToolError: No press landed on it.
     """
     hits: list[str] = []
     ahead, moves = (0.0, 0.0), False
@@ -204,9 +199,7 @@ def _missed(target: Target, hits: Sequence[str], *, moves: bool) -> str:
 async def locate(target: Target) -> ElementPoint:
     """Scroll an element into view and find a point of it that nothing covers.
 
-    Raises:
-        FrameDetached: The element is gone.
-        ToolError: It is hidden or something covers it.
+    FrameDetached if the element is gone, ToolError if it is hidden or covered.
     """
     _, facts = await asyncio.gather(target.view.begin(target), target.call("point"))
     if facts.get("hidden"):
@@ -270,7 +263,6 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
-    """Drag one element onto another."""
     start = await view.with_element(source, locate)
     end = await view.with_element(target, partial(_locate_drop, start.target))
     return await _drag(start, end, f"onto {end.target.label}", target)
@@ -295,7 +287,6 @@ async def _text_target(view: PageView, text: str) -> Target:
 
 
 async def drag_to_point(view: PageView, source: int, x: float, y: float) -> ActionReport:
-    """Drag an element to a point of the window."""
     await _check_point(view, x, y)
     start = await view.with_element(source, locate)
     return await _drag(start, ElementPoint(start.target, x, y, {}), f"to x={x:g} y={y:g}")

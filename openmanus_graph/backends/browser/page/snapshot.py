@@ -36,14 +36,11 @@ _MAX_FRAME_DEPTH = 8
 
 @dataclass(frozen=True)
 class Element:
-    """One interactive element."""
-
     index: int
     """Stable while the element exists; never reused for another one of the tab."""
     frame: str
     """The key of the frame's world that knows the element."""
     number: int
-    """Its number there."""
     role: str
     name: str
     box: Box
@@ -87,8 +84,6 @@ class Element:
 
 @dataclass(frozen=True)
 class Line:
-    """Text and the indices of elements in reading order."""
-
     parts: tuple[str | int, ...]
     heading: int = 0
 
@@ -114,8 +109,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a page shows."""
-
     url: str
     title: str
     document: str
@@ -134,7 +127,6 @@ class Snapshot:
     covered: int = 0
     """Elements that are behind an open dialog."""
     covered_text: bool = False
-    """Whether text is behind it."""
     note: str = ""
 
 
@@ -148,12 +140,10 @@ class FramePlace:
     scale_y: float = 1
 
     def within(self, at: Sequence[float], scale: Sequence[float]) -> "FramePlace":
-        """Return the place of a frame inside this one."""
         left, top = self.left + at[0] * self.scale_x, self.top + at[1] * self.scale_y
         return FramePlace(left, top, self.scale_x * scale[0], self.scale_y * scale[1])
 
     def box(self, box: Sequence[float]) -> Box:
-        """Return where a box of the frame is in the window."""
         left, top = self.left + box[0] * self.scale_x, self.top + box[1] * self.scale_y
         width, height = box[2] * self.scale_x, box[3] * self.scale_y
         return round(left), round(top), round(width), round(height)
@@ -171,12 +161,7 @@ class Assembler:
     """Writes the lines of a page, those of its frames where the frames are."""
 
     def __init__(self, walks: Mapping[str, Facts], children: Mapping[Key, str]) -> None:
-        """Take what was found.
-
-        Args:
-            walks: What walk.js found in each frame, by the frame's key.
-            children: The key of each child frame, by its element.
-        """
+        """Take what walk.js found, by the frame's key, and the keys of child frames by element."""
         self._walks = walks
         self._children = children
         self._url = ""
@@ -184,7 +169,6 @@ class Assembler:
         self._line = RawLine()
 
     def lines(self, root: str) -> list[RawLine]:
-        """Write the lines of a page, which is the root of the frames."""
         self._url = self._walks[root]["url"]
         self._frame(root, FramePlace(), 0)
         self._break()
@@ -319,7 +303,6 @@ def shown_address(href: str, page_url: str) -> str:
 
 
 def _length(line: RawLine) -> int:
-    """Estimate how long a line will be."""
     return sum(len(part) if isinstance(part, str) else 14 + len(part.name) for part in line.parts)
 
 
@@ -338,16 +321,12 @@ Marks = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Indices:
-    """Assigns indices to a tab's elements."""
-
     def __init__(self) -> None:
         self._last = 0
         self._document = ""
         self._indices: dict[Key, int] = {}
         self._shown: dict[Key, int] = {}
-        """The indices of the last snapshot."""
         self._marks: dict[int, Marks] = {}
-        """The marks of its elements."""
 
     def assign(
         self, document: str, lines: Sequence[RawLine], is_detached: Callable[[Key], bool]
@@ -409,10 +388,10 @@ def _successors(
 def build_snapshot(
     root: str, walks: Mapping[str, Facts], children: Mapping[Key, str], indices: Indices
 ) -> Snapshot:
-    """Put a snapshot together from what walk.js found in each frame, the root frame being the page.
+    """Put a snapshot together from what walk.js found in each frame.
 
     Args:
-        root: The page's own key.
+        root: The key of the page's own frame.
         walks: What was found, by the frame's key.
         children: The key of each child frame, by its element.
         indices: Of the tab.

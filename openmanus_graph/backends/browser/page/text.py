@@ -74,7 +74,6 @@ def _without_addresses(snapshot: Snapshot) -> Snapshot:
 
 
 def _cost(line: str) -> int:
-    """Return the tokens of a line with its end."""
     return tokens(line) + 1
 
 
@@ -404,7 +403,6 @@ def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -> list[str]:
-    """List the elements and texts that were removed."""
     elements = [index for index in before.elements if index not in after.elements]
     names = [element.name for element in after.elements.values()]
     shown = f" {' '.join([*(line.text for line in after.lines), *names])} "

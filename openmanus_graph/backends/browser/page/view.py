@@ -7,7 +7,9 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from playwright.async_api import Page
 
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
@@ -26,9 +28,6 @@ from openmanus_graph.backends.browser.page.snapshot import (
 )
 from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
 
 T = TypeVar("T")
 
@@ -51,11 +50,9 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Name it in a sentence."""
         return self.element.label
 
     def require_enabled(self, disabled: bool) -> None:
-        """Raise ToolError if the element is disabled."""
         if disabled:
             raise ToolError(f"{self.label} is disabled. Fill in or choose what it waits for first.")
 
@@ -72,7 +69,7 @@ class Target:
 class PageView:
     """The model's view of one tab: takes snapshots, and finds elements by their indices."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
         self.snapshot: Snapshot | None = None
         self.frames = Frames(page)
@@ -83,7 +80,6 @@ class PageView:
         self._moving: list[str] = []
 
     def close(self) -> None:
-        """Stop listening to the page."""
         self.frames.close()
         self.network.close()
 
@@ -199,22 +195,26 @@ class PageView:
 
     async def element(self, index: int) -> Target:
         """Find an element by its index; ToolError with the current list if it was removed."""
+        target, _ = await self.ask(index, "connected")
+        return target
 
-        async def connected(target: Target) -> Target:
-            await target.call("connected")
-            return target
+    async def ask(
+        self, index: int, function: str, *, begin: bool = False
+    ) -> tuple[Target, JsonObject]:
+        """Find an element, optionally begin an action on it, and call a function of our script."""
 
-        return await self.with_element(index, connected)
+        async def prepare(target: Target) -> tuple[Target, JsonObject]:
+            if begin:
+                await self.begin(target)
+            return target, await target.call(function)
+
+        return await self.with_element(index, prepare)
 
     async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
         """Prepare an action on an element, or on its successor if the page has redrawn it.
 
-        Args:
-            index: The element's index.
-            prepare: What to do with it. It may run three times, so it must have no effects.
-
-        Raises:
-            ToolError: It is not there. The error shows the page.
+        `prepare` may run three times, so it must have no effects. If the element is not there, a
+        ToolError shows the page.
         """
         try:
             for attempt in range(3):
@@ -268,10 +268,8 @@ COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
 async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
     """Take a screenshot of the window with a numbered box around each element in it (JPEG).
 
-    Args:
-        view: The tab's page.
-        snapshot: Its indices are drawn; take it right before.
-        max_side: The picture's longer side at most, in pixels.
+    The snapshot's indices are drawn, so take it right before. `max_side` limits the longer side of
+    the picture, in pixels.
     """
     plain = await view.frames.unless_dialog(
         view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
