@@ -179,7 +179,7 @@ async def test_a_dialog_of_the_page_blocks_and_is_reported(tab: Tab) -> None:
     tab.page.on("dialog", lambda dialog: held.append(dialog))
     await tab.open("dialogs.html")
     said = await tab.do(click, '"Alert"')
-    assert "A dialog of the page opened" in said
+    assert "A dialog of the page is open" in said
     assert "answer it with handle_dialog" in said
     with pytest.raises(ToolError, match="dialog"):
         await click(tab.view, tab.index('"Prompt"'))

@@ -25,6 +25,7 @@ ALLOWED = {
     "backends/browser/files.py": TEMPORARY,
     "backends/browser/kept_state.py": PRIVATE,
     "backends/browser/page/frames.py:script": OURS,
+    "backends/charts/report.py:_template": OURS,
     "backends/charts/report.py:inherit_own_pages": PRIVATE,
     "backends/charts/report.py:is_own_page": PRIVATE,
     "backends/files/file_kinds.py:_office_kind": "an opened file, read through a limit",

@@ -44,9 +44,13 @@ async def extract_content(
     With it come the links of the text that are on the page: a model may have made up others.
     ToolError if the page cannot be read.
     """
-    content = await browser_loop.run(lambda: _read_content(browser))
+
+    async def read() -> tuple[PageContent, list[str]]:
+        return await _read_content(browser), browser.notices.take()
+
+    content, pending = await browser_loop.run(read)
     redacted, session = browser.secrets.redacted, browser.session
-    notices = "".join(f"{redacted(notice)}\n" for notice in browser.notices.take())
+    notices = "".join(f"{redacted(notice)}\n" for notice in pending)
     content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
     head = f"{content.title} {content.url}".strip()
     why = ""

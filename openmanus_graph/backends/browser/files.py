@@ -87,7 +87,7 @@ class Downloads:
 
         watcher = asyncio.ensure_future(stop_if_too_large())
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="openmanus-download-"))
-        path = folder / "file"
+        path, said = folder / "file", ""
         try:
             await download.save_as(path)
             running.size = path.stat().st_size
@@ -140,16 +140,21 @@ def file_name(suggested: str, secrets: Secrets) -> str:
 
 def keep_file(workspace: Workspace, source: Path, name: str) -> str:
     """Copy a file into the downloads, under a free name; return its path there. Blocks."""
-    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
     with opened_place(workspace, f"{FOLDER}/{name}", "save", create=True) as place:
-        for number in count(1):
-            unused = name if number == 1 else f"{stem} ({number}){dot}{suffix}"
-            with contextlib.suppress(FileExistsError):
-                target = os.open(unused, _NEW_FILE, 0o666, dir_fd=place.folder)
-                break
+        unused, target = _new_file(place.folder, name)
         with source.open("rb") as content, os.fdopen(target, "wb") as saved:
             shutil.copyfileobj(content, saved)
     return str(PurePath(place.path).with_name(unused))
+
+
+def _new_file(folder: int, name: str) -> tuple[str, int]:
+    """Create a file under the name, or that name and a number; return name and descriptor."""
+    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
+    for number in count(1):
+        unused = name if number == 1 else f"{stem} ({number}){dot}{suffix}"
+        with contextlib.suppress(FileExistsError):
+            return unused, os.open(unused, _NEW_FILE, 0o666, dir_fd=folder)
+    raise AssertionError  # counting has no end
 
 
 def copy_files(workspace: Workspace, names: Sequence[str], scratch: Path) -> list[Path]:

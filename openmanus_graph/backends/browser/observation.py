@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import time
 
 from playwright.async_api import Error
@@ -10,8 +11,7 @@ from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.navigation import stop_loading
-from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
-from openmanus_graph.backends.browser.page.snapshot import Snapshot
+from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
 from openmanus_graph.backends.browser.page.text import (
     NOTHING_CHANGED,
     ActionReport,
@@ -19,7 +19,7 @@ from openmanus_graph.backends.browser.page.text import (
     full_text,
     page_place,
 )
-from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, marked_screenshot
+from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, PageView
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import Session
@@ -36,6 +36,9 @@ _NO_LIMIT_TOKENS = 1_000_000
 _MAX_TAB_CHANGES = 5
 _SHOWN_URL_CHARS = 100
 _FEW_GARBLED = 5
+_QUALITY = 60
+_MAX_BOXES = 150
+_COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
 
 
 async def observe(
@@ -50,7 +53,7 @@ async def observe(
         whole_page: Whether to describe all of the page even if the model has seen it.
     """
     tab, snapshot = await _take_snapshot(browser)
-    parts = [done.text.replace(DIALOG_OPENED, ""), *browser.notices.take()]
+    parts = [done.text, *browser.notices.take()]
     if dialog := browser.dialogs.describe():
         return "\n".join(filter(None, (*parts, dialog)))
     parts += _tab_changes(browser, urls)
@@ -221,3 +224,48 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
             "Its text is garbled, because it declares a wrong charset: read it with fetch_page."
         )
     return notes
+
+
+async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
+    """Take a screenshot of the window with a numbered box around each element in it (JPEG).
+
+    The snapshot's indices are drawn, so take it right before. `max_side` limits the longer side of
+    the picture, in pixels.
+    """
+    plain = await view.frames.unless_dialog(
+        view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
+    )
+    return await asyncio.to_thread(_marked, plain, snapshot, max_side)
+
+
+def _marked(plain: bytes, snapshot: Snapshot, max_side: int) -> bytes:
+    from PIL import Image, ImageDraw, ImageFont
+
+    with Image.open(io.BytesIO(plain)) as picture:
+        image = picture.convert("RGB")
+    scale = min(1.0, max_side / max(image.size))
+    if scale < 1:
+        image = image.resize((round(image.width * scale), round(image.height * scale)))
+    drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
+    elements = [element for element in snapshot.elements.values() if _in_window(element, snapshot)]
+    for element in elements[:_MAX_BOXES]:
+        left, top, width, height = (side * scale for side in element.box)
+        right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
+        left, top = max(left, 0.0), max(top, 0.0)
+        if right - left < 1 or bottom - top < 1:
+            continue
+        colour, text = _COLOURS[element.index % len(_COLOURS)], str(element.index)
+        drawing.rectangle((left, top, right, bottom), outline=colour)
+        wide = drawing.textlength(text, font=font) + 4
+        y = top - 14 if top >= 14 else top  # above the box if there is room, else inside it
+        drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
+        drawing.text((left + 2, y), text, fill="white", font=font)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=_QUALITY, optimize=True)
+    return out.getvalue()
+
+
+def _in_window(element: Element, snapshot: Snapshot) -> bool:
+    left, top, width, height = element.box
+    right, bottom = snapshot.view
+    return left + width > 0 and top + height > 0 and left < right and top < bottom

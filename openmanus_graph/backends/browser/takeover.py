@@ -207,11 +207,11 @@ class Takeover:
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
         # One that opens a dialog just now may answer neither: its dialog is shown alone.
-        until = self._browser.dialogs.until
-        photo: Any = await until(cdp.send("Page.captureScreenshot", cast("Any", _PHOTO)))
-        metrics: Any = await until(cdp.send("Page.getLayoutMetrics"))
+        send, until = cast("Any", cdp).send, self._browser.dialogs.until
+        photo: dict[str, Any] | None = await until(send("Page.captureScreenshot", _PHOTO))
+        metrics: dict[str, Any] | None = await until(send("Page.getLayoutMetrics"))
         self._unseen = photo is None or metrics is None
-        if self._unseen:
+        if photo is None or metrics is None:
             await self._take_frame("", 0, 0)
             return
         window = metrics["cssLayoutViewport"]

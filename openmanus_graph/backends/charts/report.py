@@ -8,7 +8,9 @@ import json
 import mimetypes
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
@@ -21,43 +23,6 @@ from openmanus_graph.runtime.workspace import Workspace, put_file
 
 MAX_PICTURE_BYTES = 20 * 1024**2
 _PICTURE = re.compile(r'<img src="([^"]+)"')
-_CHART_PAGE = """<!doctype html>
-<html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data: blob:;
-  style-src 'unsafe-inline'; script-src '{library_digest}' '{start_digest}'">
-<style>
-body {{ margin: 2rem; font-family: system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; }}
-</style>
-<script>{library}</script></head><body><div id="chart"></div>
-<script type="application/json" id="spec">{spec}</script>
-<script>{start}</script></body></html>
-"""
-_START = """
-const spec = JSON.parse(document.getElementById("spec").textContent);
-const refuse = () => Promise.reject(new Error("A chart loads nothing."));
-const sanitize = (href) => (/^data:image\\//.test(href) ? Promise.resolve({ href }) : refuse());
-const loader = { load: refuse, http: refuse, file: refuse, sanitize };
-const actions = { export: true, source: false, compiled: false, editor: false };
-vegaEmbed("#chart", spec, { renderer: "svg", ast: true, loader, actions }).catch(console.error);
-"""
-"""Only this script and the library run, by their digests. Expressions of the specification, which
-may come from anybody, are interpreted (`ast`) and never compiled; its links lead nowhere."""
-_REPORT_PAGE = """<!doctype html>
-<html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<style>
-body {{ font: 16px/1.55 system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff; }}
-img {{ max-width: 100%; }}
-table {{ border-collapse: collapse; }} td, th {{ border: 1px solid #ccd; padding: .3rem .6rem; }}
-pre {{ background: #f4f5f7; padding: .8rem; overflow: auto; }}
-</style></head><body>
-{body}
-</body></html>
-"""
 
 
 def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
@@ -77,15 +42,21 @@ def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> 
     shown = json.dumps(plain, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         shown = shown.replace(sign, f"\\u{ord(sign):04x}")
-    return _CHART_PAGE.format(
+    start = _template("chart.js")
+    return Template(_template("chart.html")).substitute(
         language=language,
         title=html.escape(title),
         library=packed,
         spec=shown,
-        start=_START,
+        start=start,
         library_digest=_digest(packed),
-        start_digest=_digest(_START),
+        start_digest=_digest(start),
     )
+
+
+def _template(name: str) -> str:
+    pages = files("openmanus_graph.backends.charts").joinpath("pages")
+    return pages.joinpath(name).read_text("utf-8")
 
 
 def _digest(script: str) -> str:
@@ -104,7 +75,8 @@ def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> s
     shown = _PICTURE.sub(lambda match: f'<img src="{_embedded_picture(match[1], read)}"', body)
     heading = re.search(r"^#+\s+(.+)$", markdown, re.MULTILINE)
     title = html.escape(heading[1].strip() if heading else "Report")
-    return _REPORT_PAGE.format(language=language, title=title, body=shown)
+    page = Template(_template("report.html"))
+    return page.substitute(language=language, title=title, body=shown)
 
 
 def _embedded_picture(address: str, read: Callable[[str], bytes]) -> str:

@@ -11,7 +11,7 @@ from playwright.async_api import TimeoutError as NoChooser
 from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
+from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.page.view import PageView, Target
@@ -48,7 +48,7 @@ async def input_text(
     number = await _focus_field(target, facts, secret)
     await view.act(_type_rich(target, text) if facts["rich"] else _type(view, facts, text))
     if view.frames.dialog_open:
-        return ActionReport(f"Typed into {target.label}.{DIALOG_OPENED}", (index,))
+        return ActionReport(f"Typed into {target.label}.", (index,))
     return await _verify(target, number, text, secret or facts["type"] == "password")
 
 
@@ -259,7 +259,7 @@ async def send_keys(view: PageView, keys: str) -> ActionReport:
     for press in presses:
         await view.act(view.page.keyboard.press(str(press)))
         if view.frames.dialog_open:
-            return ActionReport(f"Pressed {press}.{DIALOG_OPENED}")
+            return ActionReport(f"Pressed {press}.")
     said = f"Pressed {' '.join(map(str, presses))}."
     focused = await _focused(view) if presses[-1] in ("Tab", "Shift+Tab") else None
     if focused is None:

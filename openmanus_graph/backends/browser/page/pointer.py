@@ -28,7 +28,6 @@ _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
 """By the click event that an element listens for: words, and options of Playwright's click."""
 _WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 """What a model may ask for instead of the click that an element listens for."""
-DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> Ac
     point = await _move_pointer(view, point)
     text, options = _CLICKS[kind or point.facts["click"]]
     note = await _press(view, point, partial(view.page.mouse.click, **options))
-    said = f"{text} {label}.{note}{DIALOG_OPENED if view.frames.dialog_open else ''}"
-    return ActionReport(said, (point.target.element.index,))
+    return ActionReport(f"{text} {label}.{note}", (point.target.element.index,))
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:
@@ -70,8 +68,7 @@ async def click_at(view: PageView, x: float, y: float) -> ActionReport:
     await _check_point(view, x, y)
     await view.begin()
     await view.act(view.page.mouse.click(x, y))
-    opened = DIALOG_OPENED if view.frames.dialog_open else ""
-    return ActionReport(f"Clicked at x={x:g} y={y:g}.{opened}")
+    return ActionReport(f"Clicked at x={x:g} y={y:g}.")
 
 
 async def hover(view: PageView, index: int) -> ActionReport:

@@ -1,15 +1,16 @@
-"""One tab's page: wait for it, look at it, find an element again, take a screenshot."""
+"""One tab's page: wait until it is quiet, look at it, find an element again."""
 
 import asyncio
 import contextlib
-import io
 import json
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from playwright.async_api import Page
+from playwright.async_api import Page, Request, Response, WebSocket
 
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
@@ -17,8 +18,8 @@ from openmanus_graph.backends.browser.page.frames import (
     Frames,
     FrameWorld,
     JsonObject,
+    listen,
 )
-from openmanus_graph.backends.browser.page.network import Network
 from openmanus_graph.backends.browser.page.snapshot import (
     Element,
     Facts,
@@ -38,6 +39,153 @@ ERROR_PAGE_TOKENS = 3000
 QUIET_MS = 1000
 SHOWN_S = 4.0
 """After this, a page that is loading and shows something is not waited for any longer."""
+_IGNORED = (
+    "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
+)  # fmt: skip
+"""Kinds of requests that change nothing a model reads, or never end."""
+MAX_REPEATS = 4
+"""A page that requests the same address this often while we wait is polling."""
+IDLE_S = 10.0
+"""A request this long after an action was not caused by it."""
+EFFECT_S = 0.15
+"""A request this soon after an action is its effect, even to an address that is polled."""
+NEXT_POLL_S = 0.2
+SLOW_S = 1.0
+MAX_LATE_POLLS = 2
+"""An address that responds late and is requested again at once, this often, is a long poll."""
+RENDER_S = 0.06
+"""From the end of a response until the page has rendered it."""
+BODY_S = 1.0
+"""A response that has begun and does not end: the page does not read it, or it is a stream."""
+STREAMS = ("text/event-stream", "application/x-ndjson")
+ANSWER_S = 1.0
+"""How long the answer to a message over a web socket is awaited."""
+NEXT_MESSAGE_S = 0.15
+SOCKET_S = 2.5
+"""Messages this long after an action, or after their socket was opened, were not caused by it."""
+
+
+class Network:
+    """Tracks the open requests of a page that an action may have caused."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._open: dict[Request, float] = {}
+        self._polled: set[str] = set()
+        self._repeats: Counter[str] = Counter()
+        self._late_polls: Counter[str] = Counter()
+        self._late_responses: dict[str, float] = {}
+        """When an address last responded late."""
+        self._action_began = time.monotonic()
+        self._ended = 0.0
+        self._answered: dict[Request, float] = {}
+        """When the responses began that have not ended."""
+        self._quiet_after = 0.0
+        """Until when an answer over a web socket may come."""
+        self.started = 0
+        self.close = listen(
+            page,
+            {
+                "request": self._on_request,
+                "response": self._on_response,
+                "websocket": self._on_socket,
+                "requestfinished": self._on_request_done,
+                "requestfailed": self._on_request_done,
+            },
+        )
+
+    def begin_action(self) -> None:
+        """Begin an action: requests that are still open were not caused by it."""
+        self._action_began, self._quiet_after = time.monotonic(), 0.0
+        self._repeats.clear()
+        navigations = filter(lambda request: request.is_navigation_request(), self._open)
+        self._open = {request: self._open[request] for request in navigations}
+
+    def clear(self) -> None:
+        """Stop waiting for the open requests: loading was stopped."""
+        self._open.clear()
+
+    def busy(self) -> bool:
+        """Return True if a request is open, or has just ended and may not be rendered yet."""
+        now = time.monotonic()
+        pending = any(not self._is_unread(request) for request in self._open)
+        return pending or now - self._ended < RENDER_S or now < self._quiet_after
+
+    def waiting_for(self) -> str:
+        """Return the names of the open requests, at most three."""
+        return _names(self._open)
+
+    def unread(self) -> str:
+        """Return the names of the requests whose responses do not end, at most three."""
+        return _names(filter(self._is_unread, self._open))
+
+    def _is_unread(self, request: Request) -> bool:
+        return time.monotonic() > self._answered.get(request, math.inf) + BODY_S
+
+    def _on_request(self, request: Request) -> None:
+        if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
+            return
+        path, now = _path(request), time.monotonic()
+        if request.is_navigation_request() and request.frame == self._page.main_frame:
+            self._open.clear()
+            self._action_began = now
+        elif now - self._action_began > IDLE_S:
+            self._polled.add(path)
+        self._repeats[path] += 1
+        if self._has_just_responded_late(path, now):
+            self._late_polls[path] += 1
+        repeats = self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr")
+        if repeats or self._late_polls[path] >= MAX_LATE_POLLS:
+            self._polled.add(path)
+        if path not in self._polled or now - self._action_began < EFFECT_S:
+            self._open[request] = now
+            self.started += 1
+
+    def _has_just_responded_late(self, path: str, now: float) -> bool:
+        """Return True if an address has just responded late, or is about to: a long poll does."""
+        slow = (request for request, began in self._open.items() if now - began > SLOW_S)
+        return (
+            any(_path(request) == path for request in slow)
+            or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
+        )
+
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        if request not in self._open or request.resource_type not in ("fetch", "xhr"):
+            return
+        self._answered[request] = time.monotonic()
+        if response.headers.get("content-type", "").startswith(STREAMS):
+            self._open.pop(request)
+
+    def _on_socket(self, socket: WebSocket) -> None:
+        opened = time.monotonic()
+
+        def await_message(within_s: float) -> None:
+            """Wait for what an action, or opening the socket, sets off over it; bounded in time."""
+            now = time.monotonic()
+            if now - max(self._action_began, opened) < SOCKET_S:
+                self._quiet_after = now + within_s
+
+        socket.on("framesent", lambda _: await_message(ANSWER_S))
+        socket.on("framereceived", lambda _: await_message(NEXT_MESSAGE_S))
+        await_message(ANSWER_S)
+
+    def _on_request_done(self, request: Request) -> None:
+        self._answered.pop(request, None)
+        began, now = self._open.pop(request, None), time.monotonic()
+        if began is not None:
+            self._ended = now
+            if now - began > SLOW_S:
+                self._late_responses[_path(request)] = now
+
+
+def _names(requests: "Iterable[Request]") -> str:
+    paths = [_path(request) for request in requests]
+    return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
+
+
+def _path(request: Request) -> str:
+    return request.url.partition("?")[0]
 
 
 @dataclass(frozen=True)
@@ -258,53 +406,3 @@ class PageView:
             return await self.frames.unless_dialog(work)
         except DialogOpen:
             return None
-
-
-QUALITY = 60
-MAX_BOXES = 150
-COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
-
-
-async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
-    """Take a screenshot of the window with a numbered box around each element in it (JPEG).
-
-    The snapshot's indices are drawn, so take it right before. `max_side` limits the longer side of
-    the picture, in pixels.
-    """
-    plain = await view.frames.unless_dialog(
-        view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
-    )
-    return await asyncio.to_thread(_marked, plain, snapshot, max_side)
-
-
-def _marked(plain: bytes, snapshot: Snapshot, max_side: int) -> bytes:
-    from PIL import Image, ImageDraw, ImageFont
-
-    with Image.open(io.BytesIO(plain)) as picture:
-        image = picture.convert("RGB")
-    scale = min(1.0, max_side / max(image.size))
-    if scale < 1:
-        image = image.resize((round(image.width * scale), round(image.height * scale)))
-    drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
-    elements = [element for element in snapshot.elements.values() if _in_window(element, snapshot)]
-    for element in elements[:MAX_BOXES]:
-        left, top, width, height = (side * scale for side in element.box)
-        right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
-        left, top = max(left, 0.0), max(top, 0.0)
-        if right - left < 1 or bottom - top < 1:
-            continue
-        colour, text = COLOURS[element.index % len(COLOURS)], str(element.index)
-        drawing.rectangle((left, top, right, bottom), outline=colour)
-        wide = drawing.textlength(text, font=font) + 4
-        y = top - 14 if top >= 14 else top  # above the box if there is room, else inside it
-        drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
-        drawing.text((left + 2, y), text, fill="white", font=font)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=QUALITY, optimize=True)
-    return out.getvalue()
-
-
-def _in_window(element: Element, snapshot: Snapshot) -> bool:
-    left, top, width, height = element.box
-    right, bottom = snapshot.view
-    return left + width > 0 and top + height > 0 and left < right and top < bottom
