@@ -246,7 +246,7 @@ class BrowserSession:
         context = self._connection.context
         context.on("page", self._on_page_opened)
         context.on("dialog", self.dialogs.on_dialog)
-        for page in self._connection.pages:
+        for page in context.pages:  # a profile opens with some
             self._add(page)
 
     async def _open_kept(self) -> bool:

@@ -7,7 +7,7 @@ the proxy.
 import asyncio
 import contextlib
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -132,7 +132,6 @@ class Connection:
     shared: SharedBrowser | None
     """The shared browser; None for a separate one on a profile."""
     lock: FileLock | None = None
-    pages: list[Page] = field(default_factory=list[Page])
     closed: bool = False
 
     @property
@@ -269,4 +268,4 @@ async def _open_profile(
     except BaseException:
         await asyncio.to_thread(lock.release)
         raise
-    return Connection(context, guard, egress, None, lock, list(context.pages))
+    return Connection(context, guard, egress, None, lock)

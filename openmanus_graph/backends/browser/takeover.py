@@ -44,14 +44,12 @@ _FIELDS = """() => [...document.querySelectorAll('input, textarea')]
     .filter((one) => !['hidden', 'submit', 'button'].includes(one.type))
     .map((one) => one.value).filter(Boolean)"""
 
-Kind = Literal["move", "down", "up", "wheel", "text", "key", "back", "reload", "dialog"]
-
 
 @dataclass(frozen=True)
 class Input:
     """Something that the person does. What was typed is in no `repr`."""
 
-    kind: Kind
+    kind: Literal["move", "down", "up", "wheel", "text", "key", "back", "reload", "dialog"]
     x: float = 0
     y: float = 0
     """In CSS pixels of the window, as in the picture's measures."""
