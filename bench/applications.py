@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench.tables import Table
-from openmanus_graph.backends.browser.launch import find_browser
+from openmanus_graph.backends.browser.browsers import find_browser
 from tests.support.applications.installing import python_with
 from tests.support.applications.tasks import APPLICATIONS, Application, Outcome, attempt
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import psutil
 from playwright.async_api import Page, async_playwright
 
-from openmanus_graph.backends.browser.launch import find_browser
-from openmanus_graph.backends.browser.page import click, input_text, prepare_context
-from openmanus_graph.backends.browser.page import select_dropdown_option as select
+from openmanus_graph.backends.browser.browsers import find_browser
+from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option as select
+from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.page.frames import prepare_context
+from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.backends.browser.page.text import tokens
 from tests.support.browsing import Browsing
 from tests.support.shop import shop

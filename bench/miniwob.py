@@ -18,15 +18,11 @@ from typing import Any
 from playwright.async_api import async_playwright
 
 from bench.tables import Table
-from openmanus_graph.backends.browser.launch import find_browser
-from openmanus_graph.backends.browser.page import (
-    click,
-    hover,
-    input_text,
-    prepare_context,
-    select_dropdown_option,
-    send_keys,
-)
+from openmanus_graph.backends.browser.browsers import find_browser
+from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
+from openmanus_graph.backends.browser.page.fields import input_text, send_keys
+from openmanus_graph.backends.browser.page.frames import prepare_context
+from openmanus_graph.backends.browser.page.pointer import click, hover
 from openmanus_graph.errors import ToolError
 from tests.support.static_site import SiteHandler, serving
 from tests.support.tabs import Tab, Text

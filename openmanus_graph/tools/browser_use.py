@@ -12,6 +12,7 @@ from openmanus_graph.backends.browser.action_specs import (
     ACTION_SPECS,
     HANDLE,
     ActionArguments,
+    ActionSpec,
     check_required_arguments,
     press_name,
 )
@@ -32,42 +33,32 @@ ActionName = Literal[
 ]  # fmt: skip
 
 
-_ENTERED = {
-    "input_text": ("text",),
-    "send_keys": ("keys",),
-    "upload_file": ("text",),
-    "handle_dialog": ("text",),
-}
-"""Arguments of actions that a page is given."""
-_OPENING = ("go_to_url", "open_tab")
-_SWITCHING = ("switch_tab", "close_tab", "go_back", "web_search")
-
-
 def effect_of(args: Mapping[str, Any]) -> Effect:
-    """Say what a call may change: only a page that is acted on may do something in the world."""
-    spec = ACTION_SPECS.get(str(args.get("action")))
-    return "external" if spec is not None and spec.has_effects else "read_only"
+    """Return what a call may change: only acting on a page may do something in the world."""
+    spec = ACTION_SPECS.get(str(args.get("action")), ActionSpec())
+    return "external" if spec.has_effects else "read_only"
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
-    """Return the address that a call opens; none is opened that is written without its site."""
+    """Return the address that a call opens; one that is written without its site is not opened."""
     url = str(args.get("url") or "")
     return [with_scheme(url)] if url and not is_path(url) else []
 
 
 def page_use(args: Mapping[str, Any]) -> PageUse:
-    """Say what a call gives to the page, and whether it leaves it for one that it does not name."""
+    """Return what a call gives to the page, and whether it shows one that it does not name."""
     action = str(args.get("action"))
-    given = [str(args[name]) for name in _ENTERED.get(action, ()) if args.get(name)]
-    if action == "send_keys":
-        given = [keys for keys in given if not all(map(press_name, keys.split()))]
-    opens = next(iter(addresses_of(args)), "") if action in _OPENING else ""
-    acts = action == "hover" or effect_of(args) == "external"
-    return PageUse(given, opens, switches=action in _SWITCHING, acts=acts)
+    spec = ACTION_SPECS.get(action, ActionSpec())
+    entered = str(args.get(spec.enters) or "")
+    if action == "send_keys" and all(map(press_name, entered.split())):
+        entered = ""
+    opens = next(iter(addresses_of(args)), "") if "url" in spec.required else ""
+    acts = action == "hover" or spec.has_effects
+    return PageUse([entered] if entered else [], opens, switches=spec.switches, acts=acts)
 
 
 def is_composed(args: Mapping[str, Any]) -> bool:
-    """Say whether a model writes what a call returns: it answers a question about the page."""
+    """Return True if a model writes what a call returns: it answers a question about the page."""
     return args.get("action") == "extract_content" and bool(args.get("goal"))
 
 
@@ -123,15 +114,4 @@ async def browser_use(  # the model is not shown `runtime`
 
     call = call_runtime(runtime)
     openings = unasked_openings(runtime) if action == "web_search" else None
-    seen = await run_action(
-        call.session, action, given, call.ask_model, call.repeats, openings=openings
-    )
-    return Observation(
-        seen.text,
-        failed=seen.failed,
-        bounded=action != "extract_content",
-        site=seen.site,
-        links=seen.links,
-        openings=seen.openings,
-        repeatable=seen.repeatable,
-    )
+    return await run_action(call.session, action, given, call.ask_model, call.repeats, openings)

@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -48,8 +49,7 @@ CHART_TIMEOUT_S = 240.0
 """For one chart: loading the drawing library is slow on a busy machine."""
 _JSON_FILE = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 _CHART_DATA_SUFFIX = ".chart.json"
-"""Of a file beside each chart with its specification, data and insights, to add insights later."""
-
+"""Of a file next to each chart with its specification, data and insights, to add insights later."""
 MAX_TEXT_BYTES = 50 * 1024**2
 """Of a list of charts, of a chart's data and of a report."""
 
@@ -121,54 +121,113 @@ async def data_visualization(  # the model never sees `runtime`
             the chosen ones into a chart; report makes one HTML page with the pictures in it.
         language: Of insights.
     """
-    workspace = call_runtime(runtime).session.workspace
-    work = {"visualization": _draw_all, "insight": _add_insights, "report": _write_report}[
-        tool_type
-    ]
-    return await asyncio.to_thread(work, workspace, json_path, output_type == "html", language)
+    drawing = _Drawing(call_runtime(runtime).session.workspace, output_type == "html", language)
+    work = {
+        "visualization": drawing.draw_charts,
+        "insight": drawing.add_insights,
+        "report": drawing.write_report,
+    }[tool_type]
+    return await asyncio.to_thread(work, json_path)
 
 
-def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
-    done: list[str] = []
-    pictures: list[str] = []
-    failed = 0
-    entries: list[ChartEntry] = _entries(workspace, listed, ChartEntry)
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # each draws in a process of its own
-        drawing = [pool.submit(_draw, workspace, entry, language) for entry in entries]
-    for entry, chart in zip(entries, drawing, strict=True):
-        try:
-            text, picture = _save_chart(workspace, entry, chart.result(), html, language)
-            pictures.append(picture)
-        except ToolError as error:  # one bad chart must not stop the others
-            failed += 1
-            text = f"{entry.chartTitle}: not drawn. {error}"
-        done.append(text)
-    return Observation("\n\n".join(done), images=tuple(pictures), failed=failed == len(done))
+@dataclass(frozen=True)
+class _Drawing:
+    """One call of `data_visualization`. Its methods block."""
 
+    workspace: Workspace
+    html: bool
+    """Whether to make an interactive page of each chart."""
+    language: Language
 
-def _draw(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
-    path = _existing(workspace, entry.csvFilePath)
-    request = {"entry": entry.model_dump(), "name": path.name, "language": language}
-    with opened_file(workspace, entry.csvFilePath) as file:
-        drawn: Json = _in_child("report:draw_table", file, request)
-    return drawn
+    def draw_charts(self, listed: str) -> Observation:
+        done: list[str] = []
+        pictures: list[str] = []
+        entries: list[ChartEntry] = _entries(self.workspace, listed, ChartEntry)
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # each is drawn in a separate process
+            charts = [pool.submit(self._draw, entry) for entry in entries]
+        for entry, chart in zip(entries, charts, strict=True):
+            try:
+                text, picture = self._save_chart(entry, chart.result())
+                pictures.append(picture)
+            except ToolError as error:  # one bad chart must not stop the others
+                text = f"{entry.chartTitle}: not drawn. {error}"
+            done.append(text)
+        return Observation("\n\n".join(done), images=tuple(pictures), failed=not pictures)
 
+    def _draw(self, entry: ChartEntry) -> Json:
+        path = _existing(self.workspace, entry.csvFilePath)
+        request = {"entry": entry.model_dump(), "name": path.name, "language": self.language}
+        with opened_file(self.workspace, entry.csvFilePath) as file:
+            drawn: Json = _in_child("report:draw_table", file, request)
+        return drawn
 
-def _save_chart(
-    workspace: Workspace, entry: ChartEntry, drawn: Json, html: bool, language: Language
-) -> tuple[str, str]:
-    """Write the files of a new chart; return a text about them, and the picture's name."""
-    folder = workspace.root / FOLDER
-    name = re.sub(r"[^\w-]+", "_", entry.chartTitle).strip("_")[:80] or "chart"
-    tries = [name, *(f"{name}_new{number or ''}" for number in range(1000))]
-    base = next(folder / each for each in tries if not find(workspace, f"{FOLDER}/{each}.png"))
-    names = _write_chart(base, drawn, workspace, entry.chartTitle if html else None, language)
-    data = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
-    data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
-    _write_file(workspace, data_path, json.dumps(data, ensure_ascii=False))
-    lines = [f"{entry.chartTitle}: {', '.join(names)}", *drawn["notes"]]
-    lines += [f"  insight {found['id']}: {found['text']}" for found in drawn["insights"]]
-    return "\n".join(lines), names[0]
+    def _save_chart(self, entry: ChartEntry, drawn: Json) -> tuple[str, str]:
+        """Write the files of a new chart; return a text about them, and the picture's name."""
+        workspace, title = self.workspace, entry.chartTitle
+        name = re.sub(r"[^\w-]+", "_", title).strip("_")[:80] or "chart"
+        tries = [name, *(f"{name}_new{number or ''}" for number in range(1000))]
+        free = next(each for each in tries if not find(workspace, f"{FOLDER}/{each}.png"))
+        base = workspace.root / FOLDER / free
+        names = self._write_chart(base, drawn, title if self.html else None)
+        data = {"spec": drawn["spec"], "insights": drawn["insights"], "title": title}
+        data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
+        _write_file(workspace, data_path, json.dumps(data, ensure_ascii=False))
+        lines = [f"{title}: {', '.join(names)}", *drawn["notes"]]
+        lines += [f"  insight {found['id']}: {found['text']}" for found in drawn["insights"]]
+        return "\n".join(lines), names[0]
+
+    def add_insights(self, listed: str) -> Observation:
+        workspace, done, pictures = self.workspace, list[str](), list[str]()
+        for entry in _entries(workspace, listed, InsightEntry):
+            base = _existing(workspace, entry.chartPath).with_suffix("")
+            data = _chart_data(workspace, base, entry.chartPath)
+            texts = {found.id: found.text for found in data.insights}
+            if unknown := [number for number in entry.insights_id if number not in texts]:
+                known = ", ".join(map(str, texts)) or "none"
+                raise ToolError(f"{entry.chartPath} has no insight {unknown}. It has: {known}.")
+            chosen = [texts[number] for number in entry.insights_id]
+            with tempfile.TemporaryFile() as file:
+                file.write(json.dumps(data.spec).encode())
+                drawn: Json = _in_child("report:redraw", file, {"lines": chosen})
+            old_page = find(workspace, workspace.relative(base.with_suffix(".html")))
+            page = self.html or old_page is not None
+            names = self._write_chart(base, drawn, data.title if page else None)
+            notes = base.with_suffix(".md")
+            text = "\n".join([f"# {data.title}", "", *(f"- {line}" for line in chosen), ""])
+            _write_file(workspace, notes, text)
+            names.append(workspace.relative(notes))
+            done.append("\n".join([f"{data.title}: {', '.join(names)}", *chosen]))
+            pictures.append(names[0])
+        return Observation("\n\n".join(done), images=tuple(pictures))
+
+    def _write_chart(self, base: Path, drawn: Json, title: str | None) -> list[str]:
+        """Write a picture, and a page if a title is given; return their names, picture first."""
+        workspace, picture = self.workspace, base.with_suffix(".png")
+        _write_file(workspace, picture, base64.b64decode(drawn["png"]))
+        names = [workspace.relative(picture)]
+        if title is not None:
+            page = base.with_suffix(".html")
+            html = chart_page(drawn["spec"], title, _chart_library(), self.language).encode()
+            with as_tool_error("write", workspace.relative(page)):
+                note_own_page(workspace, html)
+            _write_file(workspace, page, html)
+            names.append(workspace.relative(page))
+        return names
+
+    def write_report(self, listed: str) -> Observation:
+        workspace, source = self.workspace, _existing(self.workspace, listed)
+
+        def picture(address: str) -> bytes:
+            below = f"{workspace.relative(source.parent)}/{address}"
+            name = below if find(workspace, below) else address
+            if find(workspace, name) is None:
+                raise ToolError(f"The report shows {address}, which does not exist.")
+            return read_file(workspace, name, MAX_PICTURE_BYTES)
+
+        text = read_file(workspace, listed, MAX_TEXT_BYTES).decode("utf-8", "replace")
+        target = source.with_suffix(".html")
+        _write_file(workspace, target, report_page(text, picture, self.language))
+        return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
 
 
 def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
@@ -186,33 +245,8 @@ def _chart_library() -> str:
         return str(_in_child("report:vega_script", nothing, {}))
 
 
-def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
-    done: list[str] = []
-    pictures: list[str] = []
-    for entry in _entries(workspace, listed, InsightEntry):
-        base = _existing(workspace, entry.chartPath).with_suffix("")
-        data = _chart_data(workspace, base, entry.chartPath)
-        texts = {found.id: found.text for found in data.insights}
-        if unknown := [number for number in entry.insights_id if number not in texts]:
-            known = ", ".join(map(str, texts)) or "none"
-            raise ToolError(f"{entry.chartPath} has no insight {unknown}. It has: {known}.")
-        chosen = [texts[number] for number in entry.insights_id]
-        with tempfile.TemporaryFile() as file:
-            file.write(json.dumps(data.spec).encode())
-            drawn: Json = _in_child("report:redraw", file, {"lines": chosen})
-        page = html or find(workspace, workspace.relative(base.with_suffix(".html"))) is not None
-        names = _write_chart(base, drawn, workspace, data.title if page else None, language)
-        notes = base.with_suffix(".md")
-        text = "\n".join([f"# {data.title}", "", *(f"- {line}" for line in chosen), ""])
-        _write_file(workspace, notes, text)
-        names.append(workspace.relative(notes))
-        done.append("\n".join([f"{data.title}: {', '.join(names)}", *chosen]))
-        pictures.append(names[0])
-    return Observation("\n\n".join(done), images=tuple(pictures))
-
-
 def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
-    """Return what was kept of a chart. ToolError: nothing, or it was changed by something else."""
+    """Return what was kept of a chart. ToolError if nothing was, or something else changed it."""
     name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
     if find(workspace, name) is None:
         raise ToolError(f"{picture} is no chart that this tool drew.")
@@ -222,45 +256,9 @@ def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
         raise ToolError(f"{name} is not as this tool wrote it. Draw the chart again.") from error
 
 
-def _write_report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
-    source = _existing(workspace, listed)
-    beside = workspace.relative(source.parent)
-
-    def picture(address: str) -> bytes:
-        below = f"{beside}/{address}"
-        name = below if find(workspace, below) else address
-        if find(workspace, name) is None:
-            raise ToolError(f"The report shows {address}, which does not exist.")
-        return read_file(workspace, name, MAX_PICTURE_BYTES)
-
-    text = read_file(workspace, listed, MAX_TEXT_BYTES).decode("utf-8", "replace")
-    page = report_page(text, picture, language)
-    target = source.with_suffix(".html")
-    _write_file(workspace, target, page)
-    return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
-
-
-def _write_chart(
-    base: Path, drawn: Json, workspace: Workspace, title: str | None, language: Language
-) -> list[str]:
-    """Write a picture, and a page if a title is given; return their names, the picture first."""
-    picture = base.with_suffix(".png")
-    _write_file(workspace, picture, base64.b64decode(drawn["png"]))
-    names = [workspace.relative(picture)]
-    if title is not None:
-        page = base.with_suffix(".html")
-        html = chart_page(drawn["spec"], title, _chart_library(), language).encode()
-        with as_tool_error("write", workspace.relative(page)):
-            note_own_page(workspace, html)
-        _write_file(workspace, page, html)
-        names.append(workspace.relative(page))
-    return names
-
-
 def _write_file(workspace: Workspace, path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    name = workspace.relative(path)
-    with as_tool_error("write", name):
+    with as_tool_error("write", workspace.relative(path)):
         put_file(workspace, path, data)
 
 
@@ -272,7 +270,7 @@ def _entries(
 
 
 def _existing(workspace: Workspace, name: str) -> Path:
-    """Return where a file is, by which others beside it are named."""
+    """Return the path of a file. ToolError if there is none."""
     found = find(workspace, name)
     if found is None or not found.is_file:
         raise ToolError(f"There is no file {name} in the workspace.")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from playwright.async_api import Dialog, Request, async_playwright
 
-from openmanus_graph.backends.browser.launch import LaunchSettings, start_browser
+from openmanus_graph.backends.browser.browsers import LaunchSettings, start_browser
 from tests.support.charts import ink, spec_in
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect, sync_playwright
 
-from openmanus_graph.backends.browser.launch import find_browser
+from openmanus_graph.backends.browser.browsers import find_browser
 from openmanus_graph.backends.charts.report import FOLDER, digest_of
 from tests.support.openai_script import Call, Reply
 from tests.support.page import PATIENCE_MS, Desk, Tab, served_page

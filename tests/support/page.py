@@ -12,7 +12,7 @@ import httpx
 import psutil
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from openmanus_graph.backends.browser.launch import find_browser
+from openmanus_graph.backends.browser.browsers import find_browser
 from tests.support.cli import KEY
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_server import OpenAIServer

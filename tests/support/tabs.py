@@ -6,14 +6,14 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from openmanus_graph.backends.browser.page import (
+from openmanus_graph.backends.browser.page.snapshot import Snapshot
+from openmanus_graph.backends.browser.page.text import (
     ActionReport,
-    PageView,
-    Snapshot,
     change_text,
+    element_text,
     full_text,
 )
-from openmanus_graph.backends.browser.page.text import element_text
+from openmanus_graph.backends.browser.page.view import PageView
 from tests.support.limits import BACKSTOP_S
 
 BUDGET = 20_000

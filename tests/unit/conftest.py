@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from openmanus_graph.backends.browser.launch import find_browser
-from openmanus_graph.backends.browser.page import prepare_context
+from openmanus_graph.backends.browser.browsers import find_browser
+from openmanus_graph.backends.browser.page.frames import prepare_context
 from tests.support.chromium import is_drawn
 from tests.support.shop import Shop, shop
 from tests.support.static_site import serving

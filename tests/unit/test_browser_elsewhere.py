@@ -15,8 +15,7 @@ from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import async_playwright
 
 from openmanus_graph.backends.browser import browsers as shared
-from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.launch import find_browser
+from openmanus_graph.backends.browser.browsers import browser_loop, find_browser
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing

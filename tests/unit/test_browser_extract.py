@@ -58,7 +58,7 @@ async def test_question_is_answered_with_passages_that_stand_there(
     assert "330 metres.\n" in text
     assert "> is 330 metres high, says its keeper" in text
     assert "gold" not in text
-    assert "2 quoted passages do not stand on the page" in text
+    assert "2 quoted passages are not on the page" in text
     assert len(asked) == 1
     assert "How high is it?" in asked[0][1]
     assert "painted every seven years" in asked[0][1]

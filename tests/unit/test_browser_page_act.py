@@ -3,7 +3,8 @@
 import pytest
 from playwright.async_api import Dialog
 
-from openmanus_graph.backends.browser.page import (
+from openmanus_graph.backends.browser.page.fields import send_keys
+from openmanus_graph.backends.browser.page.pointer import (
     click,
     click_at,
     drag_and_drop,
@@ -11,7 +12,6 @@ from openmanus_graph.backends.browser.page import (
     drag_to_text,
     scroll,
     scroll_to_text,
-    send_keys,
 )
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
@@ -179,7 +179,7 @@ async def test_a_dialog_of_the_page_blocks_and_is_reported(tab: Tab) -> None:
     tab.page.on("dialog", lambda dialog: held.append(dialog))
     await tab.open("dialogs.html")
     said = await tab.do(click, '"Alert"')
-    assert "A dialog of the page opened" in said
+    assert "A dialog of the page is open" in said
     assert "answer it with handle_dialog" in said
     with pytest.raises(ToolError, match="dialog"):
         await click(tab.view, tab.index('"Prompt"'))

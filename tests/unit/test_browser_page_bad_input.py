@@ -4,17 +4,10 @@ import re
 
 import pytest
 
-from openmanus_graph.backends.browser.page import (
-    change_text,
-    click,
-    click_at,
-    dropdown_options,
-    frames,
-    scroll,
-    scroll_to_text,
-    select_dropdown_option,
-    view,
-)
+from openmanus_graph.backends.browser.page import frames, view
+from openmanus_graph.backends.browser.page.dropdown import dropdown_options, select_dropdown_option
+from openmanus_graph.backends.browser.page.pointer import click, click_at, scroll, scroll_to_text
+from openmanus_graph.backends.browser.page.text import change_text
 from openmanus_graph.errors import ToolError
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab, Text

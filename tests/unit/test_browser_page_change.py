@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from openmanus_graph.backends.browser.page import (
-    ActionReport,
-    Element,
-    Line,
-    Snapshot,
-    change_text,
-    full_text,
-)
-from openmanus_graph.backends.browser.page.text import tokens
+from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
+from openmanus_graph.backends.browser.page.text import ActionReport, change_text, full_text, tokens
 
 VIEW = (1000, 700)
 
@@ -151,7 +144,7 @@ NAME, BOX = element(1, "textbox", "Name", value=""), element(2, "checkbox", "Agr
         ),
     ],
 )
-def test_only_what_the_report_names_is_not_told_again(
+def test_only_what_the_report_names_is_not_reported_again(
     said: ActionReport, now: Element, reported: str | None
 ) -> None:
     before = page((NAME,), (BOX,), *FILLER)
@@ -169,7 +162,7 @@ def test_a_long_value_that_comes_cut_is_known_again() -> None:
 @pytest.mark.parametrize(
     ("place", "reported"), [((300, 500), ""), ((300, 400), "Scrolled: 300 px above")]
 )
-def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], reported: str) -> None:
+def test_the_scroll_position_is_reported_once(place: tuple[int, int], reported: str) -> None:
     after = page(("Short",), above_px=300, below_px=500)
     seen = change_text(page(("Short",)), after, 1000, ActionReport("Scrolled.", place=place))
     assert seen.startswith(reported)

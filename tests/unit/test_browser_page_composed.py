@@ -5,13 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.backends.browser.page import (
-    click,
-    drag_to_text,
-    input_text,
-    select_dropdown_option,
-    upload_file,
-)
+from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
+from openmanus_graph.backends.browser.page.fields import input_text, upload_file
+from openmanus_graph.backends.browser.page.pointer import click, drag_to_text
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

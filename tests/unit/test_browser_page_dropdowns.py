@@ -4,13 +4,10 @@ import re
 
 import pytest
 
-from openmanus_graph.backends.browser.page import (
-    click,
-    dropdown,
-    dropdown_options,
-    input_text,
-    select_dropdown_option,
-)
+from openmanus_graph.backends.browser.page import dropdown
+from openmanus_graph.backends.browser.page.dropdown import dropdown_options, select_dropdown_option
+from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

@@ -3,7 +3,7 @@
 import pytest
 
 from openmanus_graph.backends.browser.crawl import serialize
-from openmanus_graph.backends.browser.page import input_text
+from openmanus_graph.backends.browser.page.fields import input_text
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

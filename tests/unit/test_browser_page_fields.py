@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.backends.browser.page import click, input_text, upload_file
+from openmanus_graph.backends.browser.page.fields import input_text, upload_file
+from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

@@ -5,14 +5,10 @@ import re
 import pytest
 
 from openmanus_graph.backends.browser.crawl import serialize
-from openmanus_graph.backends.browser.page import (
-    click,
-    full_text,
-    hover,
-    input_text,
-    marked_screenshot,
-)
-from openmanus_graph.backends.browser.page.text import tokens
+from openmanus_graph.backends.browser.observation import marked_screenshot
+from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.page.pointer import click, hover
+from openmanus_graph.backends.browser.page.text import full_text, tokens
 from tests.support.tabs import Tab, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

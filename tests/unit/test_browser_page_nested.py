@@ -2,7 +2,8 @@
 
 import pytest
 
-from openmanus_graph.backends.browser.page import click, input_text, scroll
+from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.page.pointer import click, scroll
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

@@ -1,14 +1,16 @@
 """Elements of recorded steps are found again by role, name, text and place, or the step stops."""
 
 import re
+from dataclasses import asdict
 
 import pytest
 
-from openmanus_graph.backends.browser.page import find_target, record_target
-from openmanus_graph.backends.browser.page.recorded_target import (
+from openmanus_graph.backends.browser.recorded_steps import (
     Around,
     RecordedTarget,
+    find_target,
     match_target,
+    record_target,
 )
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab
@@ -69,7 +71,7 @@ async def test_elements_are_found_on_the_page_loaded_again(tab: Tab) -> None:
     agree = await record_target(tab.view, tab.index('"Agree"'), str)
     assert buy
     assert agree
-    assert RecordedTarget.of(buy.as_json()) == buy
+    assert RecordedTarget.of(asdict(buy)) == buy
     assert buy.around.text == "Blue mug 9 € More Buy"
 
     await tab.open(PAGE + "<h1>New</h1>" + cards("Blue", "Red"))

@@ -8,8 +8,10 @@ from functools import partial
 import pytest
 from playwright.async_api import WebSocket
 
-from openmanus_graph.backends.browser.page import change_text, click, network, view
+from openmanus_graph.backends.browser.page import view
 from openmanus_graph.backends.browser.page.frames import EVENTS
+from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab
 
@@ -63,8 +65,8 @@ async def test_a_page_that_never_rests_is_not_waited_for(tab: Tab) -> None:
 
 
 async def test_a_long_poll_is_not_waited_for(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "SLOW_S", 0.2)
-    monkeypatch.setattr(network, "MAX_REPEATS", 1000)
+    monkeypatch.setattr(view, "SLOW_S", 0.2)
+    monkeypatch.setattr(view, "MAX_REPEATS", 1000)
     await tab.page.goto(f"{tab.site}/waits.html?polls")
     assert await tab.view.settle(20) == ""
 

@@ -2,13 +2,10 @@
 
 import pytest
 
-from openmanus_graph.backends.browser.page import (
-    click,
-    full_text,
-    input_text,
-    select_dropdown_option,
-)
-from openmanus_graph.backends.browser.page.text import tokens
+from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
+from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.text import full_text, tokens
 from tests.support.shop import Shop
 from tests.support.tabs import BUDGET, Tab, Text
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from openmanus_graph.backends.browser.page import click, full_text, scroll
+from openmanus_graph.backends.browser.page.pointer import click, scroll
+from openmanus_graph.backends.browser.page.text import full_text
 from tests.support.tabs import Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

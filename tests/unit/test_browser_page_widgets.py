@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.backends.browser.page import Snapshot, change_text, click
-from openmanus_graph.backends.browser.page.snapshot import Line
+from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.snapshot import Line, Snapshot
+from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.browsing import Browsing
 from tests.support.tabs import Tab
 

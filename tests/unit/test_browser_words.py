@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.page.text import shown_address
+from openmanus_graph.backends.browser.page.snapshot import shown_address
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.browsing import Browsing
 from tests.support.static_site import SiteHandler, serving

@@ -20,13 +20,12 @@ NAMED = "what the user names on the command line, or typed, or a file beside it"
 USERS = "the user's own folder"
 TEMPORARY = "temporary files of our own, outside of the workspace"
 ALLOWED = {
-    "backends/browser/actions.py:_copy_files": TEMPORARY,
     "backends/browser/actions.py:_save_pdf": TEMPORARY,
-    "backends/browser/connection.py": "the person's browser profile",
-    "backends/browser/downloads.py": TEMPORARY,
+    "backends/browser/browsers.py": SYSTEM,
+    "backends/browser/files.py": TEMPORARY,
     "backends/browser/kept_state.py": PRIVATE,
-    "backends/browser/launch.py": SYSTEM,
     "backends/browser/page/frames.py:script": OURS,
+    "backends/charts/report.py:_template": OURS,
     "backends/charts/report.py:inherit_own_pages": PRIVATE,
     "backends/charts/report.py:is_own_page": PRIVATE,
     "backends/files/file_kinds.py:_office_kind": "an opened file, read through a limit",

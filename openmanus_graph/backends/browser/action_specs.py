@@ -11,9 +11,7 @@ from openmanus_graph.errors import TrustedToolError
 
 HANDLE = "browser"
 """The key of the browser session among the session's handles."""
-
-
-KEY_NAMES = {
+_KEY_NAMES = {
     "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
     "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
     "return": "Enter", "enter": "Enter", "tab": "Tab", "del": "Delete", "delete": "Delete",
@@ -28,7 +26,7 @@ KEY_NAMES = {
 
 @dataclass(frozen=True)
 class ActionArguments:
-    """The arguments of a call beside its action; the defaults are the tool's."""
+    """The arguments of a call next to its action; the defaults are the tool's."""
 
     url: str | None = None
     index: int | None = None
@@ -46,23 +44,29 @@ class ActionArguments:
 
     @property
     def required_index(self) -> int:
-        """The index, for an action that requires one."""
         return -1 if self.index is None else self.index
 
     @property
     def required_text(self) -> str:
-        """The text, for an action that requires one."""
         return self.text or ""
+
+    @property
+    def indices(self) -> dict[str, int]:
+        """The indices of elements that are given, by the names of their arguments."""
+        given = {"index": self.index, "target_index": self.target_index}
+        return {name: index for name, index in given.items() if index is not None}
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What is known of an action before it runs."""
-
     required: tuple[str, ...] = ()
     """The arguments that it cannot do without."""
     has_effects: bool = False
     """Whether it may change something in the world, so that it must not be repeated unasked."""
+    enters: str = ""
+    """The argument whose text the page is given."""
+    switches: bool = False
+    """Whether it may show another page, which the call does not name."""
     shows_whole_page: bool = False
     """Whether the whole page is shown afterwards, not only what changed."""
     allowed_in_dialog: bool = False
@@ -75,26 +79,26 @@ ACTION_SPECS: Mapping[str, ActionSpec] = {
     "go_to_url": ActionSpec(("url",), shows_whole_page=True),
     "get_state": ActionSpec(shows_whole_page=True, allowed_in_dialog=True),
     "click_element": ActionSpec(("index",), has_effects=True),
-    "input_text": ActionSpec(("index", "text"), has_effects=True),
-    "send_keys": ActionSpec(("keys",), has_effects=True),
+    "input_text": ActionSpec(("index", "text"), has_effects=True, enters="text"),
+    "send_keys": ActionSpec(("keys",), has_effects=True, enters="keys"),
     "scroll_down": ActionSpec(),
     "scroll_up": ActionSpec(),
     "scroll_to_text": ActionSpec(("text",)),
     "get_dropdown_options": ActionSpec(("index",)),
     "select_dropdown_option": ActionSpec(("index", "text"), has_effects=True),
-    "go_back": ActionSpec(has_effects=True),
+    "go_back": ActionSpec(has_effects=True, switches=True),
     "refresh": ActionSpec(has_effects=True, shows_whole_page=True),
     "open_tab": ActionSpec(("url",), shows_whole_page=True),
-    "switch_tab": ActionSpec(("tab_id",), shows_whole_page=True),
-    "close_tab": ActionSpec(shows_whole_page=True, allowed_in_dialog=True),
+    "switch_tab": ActionSpec(("tab_id",), switches=True, shows_whole_page=True),
+    "close_tab": ActionSpec(switches=True, shows_whole_page=True, allowed_in_dialog=True),
     "wait": ActionSpec(),
     "hover": ActionSpec(("index",)),
     "click_at": ActionSpec(("x", "y"), has_effects=True),
     "drag_and_drop": ActionSpec(("index",), has_effects=True),
-    "upload_file": ActionSpec(("text",), has_effects=True),
-    "handle_dialog": ActionSpec(has_effects=True, allowed_in_dialog=True),
+    "upload_file": ActionSpec(("text",), has_effects=True, enters="text"),
+    "handle_dialog": ActionSpec(has_effects=True, enters="text", allowed_in_dialog=True),
     "save_pdf": ActionSpec(takes_snapshot=False),
-    "web_search": ActionSpec(("query",)),
+    "web_search": ActionSpec(("query",), switches=True),
     "extract_content": ActionSpec(),
 }
 
@@ -102,7 +106,7 @@ ACTION_SPECS: Mapping[str, ActionSpec] = {
 def check_required_arguments(action: str, args: ActionArguments) -> None:
     """Raise ToolError for the required arguments that a call leaves out.
 
-    An empty text is an argument, for it clears a field; so is a blank as a key.
+    An empty text is an argument, because it clears a field; so is a blank as a key.
     """
     missing: list[str] = []
     for name in ACTION_SPECS[action].required:
@@ -118,7 +122,7 @@ def check_required_arguments(action: str, args: ActionArguments) -> None:
 def press_name(token: str) -> str | None:
     """Return a key or a combination by the name the browser knows; None for plain text."""
     parts = ["+"] if token == "+" else re.split(r"\+(?!$)", token)
-    names = [KEY_NAMES.get(part.lower(), "") for part in parts]
+    names = [_KEY_NAMES.get(part.lower(), "") for part in parts]
     if len(parts) > 1 and all(names[:-1]) and len(parts[-1]) == 1:
         names[-1] = parts[-1].lower() if "Shift" not in names else parts[-1]
     return "+".join(names) if all(names) else None

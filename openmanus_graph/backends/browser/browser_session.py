@@ -7,14 +7,17 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 from urllib.parse import urljoin
+
+from playwright.async_api import Download, Error, Page
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
-from openmanus_graph.backends.browser.downloads import Downloads
+from openmanus_graph.backends.browser.files import Downloads
 from openmanus_graph.backends.browser.kept_state import (
     MAX_STORED_CHARS,
     STORAGE_LOST,
@@ -22,19 +25,15 @@ from openmanus_graph.backends.browser.kept_state import (
     BrowserState,
     load_state,
     newest_stored,
-    restore_storage,
     save_state,
     state_file,
 )
-from openmanus_graph.backends.browser.page import PageView
+from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices, PendingTabs, Tab
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
-
-if TYPE_CHECKING:
-    from playwright.async_api import Download, Page
 
 MAX_TABS = 20
 CLOSE_PAGE_S = 5.0
@@ -45,13 +44,6 @@ LOCK_S = 3.0
 """How long closing waits for an action that is being cancelled."""
 
 
-class HeldByPerson(Protocol):
-    """A person's time at a browser, as the browser knows it."""
-
-    def on_closed(self) -> None:
-        """End it, because the browser is closed."""
-
-
 class BrowserSession:
     """The tabs of one thread."""
 
@@ -59,8 +51,8 @@ class BrowserSession:
         self.session = session
         self.lock = asyncio.Lock()
         """Held during an action or a snapshot."""
-        self.takeover: HeldByPerson | None = None
-        """Of a person who has the browser just now, with its lock; None while the agent has it."""
+        self.takeover: Callable[[], None] | None = None
+        """Ends the takeover by a person, who has the lock; None while the agent has the browser."""
         self.hidden_texts = set[str]()
         """What people have typed here, which the model must not be shown; never stored."""
         self.tabs: dict[int, Tab] = {}
@@ -68,15 +60,14 @@ class BrowserSession:
         self.background = BackgroundTasks()
         self.dialogs = Dialogs(self.notices.add, self.background)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
-        self._connection: Connection | None = None
-        self._used_settings: tuple[object, ...] = ()
-        """The settings that the browser was opened with."""
-        self._used_profile: str | None = None
-        self._current = 0
-        self._last_id = 0
         self.pending_tabs = PendingTabs()
         self.observed_place = ""
         """Where the browser was at the newest observation."""
+        self._connection: Connection | None = None
+        self._used_settings: tuple[object, ...] = ()
+        self._used_profile: str | None = None
+        self._current = 0
+        self._last_id = 0
         self._state = BrowserState()
         """At the last snapshot, to open the browser with it again."""
         self._kept: BrowserState | None = None
@@ -97,6 +88,11 @@ class BrowserSession:
         return self.tabs[self._current]
 
     @property
+    def view(self) -> PageView:
+        """The current tab's page. ToolError when nothing is open."""
+        return self.current.view
+
+    @property
     def connection(self) -> Connection:
         """The connection to the browser. ToolError when it is not open."""
         if self._connection is None:
@@ -104,13 +100,10 @@ class BrowserSession:
         return self._connection
 
     async def ensure(self) -> bool:
-        """Open the browser if it is not open, or reopen it after a crash.
+        """Open the browser if it is not open, or reopen it after a crash. ToolError if it cannot.
 
         Returns:
             Whether a page that the model knows was replaced by a new one.
-
-        Raises:
-            ToolError: It cannot be opened.
         """
         replaced = False
         if self._connection is not None and not await self._connection.is_responsive():
@@ -129,7 +122,6 @@ class BrowserSession:
         return replaced
 
     async def new_tab(self) -> Tab:
-        """Open an empty tab and make it the current one."""
         if len(self.tabs) >= MAX_TABS:
             raise TrustedToolError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
         page = await self.connection.new_page()
@@ -148,13 +140,11 @@ class BrowserSession:
     async def remember(self, *, new_addresses: bool = True) -> None:
         """Record tabs, cookies and local storage, to open the browser with them again.
 
-        After each snapshot, since a process may be killed; it takes a few milliseconds.
+        It is called after each snapshot, because a process may be killed. It takes milliseconds.
 
         Args:
-            new_addresses: Whether those of the tabs are taken anew, or stay as they were.
+            new_addresses: Whether the tabs' addresses are read again.
         """
-        from playwright.async_api import Error
-
         for tab in self.tabs.values() if new_addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
                 tab.url = tab.current_url
@@ -163,32 +153,27 @@ class BrowserSession:
         # When a browser dies, its pages are reported closed first.
         open_tabs = [tab for tab in self.tabs.values() if tab.url != BLANK]
         current = open_tabs.index(self.current) if self.current in open_tabs else -1
-        addresses = tuple(self._without_typed(tab.url) for tab in open_tabs)
-        state = replace(self._state, tabs=addresses, current=current)
+        typed = Secrets((), self.hidden_texts)
+        addresses = (  # of a page with a person's words in its address, only the site is stored
+            tab.url if typed.redacted(tab.url) == tab.url else urljoin(tab.url, "/")
+            for tab in open_tabs
+        )
+        state = replace(self._state, tabs=tuple(addresses), current=current)
         with contextlib.suppress(Error, ToolError):  # a page may have stopped answering
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
-            state = replace(state, local_storage=await self._local_storage())
+            known = dict(self._state.local_storage)
+            found = await self.current.view.local_storage(MAX_STORED_CHARS)
+            if found is not None:
+                origin, stored = found
+                known.pop(origin, None)
+                known |= {origin: stored} if stored else {}
+            state = replace(state, local_storage=newest_stored(known))
         self._state = state
         file = state_file(self.session)
         if file is not None and state != self._kept:
             saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
             self._kept = state if saved else None
-
-    def _without_typed(self, url: str) -> str:
-        """Return an address, or only its site's where a person's words are in it: it is stored."""
-        typed = Secrets((), self.hidden_texts)
-        return url if typed.redacted(url) == url else urljoin(url, "/")
-
-    async def _local_storage(self) -> dict[str, dict[str, str]]:
-        """Return the known local storage of all sites, the current page's as it is now."""
-        known = dict(self._state.local_storage)
-        found = await self.current.view.local_storage(MAX_STORED_CHARS)
-        if found is not None:
-            origin, stored = found
-            known.pop(origin, None)
-            known |= {origin: stored} if stored else {}
-        return newest_stored(known)
 
     async def recover(self) -> bool:
         """After an error: reopen the browser or crashed pages. False if nothing had crashed."""
@@ -224,7 +209,7 @@ class BrowserSession:
         # The address that a page has by now may hold a part of what a person is just typing.
         typing = self.takeover is not None
         if self.takeover is not None:
-            self.takeover.on_closed()
+            self.takeover()
         locked = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):
@@ -237,7 +222,6 @@ class BrowserSession:
             self.lock.release()
 
     async def _close_all(self) -> None:
-        """Close everything; the session can be opened again."""
         connection, self._connection = self._connection, None
         self.dialogs.clear()
         self.downloads.stop()
@@ -262,15 +246,11 @@ class BrowserSession:
         context = self._connection.context
         context.on("page", self._on_page_opened)
         context.on("dialog", self.dialogs.on_dialog)
-        for page in self._connection.pages:
+        for page in context.pages:  # a profile opens with some
             self._add(page)
 
     async def _open_kept(self) -> bool:
-        """Open the browser, with what an earlier process kept of it.
-
-        Returns:
-            Whether pages that the model knows were opened again.
-        """
+        """Open the browser with what an earlier process kept; return whether it had tabs."""
         file = state_file(self.session)
         if file is not None:
             self._kept = await asyncio.to_thread(load_state, file)
@@ -292,21 +272,19 @@ class BrowserSession:
         await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
 
     async def _reopen(self, why: str) -> None:
-        """Open a new browser and restore cookies and tabs."""
         await self._close_all()
         await self._open()
         await self._restore(why)
 
     async def _restore(self, why: str) -> None:
-        """Give a new browser the state of the last one, and add notices of what is lost of it."""
-        restored = await restore_storage(self.connection.context, self._state)
+        """Give a new browser the state of the last one, and add notices of what is lost."""
+        restored = await self._state.restore_storage(self.connection.context)
         if restored is False:
             await self._close_all()  # it may have taken some
             await self._open()
             self._state = replace(self._state, cookies=(), local_storage={})
-        state, tabs, place = self._state, list[Tab](), ""
-        for _ in state.tabs:
-            tabs.append(await self.new_tab())
+        state, place = self._state, ""
+        tabs = [await self.new_tab() for _ in state.tabs]
         opened = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
         if any(opened):
             current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
@@ -319,11 +297,7 @@ class BrowserSession:
             self.notices.add(" ".join(filter(None, (how, lost, typed))))
 
     async def _goto_again(self, tab: Tab, url: str) -> bool:
-        """Open an address of an earlier process, with the guard of this one; close the tab if not.
-
-        Returns:
-            Whether it was opened.
-        """
+        """Open an earlier address if the guard allows it; else close the tab and return False."""
         try:
             self.connection.guard.check(url)
             if await self._goto(tab, url) and not tab.refused:
@@ -338,7 +312,6 @@ class BrowserSession:
         return False
 
     async def _replace_page(self, tab: Tab) -> None:
-        """Give a crashed tab a new page at the same address."""
         old, old_view = tab.page, tab.view
         page = await self.connection.new_page()
         duplicate = self._tab_of(page)
@@ -354,17 +327,13 @@ class BrowserSession:
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
 
     async def _goto(self, tab: Tab, url: str) -> bool:
-        """Open an address, and return whether it began to load."""
-        from playwright.async_api import Error
-
         try:
             await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
         except Error:
             return False
         return True
 
-    def _on_page_opened(self, page: "Page") -> None:
-        """Add a tab that was opened, by an action or by a page."""
+    def _on_page_opened(self, page: Page) -> None:
         self.pending_tabs.tab_opened()
         if len(self.tabs) >= MAX_TABS:
             self.notices.add("Further tabs that the page opened were closed at once.")
@@ -372,7 +341,7 @@ class BrowserSession:
             return
         self._add(page)
 
-    def _add(self, page: "Page") -> Tab:
+    def _add(self, page: Page) -> Tab:
         self._last_id += 1
         tab = Tab(self._last_id, page, PageView(page), opener=self._current)
         self.tabs[tab.id] = tab
@@ -384,22 +353,23 @@ class BrowserSession:
 
     def _subscribe(self, tab: Tab) -> None:
         page = tab.page
+
+        def on_download(download: Download) -> None:
+            tab.became_download()
+            self.downloads.begin(download)
+
         page.on("response", tab.on_response)
         page.on("framenavigated", tab.on_frame_navigated)
-        page.on("download", lambda download: self._on_download(tab, download))
+        page.on("download", on_download)
         page.on("crash", tab.on_crash)
         page.on("close", lambda _: self._on_page_closed(tab, page))
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
 
-    def _on_download(self, tab: Tab, download: "Download") -> None:
-        tab.became_download()
-        self.downloads.begin(download)
-
-    def _tab_of(self, page: "Page") -> Tab | None:
+    def _tab_of(self, page: Page) -> Tab | None:
         return next((tab for tab in self.tabs.values() if tab.page == page), None)
 
-    def _on_page_closed(self, tab: Tab, page: "Page") -> None:
+    def _on_page_closed(self, tab: Tab, page: Page) -> None:
         self.dialogs.on_page_closed(page)
         # A crashed page that was replaced is closed as well, and its tab lives on.
         if tab.page != page or self._connection is None or not self._connection.alive:
@@ -419,13 +389,8 @@ class BrowserSession:
         )
 
 
-async def _close_page(page: "Page") -> None:
-    """Close a page, for a bounded time.
-
-    One that has crashed, or whose navigation has just failed, may never say that it is closed.
-    """
-    from playwright.async_api import Error
-
+async def _close_page(page: Page) -> None:
+    """Close a page, for a bounded time: one that has crashed may never report that it is closed."""
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(CLOSE_PAGE_S):
             await page.close()

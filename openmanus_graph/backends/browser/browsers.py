@@ -1,6 +1,6 @@
-"""The browsers of this process: one for all threads with the same launch settings.
+"""The browsers of this process: found, started or connected to, shared between threads, closed.
 
-All of this runs on the browser's event loop.
+Threads with the same launch settings share one. All of this runs on the browser's event loop.
 """
 
 import asyncio
@@ -8,46 +8,242 @@ import atexit
 import contextlib
 import logging
 import os
+import re
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openmanus_graph.backends.browser.launch import (
-    LaunchSettings,
-    first_line,
-    launch_options,
-    start_browser,
-    start_sandboxed,
-    user_agent,
-)
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks, EventLoopThread
 from openmanus_graph.runtime.system_exit import register_closer
+from openmanus_graph.state.settings import BrowserSettings
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Playwright, StorageState
+    from playwright.async_api import Browser, BrowserContext, Playwright
 
+VIEWPORT = {"width": 1280, "height": 900}
 IDLE_S = 2.0
-"""How long a browser without users is kept."""
 PAGES_RENDERED_AT_ONCE = 4
 """Pages of all threads together."""
+START_S = 60.0
 CLOSE_S = 10.0
 STORAGE_S = 5.0
+_COMMANDS = (
+    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge",
+    "microsoft-edge-stable", "brave-browser",
+)  # fmt: skip
+_MAC_APPS = ("Google Chrome", "Chromium", "Microsoft Edge", "Brave Browser")
+_PLAYWRIGHT_BROWSERS = (
+    "chromium-*/chrome-linux*/chrome",
+    "chromium-*/chrome-mac*/*.app/Contents/MacOS/*",
+    "chromium_headless_shell-*/chrome-*/*headless*shell",
+)
+_CHROMIUM_ARGS = (
+    # All traffic goes through our proxy, which resolves names; nothing may leak around it.
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-quic",
+)
+_INSECURE_ARGS = (
+    "--disable-web-security",
+    "--disable-site-isolation-trials",
+    "--ignore-certificate-errors",
+    "--allow-running-insecure-content",
+)
+_PASSED_ENVIRONMENT = (
+    "HOME", "PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "TMPDIR", "USER", "DISPLAY",
+    "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME",
+    "XDG_DATA_DIRS", "DBUS_SESSION_BUS_ADDRESS", "FONTCONFIG_PATH", "FONTCONFIG_FILE",
+    "LD_LIBRARY_PATH", "CHROME_DEVEL_SANDBOX",
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 browser_loop = EventLoopThread("openmanus-browser")
 """The event loop of all Playwright objects of this process."""
 os.register_at_fork(after_in_child=browser_loop.forget)
 
 
+def first_line(error: Exception) -> str:
+    """Return what a Playwright error says, without its call log."""
+    text = str(error).strip().partition("\n")[0]
+    for prefix in ("Page.", "Locator.", "BrowserType.", "Browser.", "BrowserContext.", "Frame."):
+        if text.startswith(prefix):
+            text = text.partition(": ")[2] or text
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def find_browser(configured: str | None) -> Path:
+    """Return the program: the configured one, Playwright's own, or one of the system. Blocks.
+
+    ToolError if there is none, with what installs one.
+    """
+    if configured:
+        path = Path(configured).expanduser()
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+        raise TrustedToolError(
+            f"There is no browser at {configured}. A person has to correct "
+            "[browser] chrome_instance_path in the configuration."
+        )
+    found = next(_installed_browsers(), None)
+    if found is None:
+        raise TrustedToolError(
+            "No browser is installed. A person has to run `openmanus doctor --fix`, or install "
+            "Chromium or Chrome. Do what is left of the task without browser_use."
+        )
+    return found
+
+
+def _installed_browsers() -> Iterator[Path]:
+    """Find Playwright's browsers, the latest first, then the system's."""
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    if named and named != "0":
+        folder = Path(named)
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "ms-playwright"
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(cache) / "ms-playwright"
+    for pattern in _PLAYWRIGHT_BROWSERS:
+        yield from sorted(folder.glob(pattern), reverse=True)
+    yield from (Path(path) for name in _COMMANDS if (path := shutil.which(name)))
+    if sys.platform == "darwin":
+        for apps in (Path("/Applications"), Path.home() / "Applications"):
+            paths = (apps / f"{app}.app" / "Contents" / "MacOS" / app for app in _MAC_APPS)
+            yield from filter(Path.is_file, paths)
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """The launch settings of a browser process; threads with the same ones share it."""
+
+    path: str | None
+    headless: bool
+    disable_security: bool
+    extra_args: tuple[str, ...]
+    cdp_url: str | None
+    wss_url: str | None
+
+    @classmethod
+    def of(cls, settings: BrowserSettings) -> "LaunchSettings":
+        displays = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        return cls(
+            settings.chrome_instance_path,
+            settings.headless or (sys.platform == "linux" and not displays),
+            settings.disable_security,
+            settings.extra_chromium_args,
+            settings.cdp_url,
+            settings.wss_url,
+        )
+
+    @property
+    def remote(self) -> bool:
+        """Whether the browser was started by others, and perhaps cannot reach our proxy."""
+        return bool(self.cdp_url or self.wss_url)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options for Playwright's `launch`. Blocks. ToolError if there is none."""
+        insecure = _INSECURE_ARGS if self.disable_security else ()
+        return {
+            "executable_path": find_browser(self.path),
+            "headless": self.headless,
+            "args": [*_CHROMIUM_ARGS, *insecure, *self.extra_args],
+            "env": {name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ},
+            # Root cannot use Chromium's own sandbox.
+            "chromium_sandbox": os.geteuid() != 0,
+            # The first Ctrl-C only drains the run: it must not end the browser.
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+            "timeout": START_S * 1000,
+        }
+
+
+async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Browser":
+    """Start or connect to the browser. ToolError says what a person has to do."""
+    from playwright.async_api import Error
+
+    try:
+        if launch.cdp_url:
+            return await playwright.chromium.connect_over_cdp(launch.cdp_url, timeout=START_S * 500)
+        if launch.wss_url:
+            return await playwright.chromium.connect(launch.wss_url, timeout=START_S * 500)
+    except Error as error:
+        raise TrustedToolError(_explain_unreachable(launch, error)) from error
+    options = await asyncio.to_thread(launch.options)
+    try:
+        return await _start_sandboxed(playwright.chromium.launch, options)
+    except Error as error:
+        raise TrustedToolError(
+            f"The browser {options['executable_path']} did not start: {first_line(error)} "
+            "`openmanus doctor` may tell a person why. Do what is left without browser_use."
+        ) from error
+
+
+def _explain_unreachable(launch: LaunchSettings, error: Exception) -> str:
+    place = "cdp_url" if launch.cdp_url else "wss_url"
+    why, what = first_line(error), "start it or correct the address"
+    if "version mismatch" in str(error):
+        versions = sorted(set(re.findall(r"(?:server|client) version: v[\w.]+", str(error))))
+        why = f"it is a server of another Playwright ({', '.join(versions)})."
+        what = "start one of the client's version"
+    elif launch.wss_url and "/devtools/" in launch.wss_url:
+        why = "it is Chromium's own address, not a Playwright server's."
+        what = "set it as cdp_url"
+    return (
+        f"The browser that [browser] {place} names cannot be reached: {why} A person has to {what}."
+    )
+
+
+async def _start_sandboxed(
+    start: Callable[..., Awaitable[T]], options: dict[str, Any], **more: Any
+) -> T:
+    """Start a browser in its own sandbox, or without one if the system does not allow it."""
+    from playwright.async_api import Error
+
+    try:
+        return await start(**options, **more)
+    except Error as error:
+        if not (options["chromium_sandbox"] and "sandbox" in str(error).lower()):
+            raise
+    log.warning("the system allows Chromium no sandbox of its own; it runs without")
+    return await start(**{**options, "chromium_sandbox": False}, **more)
+
+
 @dataclass(eq=False)
 class SharedBrowser:
-    """A browser and how many contexts use it."""
-
     browser: "Browser"
     launch: LaunchSettings
     users: int = 0
     idle: asyncio.TimerHandle | None = None
+
+    async def new_context(self, options: dict[str, Any], *, fresh: bool) -> "BrowserContext":
+        """Open a new context, in a remote browser too: its existing contexts are not guarded."""
+        browser, launch = self.browser, self.launch
+        if launch.headless and not launch.remote:  # many sites refuse headless browsers
+            mac = sys.platform == "darwin"
+            system = "Macintosh; Intel Mac OS X 10_15_7" if mac else "X11; Linux x86_64"
+            agent = (
+                f"Mozilla/5.0 ({system}) AppleWebKit/537.36 (KHTML, like Gecko) "
+                f"Chrome/{browser.version.partition('.')[0]}.0.0.0 Safari/537.36"
+            )
+            options = {**options, "user_agent": agent}
+        if launch.remote and browser.contexts and not fresh:
+            # A person's cookies, and the local storage of the sites in open tabs.
+            known = browser.contexts[0]
+            try:
+                async with asyncio.timeout(STORAGE_S):
+                    state: Any = await known.storage_state()
+            except TimeoutError:  # a tab does not answer
+                cookies = cast("Any", await known.cookies())  # same shape, different type names
+                state = {"cookies": cookies, "origins": []}
+            options = {**options, "storage_state": state}
+        return await browser.new_context(**options)
 
 
 class Browsers:
@@ -67,22 +263,19 @@ class Browsers:
     ) -> tuple["BrowserContext", SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
-        A browser that turns out to be dead is replaced once.
+        A browser that turns out to be dead is replaced once. ToolError if none can be started.
 
         Args:
-            launch: Names the browser.
+            launch: Identifies the browser.
             options: Of the context.
             fresh: Without the logins that a remote browser already has.
-
-        Raises:
-            ToolError: No browser can be started.
         """
         from playwright.async_api import Error
 
         for last_try in (False, True):
             shared = await self._acquire(launch)
             try:
-                return await _new_context(shared, options, fresh), shared
+                return await shared.new_context(options, fresh=fresh), shared
             except Error as error:
                 self.release(shared)
                 await self._close_browser(shared, failed=True)
@@ -112,13 +305,10 @@ class Browsers:
         async with self._lock:
             playwright = await self._running_driver()
         self._profiles += 1
-        start = await asyncio.to_thread(launch_options, launch)
+        options = {**await asyncio.to_thread(launch.options), **options}
+        start = playwright.chromium.launch_persistent_context
         try:
-            context = await start_sandboxed(
-                playwright.chromium.launch_persistent_context,
-                {**start, **options},
-                user_data_dir=folder,
-            )
+            return await _start_sandboxed(start, options, user_data_dir=folder)
         except BaseException as error:
             await self.release_profile()
             if isinstance(error, Error):
@@ -127,16 +317,13 @@ class Browsers:
                     "A person has to close whatever uses that profile, or set another."
                 ) from error
             raise
-        return context
 
     async def release_profile(self) -> None:
-        """Count a browser on a profile folder as closed."""
         self._profiles -= 1
         async with self._lock:
             await self._stop_driver_if_idle()
 
     async def close(self) -> None:
-        """Close everything at once."""
         async with self._lock:
             shared, self._open = list(self._open.values()), {}
             for each in shared:
@@ -149,13 +336,11 @@ class Browsers:
             shared = self._open.get(launch)
             if shared is None or not shared.browser.is_connected():
                 try:
-                    shared = SharedBrowser(
-                        await start_browser(await self._running_driver(), launch), launch
-                    )
+                    browser = await start_browser(await self._running_driver(), launch)
                 except BaseException:
                     await self._stop_driver_if_idle()
                     raise
-                self._open[launch] = shared
+                shared = self._open[launch] = SharedBrowser(browser, launch)
             shared.users += 1
             if shared.idle is not None:
                 shared.idle.cancel()
@@ -173,21 +358,22 @@ class Browsers:
                 await self._stop_driver_if_idle()
 
     async def _running_driver(self) -> "Playwright":
-        from playwright.async_api import async_playwright
+        from playwright.async_api import Error, async_playwright
 
-        if self._playwright is not None and not await _driver_responds(self._playwright):
-            log.warning("the browser's driver had ended; it is started again")
-            with contextlib.suppress(Exception):  # its process has ended
-                await self._playwright.stop()
-            self._playwright, self._open = None, {}
+        if self._playwright is not None:
+            try:  # a request that needs no browser
+                await (await self._playwright.request.new_context()).dispose()
+            except Error:
+                log.warning("the browser's driver had ended; it is started again")
+                with contextlib.suppress(Exception):  # its process has ended
+                    await self._playwright.stop()
+                self._playwright, self._open = None, {}
         if self._playwright is None:
             start = asyncio.ensure_future(async_playwright().start())
             try:
                 await asyncio.shield(start)
-            finally:
-                self._playwright = (
-                    await start
-                )  # when cancelled, too: a driver that is still starting cannot be stopped
+            finally:  # when cancelled, too: a driver that is still starting cannot be stopped
+                self._playwright = await start
         return self._playwright
 
     async def _stop_driver_if_idle(self) -> None:
@@ -196,39 +382,6 @@ class Browsers:
         playwright, self._playwright = self._playwright, None
         with contextlib.suppress(Exception):  # no browser uses it any more
             await playwright.stop()
-
-
-async def _new_context(
-    shared: SharedBrowser, options: dict[str, Any], fresh: bool
-) -> "BrowserContext":
-    """Open a new context, in a remote browser too: its existing contexts are not guarded."""
-    browser, launch = shared.browser, shared.launch
-    if launch.headless and not launch.remote:
-        options = {**options, "user_agent": user_agent(browser.version)}
-    if launch.remote and browser.contexts and not fresh:
-        options = {**options, "storage_state": await _storage_of(browser.contexts[0])}
-    return await browser.new_context(**options)
-
-
-async def _storage_of(context: "BrowserContext") -> "StorageState":
-    """Return a person's cookies, and the local storage of the sites in open tabs."""
-    try:
-        async with asyncio.timeout(STORAGE_S):
-            return await context.storage_state()
-    except TimeoutError:  # a tab does not answer
-        cookies = cast("Any", await context.cookies())  # same shape, different type names
-        return {"cookies": cookies, "origins": []}
-
-
-async def _driver_responds(playwright: "Playwright") -> bool:
-    """Check that the driver is alive, by a request that needs no browser."""
-    from playwright.async_api import Error
-
-    try:
-        await (await playwright.request.new_context()).dispose()
-    except Error:
-        return False
-    return True
 
 
 async def _close_quietly(browser: "Browser") -> None:
@@ -241,26 +394,25 @@ _browsers = Browsers()
 
 
 def browsers() -> Browsers:
-    """Return the browsers of this process."""
     return _browsers
 
 
 def _reset_after_fork() -> None:
-    """Start with no browsers in a forked child: those there are belong to the parent."""
+    """Start with no browsers in a forked child: those that are open belong to the parent."""
     global _browsers  # there is one per process, by its very purpose
     _browsers = Browsers()
-
-
-def close_browsers() -> None:
-    """Close all browsers and the driver. Blocks."""
-    _close_all()
-    browser_loop.stop()
 
 
 def _close_all() -> None:
     if browser_loop.started:
         with contextlib.suppress(Exception):  # the process ends in any case
             browser_loop.call(_browsers.close, CLOSE_S)
+
+
+def close_browsers() -> None:
+    """Close all browsers and the driver. Blocks."""
+    _close_all()
+    browser_loop.stop()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

@@ -7,16 +7,31 @@ the proxy.
 import asyncio
 import contextlib
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
+from playwright.async_api import (
+    BrowserContext,
+    CDPSession,
+    Error,
+    Frame,
+    Page,
+    Request,
+    Route,
+    WebSocketRoute,
+)
 
-from openmanus_graph.backends.browser.browsers import CLOSE_S, SharedBrowser, browsers
-from openmanus_graph.backends.browser.launch import VIEWPORT, LaunchSettings
-from openmanus_graph.backends.browser.page import prepare_context
+from openmanus_graph.backends.browser.browsers import (
+    CLOSE_S,
+    VIEWPORT,
+    LaunchSettings,
+    SharedBrowser,
+    browsers,
+)
+from openmanus_graph.backends.browser.page.frames import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
@@ -26,38 +41,38 @@ from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 from openmanus_graph.state.settings import Settings
 
-if TYPE_CHECKING:
-    from playwright.async_api import (
-        BrowserContext,
-        CDPSession,
-        Frame,
-        Page,
-        Request,
-        Route,
-        WebSocketRoute,
-    )
-
 _GUARDED_SCHEMES = ("http:", "https:", "ws:", "wss:")
 MAX_REFUSALS = 100
 ALIVE_S = 5.0
 
 
 class RequestInterceptor:
-    """Allows or blocks the requests of one browser context."""
-
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
         self._background = BackgroundTasks()
 
-    async def attach(self, context: "BrowserContext") -> None:
+    async def attach(self, context: BrowserContext) -> None:
         """Intercept the requests of a context that has no pages yet."""
+
+        async def on_request(route: Route, request: Request) -> None:
+            if await self._allows(request.url):
+                await route.continue_()
+            else:
+                await route.abort("blockedbyclient")
+
+        async def on_socket(socket: WebSocketRoute) -> None:
+            if await self._allows(socket.url):
+                socket.connect_to_server()
+            else:
+                await socket.close()
+
         # Holds also for the first request of a window that a page opens, but for no redirect.
-        await context.route("**/*", self._route)
-        await context.route_web_socket("**/*", self._socket)
+        await context.route("**/*", on_request)
+        await context.route_web_socket("**/*", on_socket)
         context.on("page", lambda page: self._background.spawn(self.watch(page)))
 
-    async def watch(self, page: "Page") -> None:
+    async def watch(self, page: Page) -> None:
         """Intercept a page's requests, redirects too."""
         page.on(
             "framenavigated", lambda frame: self._background.spawn(self._intercept(page, frame))
@@ -71,12 +86,9 @@ class RequestInterceptor:
         return refusals
 
     async def close(self) -> None:
-        """Cancel the tasks that are running."""
         self._background.cancel()
 
-    async def _intercept(self, page: "Page", target: "Page | Frame") -> None:
-        from playwright.async_api import Error
-
+    async def _intercept(self, page: Page, target: Page | Frame) -> None:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
             session = await page.context.new_cdp_session(target)
 
@@ -86,29 +98,14 @@ class RequestInterceptor:
             session.on("Fetch.requestPaused", on_paused)
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
-    async def _decide(self, session: "CDPSession", event: dict[str, Any]) -> None:
-        from playwright.async_api import Error
-
-        request_id = {"requestId": event["requestId"]}
+    async def _decide(self, session: CDPSession, event: dict[str, Any]) -> None:
+        answer = {"requestId": event["requestId"]}
         with contextlib.suppress(Error):  # the page was closed meanwhile
             if await self._allows(event["request"]["url"]):
-                await session.send("Fetch.continueRequest", request_id)
+                await session.send("Fetch.continueRequest", answer)
             else:
-                await session.send(
-                    "Fetch.failRequest", {**request_id, "errorReason": "BlockedByClient"}
-                )
-
-    async def _route(self, route: "Route", request: "Request") -> None:
-        if await self._allows(request.url):
-            await route.continue_()
-        else:
-            await route.abort("blockedbyclient")
-
-    async def _socket(self, socket: "WebSocketRoute") -> None:
-        if await self._allows(socket.url):
-            socket.connect_to_server()
-        else:
-            await socket.close()
+                blocked = {**answer, "errorReason": "BlockedByClient"}
+                await session.send("Fetch.failRequest", blocked)
 
     async def _allows(self, url: str) -> bool:
         if not url.startswith(_GUARDED_SCHEMES):
@@ -129,14 +126,12 @@ Egress = GuardedProxy | RequestInterceptor
 class Connection:
     """A browser context with the resources to close together with it."""
 
-    context: "BrowserContext"
+    context: BrowserContext
     guard: Guard
     egress: Egress
     shared: SharedBrowser | None
     """The shared browser; None for a separate one on a profile."""
     lock: FileLock | None = None
-    pages: "list[Page]" = field(default_factory=list["Page"])
-    """Tabs that the context opened with."""
     closed: bool = False
 
     @property
@@ -147,8 +142,6 @@ class Connection:
 
     async def is_responsive(self) -> bool:
         """Send the browser a request to check that it is alive."""
-        from playwright.async_api import Error
-
         try:
             async with asyncio.timeout(ALIVE_S):
                 await self.context.cookies("http://localhost/")
@@ -156,15 +149,13 @@ class Connection:
             return False
         return self.alive
 
-    async def new_page(self) -> "Page":
-        """Open a tab."""
+    async def new_page(self) -> Page:
         page = await self.context.new_page()
         if isinstance(self.egress, RequestInterceptor):
             await self.egress.watch(page)
         return page
 
     async def close(self) -> None:
-        """Close the context, release browser and profile, and close the egress."""
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
             async with asyncio.timeout(CLOSE_S):
@@ -181,24 +172,24 @@ class Connection:
 async def open_connection(
     settings: Settings, login: SiteSecret | None, *, fresh: bool = False
 ) -> Connection:
-    """Open a context for a thread.
+    """Open a context for a thread. ToolError if there is no browser, or it does not start.
 
     Args:
         settings: Of its run.
         login: Name and password for a site that asks by HTTP.
-        fresh: Without anybody's logins, even if the settings name a profile.
-
-    Raises:
-        ToolError: There is no browser, or it does not start.
+        fresh: Without logins, even if the settings name a profile.
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    launch = LaunchSettings.of(settings.browser)
+    guard, launch = Guard.of(settings), LaunchSettings.of(settings.browser)
     egress = await _start_egress(settings, launch)
     try:
-        connection = await _connect(
-            settings, launch, egress, _context_options(settings, egress, login), fresh=fresh
-        )
+        options = _context_options(settings, egress, login)
+        if profile := settings.browser.profile:
+            connection = await _open_profile(profile, launch, options, egress, guard)
+        else:
+            context, shared = await browsers().open_context(launch, options, fresh=fresh)
+            connection = Connection(context, guard, egress, shared)
     except BaseException:
         await egress.close()
         raise
@@ -213,10 +204,23 @@ async def open_connection(
     return connection
 
 
+async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
+    if launch.remote:
+        host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
+        if host not in LOOPBACK_NAMES:
+            return RequestInterceptor(Guard.of(settings))
+    configured, upstream = settings.browser.proxy, None
+    if configured is not None:
+        password = configured.password.get_secret_value()
+        upstream = parse_upstream(configured.server, configured.username, password)
+    proxy = GuardedProxy(Guard.of(settings), upstream)
+    await proxy.start()
+    return proxy
+
+
 def _context_options(
     settings: Settings, egress: Egress, login: SiteSecret | None
 ) -> dict[str, Any]:
-    """Return the options for Playwright's `new_context`."""
     unprotected = settings.browser.disable_security
     options: dict[str, Any] = {
         "viewport": VIEWPORT,
@@ -235,57 +239,20 @@ def _context_options(
         }
     if login is not None:
         name, _, password = login.value.get_secret_value().partition(":")
-        options["http_credentials"] = {
-            "username": name,
-            "password": password,
-            "origin": origin_of(login),
-        }
+        credentials = {"username": name, "password": password, "origin": origin_of(login)}
+        options["http_credentials"] = credentials
     return options
 
 
-async def _connect(
-    settings: Settings,
-    launch: LaunchSettings,
-    egress: Egress,
-    options: dict[str, Any],
-    *,
-    fresh: bool,
+async def _open_profile(
+    profile: str, launch: LaunchSettings, options: dict[str, Any], egress: Egress, guard: Guard
 ) -> Connection:
-    guard = Guard.of(settings)
-    if settings.browser.profile:
-        folder, lock = await asyncio.to_thread(_lock_profile, settings.browser.profile)
-        try:
-            context = await browsers().open_profile(folder, launch, options)
-        except BaseException:
-            await asyncio.to_thread(lock.release)
-            raise
-        return Connection(context, guard, egress, None, lock, list(context.pages))
-    context, shared = await browsers().open_context(launch, options, fresh=fresh)
-    return Connection(context, guard, egress, shared)
-
-
-async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
-    if launch.remote:
-        host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
-        if host not in LOOPBACK_NAMES:
-            return RequestInterceptor(Guard.of(settings))
-    configured = settings.browser.proxy
-    upstream = None
-    if configured is not None:
-        password = configured.password.get_secret_value()
-        upstream = parse_upstream(configured.server, configured.username, password)
-    proxy = GuardedProxy(Guard.of(settings), upstream)
-    await proxy.start()
-    return proxy
-
-
-def _lock_profile(profile: str) -> tuple[Path, FileLock]:
-    """Create and lock a profile folder. Blocks. ToolError when another process has the lock."""
-    folder = Path(profile).expanduser().absolute()
+    """Start a browser on a profile folder, which no other run may use meanwhile."""
+    folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         lock = FileLock(folder / "openmanus.lock", timeout=0, thread_local=False)
-        lock.acquire()
+        await asyncio.to_thread(lock.acquire)
     except Timeout as error:
         raise TrustedToolError(
             f"The browser profile {folder} is in use by another run. Wait for it, or a person "
@@ -296,4 +263,9 @@ def _lock_profile(profile: str) -> tuple[Path, FileLock]:
             f"The browser profile {folder} cannot be used: {error.strerror}. A person has to set "
             "another [browser] profile."
         ) from error
-    return folder, lock
+    try:
+        context = await browsers().open_profile(folder, launch, options)
+    except BaseException:
+        await asyncio.to_thread(lock.release)
+        raise
+    return Connection(context, guard, egress, None, lock)

@@ -8,16 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from playwright.async_api import Error
+
 from openmanus_graph.backends.browser.browser_session import BrowserSession
-from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.browsers import browser_loop, first_line
 from openmanus_graph.backends.browser.crawl import serialize
-from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.web.client import fetch
 from openmanus_graph.backends.web.markdown import PageText, choose_parts, page_text, whole
 from openmanus_graph.backends.web.reading import HEADER_CHARS, fitted, read_page
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
 from openmanus_graph.safety.urls import links_of
 
@@ -30,14 +30,10 @@ _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
 @dataclass(frozen=True)
 class PageContent:
-    """The content of a page."""
-
     url: str
     title: str
     text: str
     """Markdown, the main content first."""
-    notices: tuple[str, ...] = ()
-    """Sentences about the browser, such as that it was opened again."""
 
 
 async def extract_content(
@@ -45,14 +41,16 @@ async def extract_content(
 ) -> tuple[str, Sequence[str]]:
     """Return the answer to a goal from the page, or the whole page as Markdown.
 
-    With it come the links of the text that the page holds: a model may have made up others.
-
-    Raises:
-        ToolError: The page cannot be read.
+    With it come the links of the text that are on the page: a model may have made up others.
+    ToolError if the page cannot be read.
     """
-    content = await browser_loop.run(lambda: _read_content(browser))
-    redacted = browser.secrets.redacted
-    notices = "".join(f"{redacted(notice)}\n" for notice in content.notices)
+
+    async def read() -> tuple[PageContent, list[str]]:
+        return await _read_content(browser), browser.notices.take()
+
+    content, pending = await browser_loop.run(read)
+    redacted, session = browser.secrets.redacted, browser.session
+    notices = "".join(f"{redacted(notice)}\n" for notice in pending)
     content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
     head = f"{content.title} {content.url}".strip()
     why = ""
@@ -63,24 +61,14 @@ async def extract_content(
             why = f"{error} This is the page itself.\n"
         else:
             return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content.text)
-    text = await asyncio.to_thread(_fitted, content.text, browser.session)
+    room = session.max_observation_chars - HEADER_CHARS
+    room = min(session.settings.browser.max_content_length or room, room)
+    text = await asyncio.to_thread(fitted, content.text, room, session.workspace)
     return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content.text)
 
 
-def _fitted(text: str, session: Session) -> str:
-    max_chars = session.max_observation_chars - HEADER_CHARS
-    max_chars = min(session.settings.browser.max_content_length or max_chars, max_chars)
-    return fitted(text, max_chars, session.workspace)
-
-
 async def _read_content(browser: BrowserSession) -> PageContent:
-    """Read the current page. On the browser's event loop.
-
-    Raises:
-        ToolError: It cannot be read.
-    """
-    from playwright.async_api import Error
-
+    """Read the current page, on the browser's event loop. ToolError if it cannot be read."""
     async with browser.lock:
         await browser.ensure()
         if open_dialog := browser.dialogs.describe():
@@ -104,26 +92,21 @@ async def _read_content(browser: BrowserSession) -> PageContent:
     for part in parts:
         text = await page_text(part["html"], part["base"])
         texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
-    notices = tuple(browser.notices.take())
-    return PageContent(tab.page.url, parts[0]["title"], whole(texts), notices)
+    return PageContent(tab.page.url, parts[0]["title"], whole(texts))
 
 
 async def _read_document(browser: BrowserSession, url: str) -> PageContent:
-    """Read a document that the browser displays or keeps: it is fetched again, with the cookies."""
+    """Read a document that the browser displays or saves: fetch it again, with the cookies."""
     cookies = await browser.connection.context.cookies(url)
     pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
     headers = {"Cookie": pairs} if pairs else None
     page = await fetch(url, browser.connection.guard, headers=headers)
     reading = await read_page(page, browser.session.workspace)
-    return PageContent(url, reading.title, reading.text, tuple(browser.notices.take()))
+    return PageContent(url, reading.title, reading.text)
 
 
 async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
-    """Return the answer to a question, with the passages that support it.
-
-    Raises:
-        ToolError: The model could not be asked.
-    """
+    """Return a model's answer with the passages that support it."""
     parts, left_out = choose_parts(content.text, goal)
     at_once = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -139,10 +122,8 @@ async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
     if len(useful) > 1:
         merge = render("extract_merge", goal=goal, url=content.url, answers="\n\n".join(useful))
         reply = await ask(render("extract_system"), merge)
-    note = (
-        f"\n({left_out} of the page's parts were not read: the least related.)" if left_out else ""
-    )
-    return check_quotes(reply, content.text) + note
+    note = f"\n({left_out} of the page's parts were not read: the least related.)"
+    return check_quotes(reply, content.text) + (note if left_out else "")
 
 
 def check_quotes(reply: str, text: str) -> str:
@@ -159,11 +140,9 @@ def check_quotes(reply: str, text: str) -> str:
         else:
             missing += 1
     if missing:
-        lines.append(
-            f"({missing} quoted {'passage does' if missing == 1 else 'passages do'} not stand on "
-            f"the page and {'was' if missing == 1 else 'were'} left out. Check the answer on the "
-            "page itself.)"
-        )
+        one, more = "passage is not on the page and was", "passages are not on the page and were"
+        some = one if missing == 1 else more
+        lines.append(f"({missing} quoted {some} left out. Check the answer on the page itself.)")
     elif not passages and not reply.startswith(NOT_FOUND):
         lines.append("(No passage was quoted. Check the answer on the page itself.)")
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 """What of a thread's browser outlives its process: cookies, local storage and tabs.
 
-They lie in one file of the thread's private folder, which no sandbox sees, and nowhere else.
+They are in one file of the thread's private folder, which no sandbox sees, and nowhere else.
 """
 
 import asyncio
@@ -8,16 +8,16 @@ import hashlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from openmanus_graph.backends.browser.launch import LaunchSettings
+from openmanus_graph.backends.browser.browsers import LaunchSettings
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, StorageState
+    from playwright.async_api import BrowserContext
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +40,9 @@ class BrowserState:
     """What a browser can be opened with again."""
 
     cookies: tuple[dict[str, Any], ...] = ()
-    """As Playwright gives them."""
     local_storage: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """By origin."""
     tabs: tuple[str, ...] = ()
-    """The addresses of the tabs."""
     current: int = -1
     """Which of them is the current one; -1 if it is an empty one."""
 
@@ -53,13 +51,30 @@ class BrowserState:
         if not -1 <= self.current < max(1, len(self.tabs)):
             raise ValueError("the current tab is not kept")
 
-    def storage_state(self) -> "StorageState":
-        """Return cookies and local storage as Playwright takes them."""
+    async def restore_storage(self, context: "BrowserContext") -> bool | None:
+        """Give a new browser the cookies and local storage.
+
+        Returns:
+            Whether it took all of them; None if there are none, and what a profile has stays in it.
+        """
+        from playwright.async_api import Error
+
+        if not (self.cookies or self.local_storage):
+            return None
         origins = [
             {"origin": origin, "localStorage": [{"name": k, "value": v} for k, v in kept.items()]}
             for origin, kept in self.local_storage.items()
         ]
-        return cast("StorageState", {"cookies": list(self.cookies), "origins": origins})
+        state: Any = {"cookies": list(self.cookies), "origins": origins}
+        try:
+            async with asyncio.timeout(RESTORE_S):
+                await context.set_storage_state(state)
+        except (Error, TimeoutError):
+            return False
+        return True
+
+
+_STATE = TypeAdapter(BrowserState)
 
 
 def newest_stored(local_storage: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
@@ -73,31 +88,10 @@ def newest_stored(local_storage: dict[str, dict[str, str]]) -> dict[str, dict[st
     return dict(reversed(kept.items()))
 
 
-_STATE = TypeAdapter(BrowserState)
-
-
-async def restore_storage(context: "BrowserContext", state: BrowserState) -> bool | None:
-    """Give a new browser the cookies and local storage of a state.
-
-    Returns:
-        Whether it took all of them; None if there are none, and what a profile has stays in it.
-    """
-    from playwright.async_api import Error
-
-    if not (state.cookies or state.local_storage):
-        return None
-    try:
-        async with asyncio.timeout(RESTORE_S):
-            await context.set_storage_state(state.storage_state())
-    except (Error, TimeoutError):
-        return False
-    return True
-
-
 def state_file(session: Session) -> Path | None:
-    """Return where the state of a session's browser is kept; None if it is not.
+    """Return the file that keeps the state of a session's browser; None if it is not kept.
 
-    It is kept for a thread that another process may go on with. A person's own browser or profile
+    It is kept for a thread that another process may continue. A person's own browser or profile
     keeps its logins by itself.
     """
     browser = session.settings.browser
@@ -109,7 +103,7 @@ def state_file(session: Session) -> Path | None:
 
 
 def has_kept_tabs(session: Session) -> bool:
-    """Return whether the session's browser will open with the tabs that were kept of it. Blocks."""
+    """Return True if the session's browser will open with the tabs that were kept of it. Blocks."""
     file = state_file(session)
     state = load_state(file) if file is not None else None
     return state is not None and bool(state.tabs)
@@ -122,7 +116,7 @@ def load_state(file: Path) -> BrowserState | None:
     except FileNotFoundError:
         return BrowserState()
     except (OSError, ValueError):  # its error would quote what is kept
-        log.warning("the browser's state cannot be read, and the browser begins anew")
+        log.warning("the browser's state cannot be read; the browser opens empty")
         return None
 
 

@@ -2,18 +2,17 @@
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urljoin, urlsplit
 
+from playwright.async_api import Error, Response
+
 from openmanus_graph.backends.browser.browser_session import BrowserSession
-from openmanus_graph.backends.browser.launch import first_line
+from openmanus_graph.backends.browser.browsers import first_line
 from openmanus_graph.backends.browser.tab import BLANK, Tab
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
-
-if TYPE_CHECKING:
-    from playwright.async_api import Error, Response
 
 RESPONSE_S = 30.0
 """Timeout for the first bytes of a response."""
@@ -23,7 +22,6 @@ _ADDRESS = re.compile(
 )
 _INTERRUPTED = "interrupted by another navigation"
 _SHOWN_URL_CHARS = 200
-_STATUS_WITHOUT_PAGE = (204, 205)
 _ERROR_REASONS = {
     "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
     "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
@@ -45,13 +43,7 @@ _ERROR_REASONS = {
 
 
 async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
-    """Go to an address; return a sentence if it is a file, for a page shows its own address.
-
-    Raises:
-        ToolError: It was not opened, and why.
-    """
-    from playwright.async_api import Error
-
+    """Go to an address; ToolError if it was not opened. Return a sentence if it is a file."""
     connection = browser.connection
     if browser.secrets.mentioned(url):
         raise TrustedToolError(
@@ -71,8 +63,11 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
             await stop_loading(tab)
         tab.navigation_committed()
         raise _to_tool_error(browser, address, error) from error
-    if response is not None and _asks_for_password(response):
-        raise _not_opened(address, _ERROR_REASONS["ERR_INVALID_AUTH_CREDENTIALS"])
+    if response is not None and response.status == 401:
+        # Chromium itself refuses a 401 that asks for a password, its headless shell shows it.
+        scheme = response.headers.get("www-authenticate", "").partition(" ")[0]
+        if scheme.lower() in ("basic", "digest"):
+            raise _not_opened(address, _ERROR_REASONS["ERR_INVALID_AUTH_CREDENTIALS"])
     # The refused address may be one that the server redirected to.
     if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
@@ -82,13 +77,9 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
 def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
     """Complete an address that was written without `https://`.
 
-    Args:
-        url: The address.
-        guard: Knows the hosts that may be reached without TLS.
-        page_url: The page that is open; its links are shown without its site.
-
     Raises:
-        ToolError: It is no address at all, or one without its site, which nobody may have allowed.
+        ToolError: It is no address, or it is written without its site, as links of the open page
+            are shown.
     """
     text = url.strip()
     if has_scheme(text):
@@ -114,9 +105,6 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
 async def move_in_history(
     browser: BrowserSession, tab: Tab, direction: Literal["back", "reload"]
 ) -> str:
-    """Go one page back, or load the page again."""
-    from playwright.async_api import Error
-
     page, before, back = tab.page, tab.page.url, direction == "back"
     navigation = page.go_back if back else page.reload
     try:
@@ -131,10 +119,8 @@ async def move_in_history(
     return "Went back." if back else "Loaded the page again."
 
 
-async def _goto(tab: Tab, address: str) -> "Response | None":
+async def _goto(tab: Tab, address: str) -> Response | None:
     """Navigate, and retry when the error page of an earlier try interrupts it."""
-    from playwright.async_api import Error
-
     for is_last in (False, False, True):
         try:
             return await tab.page.goto(address, wait_until="commit", timeout=RESPONSE_S * 1000)
@@ -147,16 +133,8 @@ async def _goto(tab: Tab, address: str) -> "Response | None":
     return None
 
 
-def _asks_for_password(response: "Response") -> bool:
-    """Tell whether this is the 401 that Chromium itself refuses and its headless shell shows."""
-    scheme = response.headers.get("www-authenticate", "").partition(" ")[0]
-    return response.status == 401 and scheme.lower() in ("basic", "digest")
-
-
 async def stop_loading(tab: Tab) -> None:
     """Stop loading, so that a late response is not taken for the next navigation's."""
-    from playwright.async_api import Error
-
     with contextlib.suppress(Error):
         session = await tab.page.context.new_cdp_session(tab.page)
         await session.send("Page.stopLoading")
@@ -164,13 +142,12 @@ async def stop_loading(tab: Tab) -> None:
     tab.view.network.clear()
 
 
-def _to_tool_error(browser: BrowserSession, url: str, error: "Error") -> Exception:
+def _to_tool_error(browser: BrowserSession, url: str, error: Error) -> Exception:
     """Turn Playwright's error into a ToolError; a crash of the browser is returned unchanged."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error
     intercepted = "ERR_BLOCKED_BY_CLIENT" in error.message
-    refused = _take_refusal(browser, url, anywhere=intercepted)
-    if refused:
+    if refused := _take_refusal(browser, url, anywhere=intercepted):
         return refused
     if "Timeout" in error.message:
         return TrustedToolError(
@@ -183,16 +160,13 @@ def _to_tool_error(browser: BrowserSession, url: str, error: "Error") -> Excepti
             f"{url} was not opened: its certificate is not valid ({name}), so it may be an "
             "impostor. Use another source. A person can set [browser] disable_security."
         )
-    if name == "ERR_ABORTED" and browser.current.status in _STATUS_WITHOUT_PAGE:
+    if name == "ERR_ABORTED" and browser.current.status in (204, 205):
         return TrustedToolError(
             f"{url} answered HTTP {browser.current.status}, which shows no page; the last one is "
             "still open."
         )
-    reason = (
-        _ERROR_REASONS.get(name)
-        or f"{name or first_line(error)} Check the address, or another source"
-    )
-    return _not_opened(url, reason)
+    unknown = f"{name or first_line(error)} Check the address, or another source"
+    return _not_opened(url, _ERROR_REASONS.get(name, unknown))
 
 
 def _not_opened(url: str, reason: str) -> TrustedToolError:

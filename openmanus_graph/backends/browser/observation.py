@@ -2,23 +2,24 @@
 
 import asyncio
 import base64
+import io
 import time
+
+from playwright.async_api import Error
 
 from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.navigation import stop_loading
-from openmanus_graph.backends.browser.page import (
+from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
+from openmanus_graph.backends.browser.page.text import (
+    NOTHING_CHANGED,
     ActionReport,
-    Snapshot,
     change_text,
     full_text,
-    marked_screenshot,
+    page_place,
 )
-from openmanus_graph.backends.browser.page.changes import NOTHING_CHANGED
-from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
-from openmanus_graph.backends.browser.page.text import page_place
-from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
+from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, PageView
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import Session
@@ -35,21 +36,24 @@ _NO_LIMIT_TOKENS = 1_000_000
 _MAX_TAB_CHANGES = 5
 _SHOWN_URL_CHARS = 100
 _FEW_GARBLED = 5
+_QUALITY = 60
+_MAX_BOXES = 150
+_COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
 
 
 async def observe(
     browser: BrowserSession, done: ActionReport, urls: dict[int, str], *, whole_page: bool
 ) -> str:
-    """Wait until the page is quiet and describe it, or what changed on it.
+    """Wait until the page is quiet and describe it, or what changed on it. The lock is held.
 
     Args:
-        browser: Its lock is held.
+        browser: The session.
         done: What the action did.
         urls: The tabs before the action, from `tab_urls`.
         whole_page: Whether to describe all of the page even if the model has seen it.
     """
     tab, snapshot = await _take_snapshot(browser)
-    parts = [done.text.replace(DIALOG_OPENED, ""), *browser.notices.take()]
+    parts = [done.text, *browser.notices.take()]
     if dialog := browser.dialogs.describe():
         return "\n".join(filter(None, (*parts, dialog)))
     parts += _tab_changes(browser, urls)
@@ -78,26 +82,21 @@ async def observe(
 
 
 def tab_urls(browser: BrowserSession) -> dict[int, str]:
-    """Return the open tabs' addresses by their ids."""
     return {tab.id: tab.current_url for tab in browser.tabs.values()}
 
 
 async def state_for_request(
     session: Session, picture: bool, *, after_observation: bool = False
 ) -> tuple[str, str | None]:
-    """Return the browser's state for the next request, which is never stored.
+    """Return the browser's state for the next request, as text and a picture (a data URL).
 
-    Never raises, and is bounded in time.
+    It is never stored. Never raises, and is bounded in time.
 
     Args:
         session: The thread's.
         picture: Whether to return a screenshot too, for a model that reads images.
-        after_observation: Whether the request ends with the newest observation, so that nothing
-            need be said unless something has changed since.
-
-    Returns:
-        The text, in the page's words and empty if there is nothing to say, and the picture as a
-        data URL.
+        after_observation: Whether the request ends with the newest observation. The text is empty
+            then unless something has changed since.
     """
     browser = session.find(HANDLE)
     if not isinstance(browser, BrowserSession) or not browser.tabs or browser.takeover:
@@ -138,12 +137,10 @@ async def _state(
 
 
 async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot | None]:
-    """Wait until the current page is quiet and snapshot it; None while a dialog is open.
+    """Wait until the current page, which may change, is quiet and snapshot it.
 
-    Another tab may become the current one meanwhile.
+    None while a dialog is open.
     """
-    from playwright.async_api import Error
-
     for _ in range(_MAX_TAB_CHANGES):
         if not browser.tabs and not await browser.connection.is_responsive():
             raise TrustedToolError("The browser has ended.")
@@ -170,8 +167,7 @@ async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot 
 async def _settle(browser: BrowserSession, tab: Tab) -> str:
     """Wait until a page is quiet, and alerts, which are accepted automatically, are closed.
 
-    Returns:
-        A note if the page is not quiet; the loading of one that is too large is stopped.
+    Return a note if it is not quiet. The loading of a page that is too large is stopped.
     """
     note = await tab.view.settle(SETTLE_S)
     if note and tab.size > LARGE_BYTES:
@@ -186,7 +182,6 @@ async def _settle(browser: BrowserSession, tab: Tab) -> str:
 
 
 def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
-    """List the tabs if any were opened or closed."""
     now = tab_urls(browser)
     if now.keys() == before.keys() or (len(now) == 1 and not before):
         return []
@@ -226,6 +221,51 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
     text = "".join(part for line in snapshot.lines for part in line.parts if isinstance(part, str))
     if text.count("\ufffd") > max(_FEW_GARBLED, len(text) // 50):
         notes.append(
-            "Its text is garbled, for it declares a wrong charset: read it with fetch_page."
+            "Its text is garbled, because it declares a wrong charset: read it with fetch_page."
         )
     return notes
+
+
+async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
+    """Take a screenshot of the window with a numbered box around each element in it (JPEG).
+
+    The snapshot's indices are drawn, so take it right before. `max_side` limits the longer side of
+    the picture, in pixels.
+    """
+    plain = await view.frames.unless_dialog(
+        view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
+    )
+    return await asyncio.to_thread(_marked, plain, snapshot, max_side)
+
+
+def _marked(plain: bytes, snapshot: Snapshot, max_side: int) -> bytes:
+    from PIL import Image, ImageDraw, ImageFont
+
+    with Image.open(io.BytesIO(plain)) as picture:
+        image = picture.convert("RGB")
+    scale = min(1.0, max_side / max(image.size))
+    if scale < 1:
+        image = image.resize((round(image.width * scale), round(image.height * scale)))
+    drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
+    elements = [element for element in snapshot.elements.values() if _in_window(element, snapshot)]
+    for element in elements[:_MAX_BOXES]:
+        left, top, width, height = (side * scale for side in element.box)
+        right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
+        left, top = max(left, 0.0), max(top, 0.0)
+        if right - left < 1 or bottom - top < 1:
+            continue
+        colour, text = _COLOURS[element.index % len(_COLOURS)], str(element.index)
+        drawing.rectangle((left, top, right, bottom), outline=colour)
+        wide = drawing.textlength(text, font=font) + 4
+        y = top - 14 if top >= 14 else top  # above the box if there is room, else inside it
+        drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
+        drawing.text((left + 2, y), text, fill="white", font=font)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=_QUALITY, optimize=True)
+    return out.getvalue()
+
+
+def _in_window(element: Element, snapshot: Snapshot) -> bool:
+    left, top, width, height = element.box
+    right, bottom = snapshot.view
+    return left + width > 0 and top + height > 0 and left < right and top < bottom

@@ -11,7 +11,7 @@ from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 
 HIDDEN = "[typed by the person]"
-"""Stands for what a person typed at the browser."""
+"""Replaces what a person typed at the browser."""
 HTTP_LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
 _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
@@ -41,18 +41,13 @@ class Secrets:
         return [name for name in dict.fromkeys(names) if name != HTTP_LOGIN]
 
     def mentioned(self, text: str) -> bool:
-        """Say whether a text refers to a secret."""
         return _REFERENCE.search(text) is not None
 
     def fill_in(self, text: str, url: str) -> str:
-        """Replace the names of secrets by their values.
+        """Replace the names of secrets in a text to type by their values.
 
-        Args:
-            text: What the model wants typed.
-            url: The address of the frame it is typed into, as the browser knows it.
-
-        Raises:
-            ToolError: There is no such secret, or not on this site.
+        `url` is the address of the frame it is typed into, as the browser knows it. ToolError if
+        there is no such secret, or it is for another site.
         """
         return _REFERENCE.sub(lambda found: self._value(found[1], url), text)
 
@@ -69,9 +64,8 @@ class Secrets:
         return text
 
     def in_file_name(self, name: str) -> bool:
-        """Return whether a file name contains a secret, even without its special characters."""
-        plain = _alphanumeric(name)
-        forms = (_alphanumeric(form) for form, _ in self._forms)
+        """Return True if a file name contains a secret, even without its special characters."""
+        plain, *forms = (re.sub(r"[\W_]+", "", text) for text in (name, *dict(self._forms)))
         return any(form in plain for form in forms if len(form) >= _LEAST_CHARS)
 
     def _value(self, name: str, url: str) -> str:
@@ -83,8 +77,8 @@ class Secrets:
         if named:
             places = ", ".join(map(origin_of, named))
             raise ToolError(
-                f"Nothing was typed: the secret {name} is for {places} only, and this "
-                f"field belongs to {host}. Never type it elsewhere."
+                f"Nothing was typed: the secret {name} is for {places} only, and this field "
+                f"belongs to {host}. Never type it elsewhere."
             )
         here = ", ".join(self.names_for(url)) or "none"
         raise ToolError(f"Nothing was typed: there is no secret {name}. For {host}: {here}.")
@@ -97,7 +91,7 @@ def origin_of(secret: SiteSecret) -> str:
 
 
 def _may_use_on(secret: SiteSecret, url: str) -> bool:
-    """Return whether a page is on a secret's site, over a connection that is encrypted."""
+    """Return True if a page is on a secret's site, over a connection that is encrypted."""
     page, site = urlsplit(url), urlsplit(f"//{secret.domain}")
     try:
         port, wanted_port = page.port, site.port
@@ -111,10 +105,6 @@ def _may_use_on(secret: SiteSecret, url: str) -> bool:
     if wanted_port is not None and wanted_port != (port or usual):
         return False
     return host == domain or (not local and host.endswith(f".{domain}"))
-
-
-def _alphanumeric(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text)
 
 
 def _written_forms(secret: SiteSecret) -> list[str]:

@@ -1,31 +1,37 @@
-"""One tab of a browser session, and those that are about to open."""
+"""One tab of a browser session, the tabs about to open, its dialogs, and notices for the model."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from openmanus_graph.backends.browser.page import PageView, Snapshot
+from playwright.async_api import Dialog, Error, FileChooser, Frame, Page, Response
+
+from openmanus_graph.backends.browser.page.snapshot import Snapshot
+from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.web.proxy import MARK
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 
-if TYPE_CHECKING:
-    from playwright.async_api import Dialog, FileChooser, Frame, Page, Response
-
-
 BLANK = "about:blank"
 TAB_OPENS_S = 3.0
 """How long to wait for a tab that a page has requested."""
+UNANSWERED_S = 180.0
+"""How long a dialog may block its page before it is dismissed."""
+GRACE_S = 0.5
+UNBLOCKED_S = 10.0
+"""How long to wait for blocked work once the dialog is answered."""
+MAX_NOTICES = 30
+_SHOWN_CHARS = 500
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class Tab:
-    """A page and the last snapshot that the model saw of it."""
-
     id: int
-    page: "Page"
+    page: Page
     view: PageView
     opener: int = 0
     """The tab that was the current one when it was opened: the one to go back to."""
@@ -41,10 +47,8 @@ class Tab:
     crashed: bool = False
     uploading: bool = False
     """An upload by index is running, so that a file chooser is not reported."""
-    chooser: "FileChooser | None" = None
-    """The file chooser that the page has opened."""
+    chooser: FileChooser | None = None
     last_snapshot: Snapshot | None = None
-    """The snapshot that the model saw last."""
     file: str = ""
     """The last address opened, if it is a file and no page: it is read instead of the page."""
     _previous: tuple[int, bool, str, int] | None = None
@@ -66,7 +70,7 @@ class Tab:
             self.status, self.refused, self.media_type, self.size = self._previous
             self._previous = None
 
-    def on_response(self, response: "Response") -> None:
+    def on_response(self, response: Response) -> None:
         """Record status, media type and size of the tab's main document."""
         request = response.request
         if not request.is_navigation_request() or response.frame != self.page.main_frame:
@@ -80,23 +84,19 @@ class Tab:
             length = response.headers.get("content-length", "")
             self.size = int(length) if length.isdecimal() else 0
 
-    def on_frame_navigated(self, frame: "Frame") -> None:
-        """Take note that the tab shows another document."""
+    def on_frame_navigated(self, frame: Frame) -> None:
         if frame == self.page.main_frame:
             self.navigation_committed()
 
     def on_crash(self, _page: object) -> None:
-        """Record that the page's process has crashed."""
         self.crashed = True
 
     @property
     def is_pdf(self) -> bool:
-        """Whether the tab displays a PDF."""
         return self.media_type == "application/pdf"
 
     @property
     def current_url(self) -> str:
-        """The address that the tab shows now."""
         return self.url if self.crashed or self.page.is_closed() else self.page.url
 
 
@@ -108,10 +108,14 @@ class PendingTabs:
         self._none = asyncio.Event()
         self._none.set()
 
-    async def watch(self, page: "Page") -> None:
-        """Subscribe to the tabs that a page requests."""
+    async def watch(self, page: Page) -> None:
+
+        def on_requested(_: object) -> None:
+            self._expected += 1
+            self._none.clear()
+
         session = await page.context.new_cdp_session(page)
-        session.on("Page.windowOpen", self._on_requested)
+        session.on("Page.windowOpen", on_requested)
         await session.send("Page.enable")
 
     def tab_opened(self) -> None:
@@ -128,20 +132,6 @@ class PendingTabs:
         self._expected = 0
         self._none.set()
 
-    def _on_requested(self, _: object) -> None:
-        self._expected += 1
-        self._none.clear()
-
-
-UNANSWERED_S = 180.0
-"""How long a dialog may block its page before it is dismissed."""
-GRACE_S = 0.5
-UNBLOCKED_S = 10.0
-"""How long to wait for blocked work once the dialog is answered."""
-_SHOWN_CHARS = 500
-
-T = TypeVar("T")
-
 
 class Dialogs:
     """The open dialog of a browser session; dismisses dialogs that nobody answers."""
@@ -153,8 +143,7 @@ class Dialogs:
         self._timer: asyncio.TimerHandle | None = None
         self._opened = asyncio.Event()
 
-    def on_dialog(self, dialog: "Dialog") -> None:
-        """Handle a dialog that the page has opened."""
+    def on_dialog(self, dialog: Dialog) -> None:
         if dialog.type == "alert":  # it leaves no choice
             self._notify(f"The page showed an alert: {_quoted(dialog.message)}")
             self._background.spawn(answer_dialog(dialog, accept=True))
@@ -196,7 +185,7 @@ class Dialogs:
         )
 
     async def until(self, work: Awaitable[T]) -> T | None:
-        """Await work, or return None when a dialog blocks it: it goes on in the background."""
+        """Await work; if a dialog blocks it, return None and let it run in the background."""
         task = asyncio.ensure_future(work)
         opened = asyncio.ensure_future(self._opened.wait())
         try:
@@ -223,28 +212,25 @@ class Dialogs:
         await self._background.wait(UNBLOCKED_S)
         return f"{'Accepted' if accept else 'Dismissed'} the {dialog.type} dialog."
 
-    def _dismiss_if_unanswered(self, dialog: "Dialog") -> None:
+    def _dismiss_if_unanswered(self, dialog: Dialog) -> None:
         if self._open is dialog:
             self.clear()
             self._notify(f"Nobody answered the {dialog.type} dialog; it was dismissed.")
             self._background.spawn(answer_dialog(dialog, accept=False))
 
     def clear(self) -> None:
-        """Drop the open dialog and its timer."""
         self._open = None
         self._opened.clear()
         if self._timer is not None:
             self._timer.cancel()
 
 
-async def answer_dialog(dialog: "Dialog", *, accept: bool, text: str | None = None) -> None:
+async def answer_dialog(dialog: Dialog, *, accept: bool, text: str | None = None) -> None:
     """Accept or dismiss a dialog; a prompt is answered with the text."""
-    from playwright.async_api import Error
-
     with contextlib.suppress(Error):  # closed meanwhile, with its page
         if not accept:
             await dialog.dismiss()
-        elif text is None:
+        elif text is None:  # a prompt keeps the text that the page suggests
             await dialog.accept()
         else:
             await dialog.accept(text)
@@ -253,9 +239,6 @@ async def answer_dialog(dialog: "Dialog", *, accept: bool, text: str | None = No
 def _quoted(message: str) -> str:
     text = " ".join(message.split())
     return f'"{text[:_SHOWN_CHARS]}{"…" if len(text) > _SHOWN_CHARS else ""}"'
-
-
-MAX_NOTICES = 30
 
 
 class PendingNotices:
@@ -272,7 +255,6 @@ class PendingNotices:
         self._added.set()
 
     def take(self) -> list[str]:
-        """Return the notices in order and clear them."""
         notices, self._notices = list(dict.fromkeys(self._notices)), []
         self._added.clear()
         return notices

@@ -1,29 +1,30 @@
 """A person at the agent's browser: pictures of its page as it changes, and a pointer and keys.
 
 Everything runs on the browser's event loop, by CDP sessions of the thread's own guarded context.
-What the person types is kept in memory only, as what must not be shown to the model: it is
-redacted like a secret, and a page that shows it is not photographed for the model.
+What the person types is kept in memory only and must not be shown to the model: it is redacted
+like a secret, and the model gets no screenshot of a page that shows it.
 """
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
+
+from playwright.async_api import CDPSession, Error, Page
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 
-if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
-
 BUSY_S = 15.0
 """How long to wait for the agent's action to end."""
 LOOK_S = 0.25
 """Between two looks at which tab is the current one."""
+END_S = 2.0
+"""How long ending waits for a page that does not answer."""
 TITLE_S = 2.0
 """How long to wait for a page's title; one that is busy keeps the last one."""
 FRAME_S = 0.04
@@ -31,7 +32,7 @@ FRAME_S = 0.04
 MOST_KEYS = 100
 """Characters that are typed key by key; a longer text is put in at once."""
 LEAST_CHARS = 3
-"""Fewer characters are in every text, and say nothing."""
+"""Fewer characters are in every text, and reveal nothing."""
 _SCREENCAST = {"format": "jpeg", "quality": 70, "maxWidth": 1280, "maxHeight": 1280}
 _PHOTO = {"format": "jpeg", "quality": 70}
 _KEYS = (
@@ -43,14 +44,12 @@ _FIELDS = """() => [...document.querySelectorAll('input, textarea')]
     .filter((one) => !['hidden', 'submit', 'button'].includes(one.type))
     .map((one) => one.value).filter(Boolean)"""
 
-Kind = Literal["move", "down", "up", "wheel", "text", "key", "back", "reload", "dialog"]
-
 
 @dataclass(frozen=True)
 class Input:
     """Something that the person does. What was typed is in no `repr`."""
 
-    kind: Kind
+    kind: Literal["move", "down", "up", "wheel", "text", "key", "back", "reload", "dialog"]
     x: float = 0
     y: float = 0
     """In CSS pixels of the window, as in the picture's measures."""
@@ -59,28 +58,23 @@ class Input:
     button: Literal["left", "middle", "right"] = "left"
     count: int = 1
     text: str = field(default="", repr=False)
-    """What is typed, a key's name, or what a dialog is answered with."""
+    """What is typed, a key's name, or the answer to a dialog."""
     modifiers: tuple[str, ...] = ()
     accept: bool = True
-    """How a dialog is answered."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What the window shows."""
-
     number: int
     image: str
     """JPEG in base64; empty when a dialog kept it from being taken."""
     width: float
     height: float
-    """In CSS pixels."""
     url: str
     title: str
     dialog_type: str = ""
-    """`prompt`, `confirm` or `beforeunload`: the page works on when that is answered."""
+    """`prompt`, `confirm` or `beforeunload`: the page continues once that is answered."""
     dialog: str = ""
-    """What the page says in it."""
 
 
 class Takeover:
@@ -104,15 +98,14 @@ class Takeover:
     async def begin(self) -> None:
         """Take the browser over, opening it if it is not open.
 
-        Raises:
-            ToolError: The agent's action does not end, or the browser cannot be opened.
+        ToolError if the agent's action does not end, or the browser cannot be opened.
         """
         try:
             async with asyncio.timeout(BUSY_S):
                 await self._browser.lock.acquire()  # a tab that opens becomes the current one
         except TimeoutError as error:
             raise TrustedToolError("The agent is using the browser. Try again soon.") from error
-        self._browser.takeover = self
+        self._browser.takeover = self.on_closed
         try:
             await self._browser.ensure()
         except BaseException:
@@ -121,19 +114,18 @@ class Takeover:
         self._background.spawn(self._follow_tabs())
 
     async def next_frame(self, after: int, wait_s: float) -> Frame | None:
-        """Return the newest picture if it is newer than one, else wait for the next for a time."""
+        """Return the newest picture if its number is higher; else wait, then return None."""
+
+        def newer() -> bool:
+            return self._frame is not None and self._frame.number > after
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
-                await self._changed.wait_for(
-                    lambda: self.ended or (self._frame is not None and self._frame.number > after)
-                )
-        frame = self._frame
-        return frame if frame is not None and frame.number > after and not self.ended else None
+                await self._changed.wait_for(lambda: self.ended or newer())
+        return self._frame if newer() and not self.ended else None
 
     async def act(self, inputs: Sequence[Input]) -> None:
         """Do what the person did, in order. Never raises for what a page does with it."""
-        from playwright.async_api import Error
-
         for one in inputs:
             if self.ended or not self._browser.tabs:
                 return
@@ -145,36 +137,34 @@ class Takeover:
         if self.ended:
             return
         with contextlib.suppress(Exception):  # a page that does not answer must not keep it
-            async with asyncio.timeout(LOOK_S * 8):
+            async with asyncio.timeout(END_S):
                 await self._hide_fields()
                 await self._stop_pictures()
         self._hide(self._word)
         with contextlib.suppress(Exception):
             await self._browser.remember()
         self._release()
-        await self._tell_waiting()
+        await self._notify_waiting()
 
     def on_closed(self) -> None:
         """End, because the browser is closed."""
         self._end_word()
         self._release()
-        self._background.spawn(self._tell_waiting())
+        self._background.spawn(self._notify_waiting())
 
     def _release(self) -> None:
         self.ended = True
         self._background.cancel()
-        if self._browser.takeover is self:
+        if self._browser.takeover == self.on_closed:
             self._browser.takeover = None
             self._browser.lock.release()
 
-    async def _tell_waiting(self) -> None:
+    async def _notify_waiting(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
     async def _follow_tabs(self) -> None:
         """Show the current tab, whichever it is: logins open windows of their own."""
-        from playwright.async_api import Error
-
         while not self.ended:
             if not self._browser.connection.alive:
                 self.on_closed()
@@ -185,15 +175,13 @@ class Takeover:
                 answers = not self._browser.dialogs.question[0]
                 if self._browser.current is not self._tab or (self._unseen and answers):
                     await self._show(self._browser.current)
-                await self._look(self._browser.current)
+                await self._report_changes(self._browser.current)
             except Error:  # a tab that closes itself
                 self._tab = None
             await asyncio.sleep(LOOK_S)
 
-    async def _look(self, tab: Tab) -> None:
-        """Tell of another address, title or question of the page, which no picture may show."""
-        from playwright.async_api import Error
-
+    async def _report_changes(self, tab: Tab) -> None:
+        """Report another address, title or dialog of the page, which no picture may show."""
         dialog = self._browser.dialogs.question
         if not dialog[0]:  # a page with a dialog answers nothing
             with contextlib.suppress(Error, TimeoutError):
@@ -211,14 +199,15 @@ class Takeover:
         self._cdp = cdp = await page.context.new_cdp_session(page)
 
         def on_frame(event: dict[str, Any]) -> None:
-            self._background.spawn(self._on(cdp, event))
+            self._background.spawn(self._on_frame(cdp, event))
 
         cdp.on("Page.screencastFrame", on_frame)
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
-        # One that opens a dialog just now may answer neither: its question is shown alone.
-        photo = await self._asked("Page.captureScreenshot", _PHOTO)
-        metrics = await self._asked("Page.getLayoutMetrics")
+        # One that opens a dialog just now may answer neither: its dialog is shown alone.
+        send, until = cast("Any", cdp).send, self._browser.dialogs.until
+        photo: dict[str, Any] | None = await until(send("Page.captureScreenshot", _PHOTO))
+        metrics: dict[str, Any] | None = await until(send("Page.getLayoutMetrics"))
         self._unseen = photo is None or metrics is None
         if photo is None or metrics is None:
             await self._take_frame("", 0, 0)
@@ -226,25 +215,13 @@ class Takeover:
         window = metrics["cssLayoutViewport"]
         await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
 
-    async def _asked(
-        self, method: str, params: dict[str, Any] | None = None
-    ) -> dict[str, Any] | None:
-        """Return the answer of the page that is shown; None if a dialog keeps it from answering."""
-        send = cast("Any", self._cdp).send
-        answer: dict[str, Any] | None = await self._browser.dialogs.until(send(method, params))
-        return answer
-
     async def _stop_pictures(self) -> None:
-        from playwright.async_api import Error
-
         cdp, self._cdp = self._cdp, None
         if cdp is not None:
             with contextlib.suppress(Error):  # gone with its tab
                 await self._browser.dialogs.until(cdp.detach())
 
-    async def _on(self, cdp: "CDPSession", event: dict[str, Any]) -> None:
-        from playwright.async_api import Error
-
+    async def _on_frame(self, cdp: CDPSession, event: dict[str, Any]) -> None:
         if cdp is self._cdp:
             measures = event["metadata"]
             await self._take_frame(event["data"], measures["deviceWidth"], measures["deviceHeight"])
@@ -258,19 +235,17 @@ class Takeover:
         number = self._frame.number + 1 if self._frame else 1
         url, dialog = self._tab.current_url, self._browser.dialogs.question
         self._frame = Frame(number, image, width, height, url, self._title, *dialog)
-        await self._tell_waiting()
+        await self._notify_waiting()
 
-    async def _do(self, page: "Page", one: Input) -> None:
+    async def _do(self, page: Page, one: Input) -> None:
         match one.kind:
             case "move" | "down" | "up" | "wheel":
                 await self._point(page, one)
             case "text":
                 self._word += one.text
                 self._hide(one.text)
-                type_it = page.keyboard.insert_text
-                if len(one.text) <= MOST_KEYS:  # pages may listen to the keys
-                    type_it = page.keyboard.type
-                await type_it(one.text)
+                short = len(one.text) <= MOST_KEYS  # pages may listen to the keys
+                await (page.keyboard.type if short else page.keyboard.insert_text)(one.text)
             case "key":
                 await self._press(page, one)
             case "dialog":
@@ -280,7 +255,7 @@ class Takeover:
                 go = page.go_back if one.kind == "back" else page.reload
                 await go(wait_until="commit")
 
-    async def _point(self, page: "Page", one: Input) -> None:
+    async def _point(self, page: Page, one: Input) -> None:
         mouse = page.mouse
         await mouse.move(one.x, one.y)
         if one.kind == "down":
@@ -291,7 +266,7 @@ class Takeover:
         elif one.kind == "wheel":
             await mouse.wheel(one.dx, one.dy)
 
-    async def _press(self, page: "Page", one: Input) -> None:
+    async def _press(self, page: Page, one: Input) -> None:
         modifiers = [name for name in _MODIFIERS if name in one.modifiers]
         if one.text not in _KEYS and not (modifiers and len(one.text) == 1):
             return
@@ -312,19 +287,13 @@ class Takeover:
             self._browser.hidden_texts.add(text.strip())
 
     async def _hide_fields(self) -> None:
-        """Keep from the model what fields hold in which the person typed: cursors jump."""
-        from playwright.async_api import Error
-
+        """Hide the values of fields that contain something typed: cursors jump."""
         self._end_word()
         known = list(self._browser.hidden_texts)
         for tab in list(self._browser.tabs.values()):
             for frame in tab.page.frames:
                 with contextlib.suppress(Error):
                     values: list[str] = await frame.evaluate(_FIELDS)
-                    for value in _touched(values, known):
-                        self._hide(value)
-
-
-def _touched(values: Sequence[str], typed: Sequence[str]) -> Iterator[str]:
-    """Yield the values that something typed is part of."""
-    return (value for value in values if any(text in value for text in typed))
+                    for value in values:
+                        if any(text in value for text in known):
+                            self._hide(value)

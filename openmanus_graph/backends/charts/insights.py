@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from openmanus_graph.backends.charts.tables import is_numeric, is_time
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
@@ -47,23 +49,19 @@ def find_insights(
         *_largest_insights(table, x, y),
         *_correlation_insights(table),
     ]
-    words = _WORDS[language]
-    return [
-        {"id": number, "kind": kind, "text": _text(words, kind, facts), "facts": facts}
-        for number, (kind, facts) in enumerate(found[:MAX_INSIGHTS], 1)
-    ]
-
-
-def _text(words: dict[str, str], kind: str, facts: dict[str, Any]) -> str:
-    shown = {
-        name: f"{value:,.3g}" if isinstance(value, float) else str(value)
-        for name, value in facts.items()
-    }
-    if facts.get("per") == "step":
-        shown["per"] = words["step"]
-    if kind == "correlation":
-        shown["way"] = words["together" if facts["r"] > 0 else "apart"]
-    return words[kind].format(**shown)
+    words, insights = _WORDS[language], list[dict[str, Any]]()
+    for number, (kind, facts) in enumerate(found[:MAX_INSIGHTS], 1):
+        shown = {
+            name: f"{value:,.3g}" if isinstance(value, float) else str(value)
+            for name, value in facts.items()
+        }
+        if facts.get("per") == "step":
+            shown["per"] = words["step"]
+        if kind == "correlation":
+            shown["way"] = words["together" if facts["r"] > 0 else "apart"]
+        text = words[kind].format(**shown)
+        insights.append({"id": number, "kind": kind, "text": text, "facts": facts})
+    return insights
 
 
 def _axis_insights(
@@ -72,14 +70,14 @@ def _axis_insights(
     """Look along an axis: a trend, a change of level, values that stand out."""
     import numpy as np
 
-    if x is None or y is None or x == y or not _numeric(table, y):
+    if x is None or y is None or x == y or not is_numeric(table, y):
         return
     rows: Any = table[[x, y]].dropna()
     parts = [rows]
     if _ordered(table, x) and rows[x].nunique() >= 5:
         means: Any = rows.groupby(x)[y].mean()  # sorted; several lines may have a value each
         named = {"x": x, "y": y if len(means) == len(rows) else f"⌀ {y}"}
-        trend = _trend(means, by_value=_numeric(rows, x))
+        trend = _trend(means, by_value=is_numeric(rows, x))
         if trend is not None:
             kind = "rises" if trend["slope"] > 0 else "falls"
             yield kind, {**named, **trend, "slope": abs(trend["slope"])}
@@ -101,7 +99,7 @@ def _axis_label(value: Any) -> str:
 
 
 def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
-    """Fit a line: by what stands along the axis where that is a number, else step by step."""
+    """Fit a line: by the values along the axis if they are numbers, else step by step."""
     import numpy as np
     from scipy import stats
 
@@ -114,7 +112,7 @@ def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
 
 
 def _change(values: "Numbers") -> tuple[int, float, float] | None:
-    """Find where the mean shifts most; a test on all places costs them all as chances."""
+    """Find where the mean shifts most. The chance is multiplied by the number of places tested."""
     from scipy import stats
 
     least = 4
@@ -149,7 +147,7 @@ def _outliers(values: "Numbers") -> Iterator[tuple[int, float]]:
 def _largest_insights(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    if x is None or y is None or not _numeric(table, y) or _numeric(table, x):
+    if x is None or y is None or not is_numeric(table, y) or is_numeric(table, x):
         return
     if _ordered(table, x):
         return
@@ -170,7 +168,7 @@ def _correlation_insights(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str
 
     from scipy import stats
 
-    numbers = [column for column in table.columns if _numeric(table, column)][:8]
+    numbers = [column for column in table.columns if is_numeric(table, column)][:8]
     found: list[dict[str, Any]] = []
     for a, b in combinations(numbers, 2):
         rows = table[[a, b]].dropna()
@@ -183,16 +181,8 @@ def _correlation_insights(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str
         yield "correlation", facts
 
 
-def _numeric(table: "pd.DataFrame", column: str) -> bool:
-    import pandas as pd
-
-    return bool(pd.api.types.is_numeric_dtype(table[column]))
-
-
 def _ordered(table: "pd.DataFrame", column: str) -> bool:
-    """Say whether the rows follow one another along a column: dates, or rising numbers."""
-    from openmanus_graph.backends.charts.specs import is_time
-
+    """Return True if the rows follow one another along a column: dates, or rising numbers."""
     if is_time(table, column):
         return True
-    return _numeric(table, column) and bool(table[column].is_monotonic_increasing)
+    return is_numeric(table, column) and bool(table[column].is_monotonic_increasing)

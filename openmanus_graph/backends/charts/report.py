@@ -8,7 +8,9 @@ import json
 import mimetypes
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
@@ -21,47 +23,10 @@ from openmanus_graph.runtime.workspace import Workspace, put_file
 
 MAX_PICTURE_BYTES = 20 * 1024**2
 _PICTURE = re.compile(r'<img src="([^"]+)"')
-_CHART_PAGE = """<!doctype html>
-<html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data: blob:;
-  style-src 'unsafe-inline'; script-src '{library_digest}' '{start_digest}'">
-<style>
-body {{ margin: 2rem; font-family: system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; }}
-</style>
-<script>{library}</script></head><body><div id="chart"></div>
-<script type="application/json" id="spec">{spec}</script>
-<script>{start}</script></body></html>
-"""
-_START = """
-const spec = JSON.parse(document.getElementById("spec").textContent);
-const refuse = () => Promise.reject(new Error("A chart loads nothing."));
-const sanitize = (href) => (/^data:image\\//.test(href) ? Promise.resolve({ href }) : refuse());
-const loader = { load: refuse, http: refuse, file: refuse, sanitize };
-const actions = { export: true, source: false, compiled: false, editor: false };
-vegaEmbed("#chart", spec, { renderer: "svg", ast: true, loader, actions }).catch(console.error);
-"""
-"""Only this script and the library run, by their digests. Expressions of the specification, which
-may be anybody's, are interpreted (`ast`) and never compiled; its links lead nowhere."""
-_REPORT_PAGE = """<!doctype html>
-<html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<style>
-body {{ font: 16px/1.55 system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff; }}
-img {{ max-width: 100%; }}
-table {{ border-collapse: collapse; }} td, th {{ border: 1px solid #ccd; padding: .3rem .6rem; }}
-pre {{ background: #f4f5f7; padding: .8rem; overflow: auto; }}
-</style></head><body>
-{body}
-</body></html>
-"""
 
 
 def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
-    """Return Vega with all that it needs, as one script; in a child, since V8 packs it."""
+    """Return Vega with all that it needs, as one script; in a child, because V8 packs it."""
     import vl_convert
 
     untyped = cast("Any", vl_convert)  # its stub wants an argument that it does not need
@@ -69,27 +34,29 @@ def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
 
 
 def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> str:
-    """Make the page.
+    """Make the page of a chart, from its specification with data and the script of `vega_script`.
 
-    Args:
-        spec: The specification with its data, of which nothing is ever read as a script.
-        title: Of the page.
-        packed: What `vega_script` returned.
-        language: `zh` or `en`.
+    Nothing of the specification is ever read as a script.
     """
     plain = {key: value for key, value in spec.items() if key != "usermeta"}  # sets options
     shown = json.dumps(plain, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         shown = shown.replace(sign, f"\\u{ord(sign):04x}")
-    return _CHART_PAGE.format(
+    start = _template("chart.js")
+    return Template(_template("chart.html")).substitute(
         language=language,
         title=html.escape(title),
         library=packed,
         spec=shown,
-        start=_START,
+        start=start,
         library_digest=_digest(packed),
-        start_digest=_digest(_START),
+        start_digest=_digest(start),
     )
+
+
+def _template(name: str) -> str:
+    pages = files("openmanus_graph.backends.charts").joinpath("pages")
+    return pages.joinpath(name).read_text("utf-8")
 
 
 def _digest(script: str) -> str:
@@ -97,12 +64,7 @@ def _digest(script: str) -> str:
 
 
 def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:
-    """Make a page of a report. Blocks; reads the pictures.
-
-    Args:
-        markdown: The report. HTML in it is shown as text.
-        read: Returns the content of the picture at an address, or raises ToolError.
-        language: `zh` or `en`.
+    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures.
 
     Raises:
         ToolError: A picture cannot be found.
@@ -113,7 +75,8 @@ def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> s
     shown = _PICTURE.sub(lambda match: f'<img src="{_embedded_picture(match[1], read)}"', body)
     heading = re.search(r"^#+\s+(.+)$", markdown, re.MULTILINE)
     title = html.escape(heading[1].strip() if heading else "Report")
-    return _REPORT_PAGE.format(language=language, title=title, body=shown)
+    page = Template(_template("report.html"))
+    return page.substitute(language=language, title=title, body=shown)
 
 
 def _embedded_picture(address: str, read: Callable[[str], bytes]) -> str:
@@ -134,30 +97,24 @@ _FONT_PACKAGE = "notojp_matplotlib"
 
 
 def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
-    """Read a table and draw it.
+    """Read a table and draw it; return `png` (base64), `spec` with its data, `insights`, `notes`.
 
     Args:
         file: The table.
         request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
 
-    Returns:
-        `png` (base64), `spec` with its data, `insights`, `notes`.
-
     Raises:
-        ToolError: The table or the specification is no good.
+        ToolError: The table or the specification cannot be used.
     """
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
     spec = make_spec(table, entry)
     insights = find_insights(table, *plotted_columns(spec), request["language"])
-    drawn = with_data(spec, table)
-    return {**render(drawn), "insights": insights, "notes": notes}
+    return {**render(with_data(spec, table)), "insights": insights, "notes": notes}
 
 
 def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Draw a specification with its data again, with lines of text beneath its title."""
-    import json
-
     spec: dict[str, Any] = json.loads(file.read())
     title: Any = spec.get("title")  # a text, or an object with one
     text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
@@ -170,7 +127,6 @@ def render(spec: dict[str, Any]) -> dict[str, Any]:
     import vl_convert
 
     check_spec(spec)
-
     fonts = importlib.util.find_spec(_FONT_PACKAGE)
     if fonts is not None and fonts.origin is not None:
         vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
@@ -205,17 +161,17 @@ def note_own_page(workspace: Workspace, page: bytes) -> None:
 
 
 def is_own_page(workspace: Workspace, digest: str) -> bool:
-    """Say whether we made the page of this digest. Blocks."""
+    """Return True if we made the page of this digest. Blocks."""
     return (workspace.private / FOLDER / digest).exists()
 
 
 def inherit_own_pages(workspace: Workspace, older: Workspace) -> None:
-    """Take over what is known of the charts of the thread that this one is forked from. Blocks."""
+    """Copy what is known of the charts of the thread that this one is forked from. Blocks."""
     known = older.private / FOLDER
     for one in known.iterdir() if known.is_dir() else ():
         put_file(workspace, workspace.private / FOLDER / one.name, b"", synced=False)
 
 
 def digest_of(page: bytes) -> str:
-    """Return what tells a page apart from all others."""
+    """Return what identifies a page."""
     return hashlib.sha256(page).hexdigest()

@@ -3,11 +3,12 @@
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from openmanus_graph.backends.charts.tables import is_numeric, is_time
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import validation_problems
 
@@ -63,13 +64,7 @@ class ChartData(BaseModel):
 
 
 def read_entries(data: bytes, name: str, kind: type[BaseModel]) -> list[Any]:
-    """Read the list. ToolError says what is wrong, and in which entry.
-
-    Args:
-        data: Content of its file.
-        name: Of the file.
-        kind: Of the entries.
-    """
+    """Read the list of entries in a file. ToolError says what is wrong, and in which entry."""
     try:
         given: Any = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -101,24 +96,21 @@ Spec = dict[str, Any]
 
 
 def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
-    """Describe a chart; the caller's own specification goes before what the columns suggest.
+    """Describe a chart, by the caller's own specification or by what the columns suggest.
 
     Raises:
         ToolError: A column does not exist.
     """
-    for column in (entry.x, entry.y, entry.color):
-        if column is not None and column not in table.columns:
-            raise ToolError(f"There is no column {column!r}. {_known_columns(column, table)}")
+    named = (entry.x, entry.y, entry.color)
+    _require_columns(table, (column for column in named if column is not None))
     spec = dict(entry.spec) if entry.spec is not None else _suggest_spec(table, entry)
     spec.setdefault("$schema", SCHEMA)
     spec.setdefault("title", entry.chartTitle)
     spec.setdefault("width", WIDTH)
     spec.setdefault("height", HEIGHT)
     spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
-    for field in _fields(spec):  # of an unknown field the chart would be blank
-        name = field.replace("\\", "")
-        if name not in table.columns:
-            raise ToolError(f"There is no column {name!r}. {_known_columns(name, table)}")
+    # An unknown field would leave the chart blank.
+    _require_columns(table, (field.replace("\\", "") for field in _fields(spec)))
     return spec
 
 
@@ -159,11 +151,9 @@ def _choose_columns(
     table: "pd.DataFrame", entry: ChartEntry
 ) -> tuple[str | None, str | None, str | None]:
     """Choose the axes: time or category on x, the first number on y."""
-    import pandas as pd
-
     taken = {entry.x, entry.y, entry.color}
     free = [column for column in table.columns if column not in taken]
-    numbers = [column for column in free if pd.api.types.is_numeric_dtype(table[column])]
+    numbers = [column for column in free if is_numeric(table, column)]
     others = [column for column in free if column not in numbers]
     x = entry.x or next((c for c in others if is_time(table, c)), None)
     x = x or next((c for c in others if table[c].nunique() <= MAX_CATEGORIES), None)
@@ -175,37 +165,23 @@ def _choose_columns(
 
 
 def _chart_type(table: "pd.DataFrame", x: str | None, y: str | None) -> ChartType:
-    import pandas as pd
-
     if x is None:
         return "histogram"
     if is_time(table, x):
         return "line"
-    both = y is not None and pd.api.types.is_numeric_dtype(table[x])
-    return "scatter" if both else "bar"
+    return "scatter" if y is not None and is_numeric(table, x) else "bar"
 
 
 def _channel(
     table: "pd.DataFrame", column: str | None, title: str | None, unit: str | None
 ) -> dict[str, Any]:
-    import pandas as pd
-
     if column is None:
         return {"aggregate": "count", "type": "quantitative", "title": title or "count"}
-    if pd.api.types.is_numeric_dtype(table[column]):
-        kind = "quantitative"
-    else:
-        kind = "temporal" if is_time(table, column) else "nominal"
+    kind = "temporal" if is_time(table, column) else "nominal"
+    kind = "quantitative" if is_numeric(table, column) else kind
     shown = title or column
     field = re.sub(r"([\\.\[\]'\"])", r"\\\1", column)  # in a field's name they mean a path to Vega
     return {"field": field, "type": kind, "title": f"{shown} ({unit})" if unit else shown}
-
-
-def is_time(table: "pd.DataFrame", column: str) -> bool:
-    """Say whether a column holds dates or times; `read_table` has made them such."""
-    import pandas as pd
-
-    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))
 
 
 def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
@@ -215,7 +191,7 @@ def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
 
 
 def _fields(value: Any) -> Iterator[str]:
-    """Yield the columns that a specification shows; what has transforms of its own is left out."""
+    """Yield the columns that a specification shows, without parts that have transforms."""
     if isinstance(value, dict):
         inside = cast("dict[str, Any]", value)
         if "transform" in inside:
@@ -230,10 +206,13 @@ def _fields(value: Any) -> Iterator[str]:
             yield from _fields(inner)
 
 
-def _known_columns(name: str, table: "pd.DataFrame") -> str:
-    close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{meant}There are: {', '.join(table.columns)}."
+def _require_columns(table: "pd.DataFrame", names: Iterable[str]) -> None:
+    for name in names:
+        if name not in table.columns:
+            close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            known = ", ".join(table.columns)
+            raise ToolError(f"There is no column {name!r}. {meant}There are: {known}.")
 
 
 def check_spec(spec: Spec) -> None:
@@ -264,7 +243,7 @@ def check_spec(spec: Spec) -> None:
 
 
 def _loads(value: Any) -> str | None:
-    """Return what in a specification loads something; the rows of its data may have any names."""
+    """Return a part of a specification that loads something; its rows may have any names."""
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         if found := _LOADING & fields.keys():
@@ -290,13 +269,11 @@ def _unknown_names(
     allowed = list(_alternatives(fragments, definitions))
     telling = {"type", "enum", "const", "properties"}
     if not allowed or any(not telling & fragment.keys() for fragment in allowed):
-        return  # anything may stand here
+        return  # anything is allowed here
     if isinstance(value, Mapping):
         yield from _unknown_fields(cast("Fragment", value), allowed, definitions, where)
     elif isinstance(value, list):
-        items = [
-            fragment["items"] for fragment in allowed if isinstance(fragment.get("items"), dict)
-        ]
+        items = [inner["items"] for inner in allowed if isinstance(inner.get("items"), dict)]
         for number, item in enumerate(cast("list[Any]", value) if items else ()):
             yield from _unknown_names(item, items, definitions, f"{where}[{number}]")
     elif isinstance(value, str):
@@ -325,9 +302,8 @@ def _unknown_word(value: str, allowed: Sequence[Fragment], where: str) -> Iterat
     words: list[str] = []
     for fragment in allowed:
         if "enum" in fragment or "const" in fragment:
-            words += [
-                w for w in fragment.get("enum", [fragment.get("const")]) if isinstance(w, str)
-            ]
+            given = fragment.get("enum", [fragment.get("const")])
+            words += [word for word in given if isinstance(word, str)]
         elif "string" in (kind := fragment.get("type", ())) or kind == "string":
             return  # free text
     if words and value not in words:

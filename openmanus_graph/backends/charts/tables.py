@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 200 * 1024**2
 SAMPLE_BYTES = 1024**2
-"""By which a table's encoding is detected."""
+"""From which a table's encoding is detected."""
 MAX_ROWS = 20_000
 """Of a chart: more only make a picture that nobody can read."""
 MIN_SHARE = 0.8
@@ -26,10 +26,10 @@ _DATE = re.compile(
     r"|[A-Za-z]{3,9}\.?\s+(\d{1,2},?\s+)?\d{4}"
 )
 _DECIMAL_COMMA = r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+"
-"""Only a decimal comma can stand so: no group of thousands has other than three digits."""
+"""Here the comma must be a decimal one: a group of thousands has three digits."""
 _THOUSANDS = r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d*)?"
 _SIGNS = r"\s*[%$€£¥]\s*|[\u00a0\u202f]"
-"""Of currencies and shares, and the spaces that part thousands."""
+"""Of currencies and shares, and the spaces that separate thousands."""
 _DAY_FIRST = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2\d{2,4}")
 
 
@@ -137,6 +137,9 @@ def _from_json(value: Any) -> "pd.DataFrame":
     """Make a table of rows, of columns, or of the only list in an object."""
     import pandas as pd
 
+    def as_text_if_nested(cell: Any) -> Any:  # nothing can be grouped by a list
+        return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         lists: list[Any] = [inner for inner in fields.values() if isinstance(inner, list)]
@@ -147,26 +150,19 @@ def _from_json(value: Any) -> "pd.DataFrame":
         raise ValueError("it holds a single value, not a list of rows")
     if isinstance(value, list) and not any(isinstance(r, dict) for r in cast("list[Any]", value)):
         return pd.DataFrame(cast("list[Any]", value))
-    return pd.json_normalize(cast("Any", value)).map(_as_text_if_nested)
-
-
-def _as_text_if_nested(cell: Any) -> Any:
-    """Write out a list within a cell, by which nothing can be grouped."""
-    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+    return pd.json_normalize(cast("Any", value)).map(as_text_if_nested)
 
 
 def _renamed(table: "pd.DataFrame") -> list[str]:
-    """Say which columns have one name in the file: the reader numbers the later ones."""
+    """Return a note on columns that share a name: the reader numbers the later ones."""
     names = list(table.columns)
-    numbered = re.compile(r"(.+)\.(\d+)")
-    twice = [
-        match[0] for name in names if (match := numbered.fullmatch(name)) and match[1] in names
-    ]
+    matches = (re.fullmatch(r"(.+)\.(\d+)", name) for name in names)
+    twice = [match[0] for match in matches if match and match[1] in names]
     return [f"Columns of one name were numbered: {', '.join(twice)}."] if twice else []
 
 
 def _make_numeric(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are numbers into numbers, in place; say what is left out."""
+    """Turn texts that are numbers into numbers, in place; return notes on what is left out."""
     import numpy as np
     import pandas as pd
 
@@ -175,9 +171,8 @@ def _make_numeric(table: "pd.DataFrame") -> list[str]:
         values = table[column]
         if _is_text(values):
             cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
-            numbers = pd.to_numeric(_with_decimal_points(cleaned), errors="coerce").astype(
-                "float64"
-            )
+            numbers = pd.to_numeric(_with_decimal_points(cleaned), errors="coerce")
+            numbers = numbers.astype("float64")
             if numbers.notna().sum() < max(1, MIN_SHARE * values.notna().sum()):
                 continue
             notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
@@ -189,16 +184,15 @@ def _make_numeric(table: "pd.DataFrame") -> list[str]:
 
 
 def _with_decimal_points(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Write numbers as Python does: `1,200.5`, and `1.200,5` where the comma parts the decimals."""
+    """Write numbers as Python does: `1,200.5`, and `1.200,5` if the comma is a decimal one."""
     if values.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
         values = values.str.replace(".", "").str.replace(",", ".")
-    return values.where(
-        ~values.str.fullmatch(_THOUSANDS).fillna(False), values.str.replace(",", "")
-    )
+    grouped = values.str.fullmatch(_THOUSANDS).fillna(False)
+    return values.where(~grouped, values.str.replace(",", ""))
 
 
 def _make_times(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are dates, in whatever forms, into dates, in place; say what is left out."""
+    """Turn texts that are dates into dates, in place; return notes on what is left out."""
     notes: list[str] = []
     for column in table.columns:
         values = table[column]
@@ -217,16 +211,15 @@ def _make_times(table: "pd.DataFrame") -> list[str]:
 
 
 def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Read dates; days come first where a first number above 12, or a dot, says so."""
+    """Read dates; days come first if one first number is above 12, or is followed by a dot."""
     import pandas as pd
 
     text = text.str.replace(r"[年月]", "-", regex=True).str.replace(r"-?日?$", "", regex=True)
     parts = text.str.extract(_DAY_FIRST)
     day_first = bool((pd.to_numeric(parts[0]) > 12).any() or (parts[1] == ".").any())
-    found = pd.to_datetime(text.mask(parts[0].notna()), errors="coerce", format="mixed", utc=True)
-    year_last = pd.to_datetime(
-        text.where(parts[0].notna()), errors="coerce", format="mixed", dayfirst=day_first, utc=True
-    )
+    read: dict[str, Any] = {"errors": "coerce", "format": "mixed", "utc": True}
+    found = pd.to_datetime(text.mask(parts[0].notna()), **read)
+    year_last = pd.to_datetime(text.where(parts[0].notna()), dayfirst=day_first, **read)
     return found.fillna(year_last).dt.tz_localize(None)
 
 
@@ -235,6 +228,19 @@ def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
         return []
     examples = ", ".join(repr(str(value)[:30]) for value in list(wrong)[:3])
     return [f"{column}: {len(wrong)} value(s) are no {kind} and left out, such as {examples}."]
+
+
+def is_numeric(table: "pd.DataFrame", column: str) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(table[column]))
+
+
+def is_time(table: "pd.DataFrame", column: str) -> bool:
+    """Return True if a column holds dates or times, as `read_table` has converted them."""
+    import pandas as pd
+
+    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))
 
 
 def _is_text(values: "pd.Series[Any]") -> bool:

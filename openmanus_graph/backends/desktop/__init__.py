@@ -1,4 +1,4 @@
-"""A desktop of a thread's own, seen as pictures and used by mouse and keyboard.
+"""The desktop of a thread, seen as pictures and used by mouse and keyboard.
 
 Tools and the server import it; the programs on it run in the thread's sandbox.
 """

@@ -20,7 +20,7 @@ _PAUSE = ("sleep", "0.05")
 
 @dataclass(frozen=True)
 class ActionArguments:
-    """The arguments of a call beside its action; the defaults are the tool's."""
+    """The arguments of a call next to its action; the defaults are the tool's."""
 
     x: float | None = None
     y: float | None = None
@@ -32,9 +32,37 @@ class ActionArguments:
     duration: float | None = None
     command: str | None = None
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The point of the screen; None if none is given. ToolError if it is not on the screen."""
+        if self.x is None and self.y is None:
+            return None
+        if self.x is None or self.y is None:
+            raise TrustedToolError("Nothing was done: a place needs both x and y.")
+        x, y = round(self.x), round(self.y)
+        if not (0 <= x < WIDTH and 0 <= y < HEIGHT):
+            raise TrustedToolError(
+                f"Nothing was done: ({x}, {y}) is outside of the screen, which goes from (0, 0) to "
+                f"({WIDTH - 1}, {HEIGHT - 1}). Take the place from the newest picture."
+            )
+        return x, y
+
+    @property
+    def required_place(self) -> tuple[int, int]:
+        """The point of the screen. ToolError if none is given."""
+        place = self.place
+        if place is None:
+            raise TrustedToolError("Nothing was done: this needs x and y. Call it again with them.")
+        return place
+
+    def move(self, *then: str) -> tuple[str, ...]:
+        """Return the words of xdotool that move the mouse to the point; none if none is given."""
+        place = self.place
+        return ("mousemove", *map(str, place), *then) if place else ()
+
 
 def run_action(desktop: Desktop, action: str, args: ActionArguments) -> str:
-    """Do it, wait until the screen is quiet, and say what came of it. Blocks.
+    """Run it, wait until the screen is quiet, and return what happened. Blocks.
 
     Raises:
         ToolError: It was not done, and why.
@@ -48,16 +76,15 @@ def run_action(desktop: Desktop, action: str, args: ActionArguments) -> str:
 async def state_for_request(
     session: Session, picture: bool, *, after_observation: bool = False
 ) -> tuple[str, str | None]:
-    """Return what the desktop shows, for the next request. Never raises, never stored.
+    """Return the desktop's state for the next request: its windows, and a picture (a data URL).
+
+    It is never stored. Never raises.
 
     Args:
         session: The thread's.
         picture: Whether to return a picture too, for a model that reads them.
-        after_observation: Whether the request ends with the newest observation, so that without a
-            picture nothing need be said.
-
-    Returns:
-        The text, in the programs' words, and the picture as a data URL.
+        after_observation: Whether the request ends with the newest observation. The text is empty
+            then, unless a picture is returned.
     """
     desktop = session.find(HANDLE)
     if not isinstance(desktop, Desktop) or (after_observation and not picture):
@@ -73,57 +100,28 @@ async def state_for_request(
     return windows.describe(), f"data:image/jpeg;base64,{encoded}"
 
 
-def _place(args: ActionArguments) -> tuple[str, str] | None:
-    """Return where a call points; None: it says nothing. ToolError: that is no place."""
-    if args.x is None and args.y is None:
-        return None
-    if args.x is None or args.y is None:
-        raise TrustedToolError("Nothing was done: a place needs both x and y.")
-    x, y = round(args.x), round(args.y)
-    if not (0 <= x < WIDTH and 0 <= y < HEIGHT):
-        raise TrustedToolError(
-            f"Nothing was done: ({x}, {y}) is outside of the screen, which goes from (0, 0) to "
-            f"({WIDTH - 1}, {HEIGHT - 1}). Take the place from the newest picture."
-        )
-    return str(x), str(y)
-
-
-def _named_place(args: ActionArguments) -> tuple[str, str]:
-    place = _place(args)
-    if place is None:
-        raise TrustedToolError("Nothing was done: this needs x and y. Call it again with them.")
-    return place
-
-
 def _move(desktop: Desktop, args: ActionArguments) -> str:
-    x, y = _named_place(args)
-    desktop.input("mousemove", x, y)
+    x, y = args.required_place
+    desktop.input(*args.move())
     return f"Moved the mouse to ({x}, {y})."
 
 
-def _click(desktop: Desktop, args: ActionArguments, *, button: Button | None = None) -> str:
-    if not 1 <= args.num_clicks <= MOST_CLICKS:
+def _click(
+    desktop: Desktop, args: ActionArguments, button: Button | None = None, clicks: int | None = None
+) -> str:
+    button, clicks = button or args.button, clicks or args.num_clicks
+    if not 1 <= clicks <= MOST_CLICKS:
         raise TrustedToolError(f"Nothing was done: num_clicks is 1 to {MOST_CLICKS}.")
-    place, used = _place(args), button or args.button
-    move = ("mousemove", *place, *_PAUSE) if place else ()
-    times = ("--repeat", str(args.num_clicks), "--delay", "60")
-    desktop.input(*move, "click", *times, _BUTTONS[used])
-    where = f" at ({place[0]}, {place[1]})" if place else f" at {desktop.windows.mouse}"
-    how = {1: "Clicked", 2: "Double-clicked", 3: "Triple-clicked"}[args.num_clicks]
-    return f"{how}{'' if used == 'left' else f' the {used} button'}{where}."
-
-
-def _double_click(desktop: Desktop, args: ActionArguments) -> str:
-    return _click(desktop, ActionArguments(args.x, args.y, args.button, 2))
-
-
-def _right_click(desktop: Desktop, args: ActionArguments) -> str:
-    return _click(desktop, args, button="right")
+    times = ("--repeat", str(clicks), "--delay", "60")
+    desktop.input(*args.move(*_PAUSE), "click", *times, _BUTTONS[button])
+    how = {1: "Clicked", 2: "Double-clicked", 3: "Triple-clicked"}[clicks]
+    which = "" if button == "left" else f" the {button} button"
+    return f"{how}{which} at {args.place or desktop.windows.mouse}."
 
 
 def _drag(desktop: Desktop, args: ActionArguments) -> str:
-    """Drag in steps: a program may take one long jump for no movement at all."""
-    x, y = map(int, _named_place(args))
+    """Drag in steps: a program may ignore one long jump."""
+    x, y = args.required_place
     left, top = desktop.look().mouse
     words = ["mousedown", "1", *_PAUSE]
     for step in range(1, _DRAG_STEPS + 1):
@@ -139,20 +137,15 @@ def _scroll(desktop: Desktop, args: ActionArguments) -> str:
         raise TrustedToolError(
             f"Nothing was scrolled: amount is 1 to {MOST_NOTCHES} up, -1 to -{MOST_NOTCHES} down."
         )
-    place = _place(args)
-    move = ("mousemove", *place, *_PAUSE) if place else ()
     wheel = _WHEEL_UP if amount > 0 else _WHEEL_DOWN
-    desktop.input(*move, "click", "--repeat", str(abs(amount)), "--delay", "30", wheel)
+    times = ("--repeat", str(abs(amount)), "--delay", "30")
+    desktop.input(*args.move(*_PAUSE), "click", *times, wheel)
     return f"Scrolled {'up' if amount > 0 else 'down'} by {abs(amount)}."
 
 
-def _press_or_release(words: str, done: str) -> Callable[[Desktop, ActionArguments], str]:
-    def act(desktop: Desktop, args: ActionArguments) -> str:
-        place = _place(args)
-        desktop.input(*(("mousemove", *place) if place else ()), words, _BUTTONS[args.button])
-        return done
-
-    return act
+def _hold(desktop: Desktop, args: ActionArguments, word: str) -> str:
+    desktop.input(*args.move(), f"mouse{word}", _BUTTONS[args.button])
+    return f"The button is {word}."
 
 
 def _type(desktop: Desktop, args: ActionArguments) -> str:
@@ -165,8 +158,7 @@ def _type(desktop: Desktop, args: ActionArguments) -> str:
 def _press(desktop: Desktop, args: ActionArguments) -> str:
     if not args.keys:
         raise TrustedToolError("No key was pressed: this needs keys. Call it again with them.")
-    presses = keys_of(args.keys)
-    desktop.input("key", "--delay", "20", *presses)
+    desktop.input("key", "--delay", "20", *keys_of(args.keys))
     return f"Pressed {args.keys.strip() or 'space'}."
 
 
@@ -182,24 +174,19 @@ def _wait(desktop: Desktop, args: ActionArguments) -> str:
     return f"Waited {seconds:g} s."
 
 
-def _screenshot(desktop: Desktop, args: ActionArguments) -> str:
-    del desktop, args
-    return ""
-
-
 _ACTIONS: Mapping[str, Callable[[Desktop, ActionArguments], str]] = {
-    "screenshot": _screenshot,
+    "screenshot": lambda desktop, args: "",
     "open": _open,
     "move_to": _move,
     "click": _click,
-    "double_click": _double_click,
-    "right_click": _right_click,
+    "double_click": lambda desktop, args: _click(desktop, args, clicks=2),
+    "right_click": lambda desktop, args: _click(desktop, args, "right"),
     "drag_to": _drag,
     "scroll": _scroll,
     "typing": _type,
     "press": _press,
     "hotkey": _press,
-    "mouse_down": _press_or_release("mousedown", "The button is down."),
-    "mouse_up": _press_or_release("mouseup", "The button is up."),
+    "mouse_down": lambda desktop, args: _hold(desktop, args, "down"),
+    "mouse_up": lambda desktop, args: _hold(desktop, args, "up"),
     "wait": _wait,
 }

@@ -27,104 +27,21 @@ from openmanus_graph.state.settings import SandboxSettings
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 HANDLE = "desktop"
 """The key of the desktop among the session's handles."""
 WIDTH, HEIGHT = 1280, 800
 """Of the screen, in pixels: no picture of it has to be scaled, so its places are the screen's."""
 PROGRAMS = ("Xvfb", "jwm", "xdotool", "xmodmap")
 DEBIAN_PACKAGES = ("xvfb", "jwm", "xdotool", "x11-xserver-utils")
-_SANDBOXES = ("bwrap", "none")
-"""Those whose programs see the system's, and a socket of each other."""
-
-
-def missing_programs() -> list[str]:
-    """Return which of the programs are not installed. Blocks."""
-    return [name for name in PROGRAMS if shutil.which(name) is None]
-
-
-def why_no_desktop(sandbox: SandboxSettings) -> str:
-    """Return why there can be no desktop here, as a sentence; empty if there can. Blocks."""
-    if sys.platform != "linux":
-        return "A desktop needs Linux."
-    if missing := missing_programs():
-        return f"A desktop needs {', '.join(missing)}: `openmanus doctor --fix` installs them."
-    if (name := backend_name(sandbox)) not in _SANDBOXES:
-        return f"The sandbox {name} cannot hold a desktop; bubblewrap can."
-    return ""
-
-
-FILE = "Xvfb_screen0"
+_SCREEN_FILE = "Xvfb_screen0"
 """As Xvfb names it, in the folder of its option `-fbdir`."""
-QUALITY = 75
+_QUALITY = 75
 _HEADER = struct.Struct(">20I")
 """Of the format XWD; here its size, the picture's, the bytes of a line and the colours count."""
 _COLOUR_BYTES = 12
 _BYTES_PER_PIXEL = 4
 _CURSOR_PIXELS = 100
 """A change of so few pixels is a text cursor that blinks."""
-
-
-class ScreenFile:
-    """The open file with what the screen shows.
-
-    It is read by the open file: programs of the sandbox may change what its name means.
-    """
-
-    def __init__(self, folder: int) -> None:
-        """Open it.
-
-        Args:
-            folder: File descriptor of the folder that the X server writes it to.
-
-        Raises:
-            OSError: There is none, or it is no file.
-        """
-        self._file = open_entry(folder, FILE, FILE)
-
-    def look(self) -> "Image":
-        """Return what the screen shows. ToolError: a program of the sandbox has spoilt the file."""
-        from PIL import Image
-
-        try:
-            fields = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
-        except struct.error:
-            fields = (0,) * 20
-        line = WIDTH * _BYTES_PER_PIXEL
-        if (fields[4], fields[5], fields[12]) != (WIDTH, HEIGHT, line):
-            raise TrustedToolError(_SPOILT)
-        start = fields[0] + fields[19] * _COLOUR_BYTES
-        pixels = os.pread(self._file, line * HEIGHT, start)
-        if len(pixels) != line * HEIGHT:
-            raise TrustedToolError(_SPOILT)
-        return Image.frombuffer("RGB", (WIDTH, HEIGHT), pixels, "raw", "BGRX", line, 1).copy()
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-
-_SPOILT = "The desktop shows no picture: a program has overwritten the screen's memory."
-
-
-def as_jpeg(image: "Image") -> bytes:
-    """Return a picture as a JPEG file."""
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=QUALITY, optimize=True)
-    return out.getvalue()
-
-
-def describe_change(before: "Image", after: "Image") -> str:
-    """Say where the screen differs; a text cursor that blinks is no difference."""
-    from PIL import ImageChops
-
-    box = ImageChops.difference(before, after).getbbox()
-    if box is None or (box[2] - box[0]) * (box[3] - box[1]) <= _CURSOR_PIXELS:
-        return "Nothing on the screen changed."
-    left, top, right, bottom = box
-    return f"The screen changed between ({left}, {top}) and ({right - 1}, {bottom - 1})."
-
-
 _FIRST_DISPLAY, _LAST_DISPLAY = 50, 250
 """Numbers that no person's desktop has."""
 _START_S, _COMMAND_S, _TYPING_S = 30.0, 20.0, 150.0
@@ -146,7 +63,7 @@ done
 printf '\036'; xdotool getactivewindow 2>/dev/null; printf '\036'; xdotool getmouselocation"""
 """Lists the windows, with one program a window; then which is active, and where the mouse is."""
 _MOUSE = re.compile(r"x:(\d+) y:(\d+)")
-# Ended by the hang-up, too, that tells a shell's jobs to end: to an X server it means: begin anew.
+# A shell ends its jobs by a hang-up, which would only restart an X server: it is killed then, too.
 _SERVER = (
     "{{ trap 'kill -KILL $!' HUP TERM; Xvfb :{number} -screen 0 {size}x24 -fbdir {folder} "
     "-auth {folder}/authority -nolisten tcp -nolisten local -noreset -extension MIT-SHM & "
@@ -165,6 +82,41 @@ _MANAGER = """<?xml version="1.0"?>
 </JWM>
 """
 """One desktop, no menus, and a bar on which a window that was made small is found again."""
+
+
+def missing_programs() -> list[str]:
+    """Return which of the programs are not installed. Blocks."""
+    return [name for name in PROGRAMS if shutil.which(name) is None]
+
+
+def why_no_desktop(sandbox: SandboxSettings) -> str:
+    """Return why there can be no desktop here, as a sentence; empty if there can. Blocks."""
+    if sys.platform != "linux":
+        return "A desktop needs Linux."
+    if missing := missing_programs():
+        return f"A desktop needs {', '.join(missing)}: `openmanus doctor --fix` installs them."
+    # In these, programs see the system's, and a socket of each other.
+    if (name := backend_name(sandbox)) not in ("bwrap", "none"):
+        return f"The sandbox {name} cannot hold a desktop; bubblewrap can."
+    return ""
+
+
+def as_jpeg(image: "Image") -> bytes:
+    """Return a picture as a JPEG file."""
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=_QUALITY, optimize=True)
+    return out.getvalue()
+
+
+def describe_change(before: "Image", after: "Image") -> str:
+    """Return where the screen differs; a text cursor that blinks is no difference."""
+    from PIL import ImageChops
+
+    box = ImageChops.difference(before, after).getbbox()
+    if box is None or (box[2] - box[0]) * (box[3] - box[1]) <= _CURSOR_PIXELS:
+        return "Nothing on the screen changed."
+    left, top, right, bottom = box
+    return f"The screen changed between ({left}, {top}) and ({right - 1}, {bottom - 1})."
 
 
 @dataclass(frozen=True)
@@ -198,14 +150,16 @@ class Desktop:
         self._started = 0
         self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))
         """As they were at the last look."""
+        self._screen = -1
+        """File descriptor of what the screen shows: programs may replace the file of that name."""
         try:
-            self._screen = self.pool.submit(self._start).result()
+            self.pool.submit(self._start).result()
         except BaseException:
-            self._shell.close()
+            self.close()
             raise
 
     def alive(self) -> bool:
-        """Say whether shell and X server still run. Blocks; call it on `pool`."""
+        """Return True if shell and X server still run. Blocks; call it on `pool`."""
         if not self._shell.alive:
             return False
         # `kill -0` finds a process that has ended, too, until somebody collects it.
@@ -213,8 +167,24 @@ class Desktop:
         return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
 
     def picture(self) -> "Image":
-        """Return what the screen shows now. Any thread may call it, while the desktop is open."""
-        return self._screen.look()
+        """Return what the screen shows now. Any thread may call it, while the desktop is open.
+
+        Raises:
+            ToolError: A program of the sandbox has spoilt the file.
+        """
+        from PIL import Image
+
+        line = WIDTH * _BYTES_PER_PIXEL
+        header = os.pread(self._screen, _HEADER.size, 0)
+        fields = _HEADER.unpack(header) if len(header) == _HEADER.size else (0,) * 20
+        start = fields[0] + fields[19] * _COLOUR_BYTES
+        expected = (fields[4], fields[5], fields[12]) == (WIDTH, HEIGHT, line)
+        pixels = os.pread(self._screen, line * HEIGHT, start) if expected else b""
+        if len(pixels) != line * HEIGHT:
+            raise TrustedToolError(
+                "The desktop shows no picture: a program has overwritten the screen's memory."
+            )
+        return Image.frombuffer("RGB", (WIDTH, HEIGHT), pixels, "raw", "BGRX", line, 1).copy()
 
     def look(self) -> Windows:
         """Look which windows there are. Blocks."""
@@ -252,11 +222,7 @@ class Desktop:
                 raise self._failure(result)
 
     def open(self, command: str) -> str:
-        """Start a program, wait for its window, and say what came of it. Blocks.
-
-        Raises:
-            ToolError: It has ended and shown none.
-        """
+        """Start a program and wait for its window; ToolError if it ends without one. Blocks."""
         before = self.look().titles
         self._started += 1
         log = f"{self._inside}/{self._started}.log"
@@ -283,7 +249,7 @@ class Desktop:
         )
 
     def settle(self, before: "Image") -> str:
-        """Wait until the screen is quiet, for a bounded time; say what has changed. Blocks."""
+        """Wait until the screen is quiet, for a bounded time; return what has changed. Blocks."""
         began, now = time.monotonic(), self.picture()
         while not self.stop.wait(_QUIET_S):
             last, now = now, self.picture()
@@ -302,17 +268,18 @@ class Desktop:
     def close(self) -> None:
         """End the desktop and all programs on it."""
         self._shell.close()
-        self._screen.close()
+        screen, self._screen = self._screen, -1
+        if screen >= 0:
+            os.close(screen)
 
-    def _start(self) -> ScreenFile:
-        """Start the X server and the window manager, and return the screen."""
+    def _start(self) -> None:
+        """Start the X server and the window manager, and open the screen."""
         with self._sandbox.layout.files.opened(self._folder) as folder:
             self._start_server()
-            screen = ScreenFile(folder)
+            self._screen = open_entry(folder, _SCREEN_FILE, _SCREEN_FILE)
         self._sandbox.layout.files.write(self._folder / "manager", _MANAGER.encode())
         self._run(f"jwm -f {self._inside}/manager >{self._inside}/manager.log 2>&1 &")
-        self._wait_for("xdotool get_num_desktops", "the window manager", screen)
-        return screen
+        self._wait_for("xdotool get_num_desktops", "the window manager")
 
     def _start_server(self) -> None:
         """Start the X server with the first free number, and a cookie that its programs need."""
@@ -331,7 +298,7 @@ class Desktop:
                 return
         raise ToolError("The desktop did not start: no number for a display is free.")
 
-    def _wait_for(self, command: str, what: str, screen: ScreenFile | None = None) -> None:
+    def _wait_for(self, command: str, what: str) -> None:
         """Wait until a command succeeds. TimeoutError: another server was faster."""
         ends = time.monotonic() + _START_S
         while (result := self._run(command)).code and time.monotonic() < ends:
@@ -342,18 +309,14 @@ class Desktop:
                 raise ToolError(f"The desktop did not start. The X server said: {printed.strip()}")
             self.stop.wait(_POLL_S / 4)
         if result.code:
-            if screen is not None:
-                screen.close()
             raise ToolError(f"The desktop did not start: {what} does not answer. {result.text}")
 
     def _run(self, command: str, limit_s: float = _COMMAND_S) -> CommandResult:
         return self._shell.run(command, limit_s)
 
     def _failure(self, result: CommandResult) -> ToolError:
-        """Return the error for a command that failed, by what is left of the desktop.
-
-        A server that was just killed is gone for its programs before its process has ended.
-        """
+        """Return the error for a command that failed, by what is left of the desktop."""
+        # A server that was just killed is gone for its programs before its process has ended.
         if not self._shell.alive or self._run("xdotool getmouselocation").code:
             return TrustedToolError(
                 "The desktop has ended, and its programs with it. The next call starts a new one: "
@@ -370,8 +333,6 @@ def _plain(title: str) -> str:
 
 def _authority(cookie: bytes) -> bytes:
     """Return the file that lets programs use any X server which has it, and no others."""
-    any_server = 0xFFFF
     parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
-    return struct.pack(">H", any_server) + b"".join(
-        struct.pack(">H", len(part)) + part for part in parts
-    )
+    packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
+    return b"\xff\xff" + packed  # any server

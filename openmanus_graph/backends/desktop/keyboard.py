@@ -10,7 +10,7 @@ from openmanus_graph.errors import TrustedToolError
 MOST_CHARS = 10_000
 """Of one text: some 15 s of typing."""
 _SPARE_KEYCODES = (*range(136, 203), *range(208, 256))
-"""Keys of the usual layout for which no program of ours waits; those between are modifiers."""
+"""Keys of the usual layout that no program of ours uses; those between are modifiers."""
 _MODIFIERS = {
     "ctrl": "ctrl", "control": "ctrl", "alt": "alt", "option": "alt", "shift": "shift",
     "super": "super", "win": "super", "windows": "super", "cmd": "super", "command": "super",
@@ -38,14 +38,18 @@ def keys_of(written: str) -> list[str]:
     Raises:
         ToolError: A name is no key's.
     """
-    presses = [_press(word) for word in written.split()] or ([" "] if written else [])
-    return ["space" if press == " " else press for press in presses]
+    return list(map(_press, written.split())) or (["space"] if written else [])
 
 
 def _press(word: str) -> str:
     *modifiers, key = re.split(r"(?<=.)\+(?=.)", word)
     names = [_MODIFIERS.get(name.lower()) for name in modifiers]
-    named = _key(key, shifted="shift" in names or not modifiers)
+    if len(key) == 1 and key.isprintable():
+        # In `ctrl+A`, as people write it, the key is `a`.
+        key = key if "shift" in names or not modifiers else key.lower()
+        named = key if key.isascii() and key.isalnum() else f"U{ord(key):04X}"
+    else:
+        named = _KEYS.get(key.lower()) or _MODIFIERS.get(key.lower())
     if named is None or None in names:
         known = ", ".join(dict.fromkeys(_KEYS.values()))
         raise TrustedToolError(
@@ -56,17 +60,9 @@ def _press(word: str) -> str:
     return "+".join([*filter(None, names), named])
 
 
-def _key(key: str, *, shifted: bool) -> str | None:
-    """Return a key by its name or character; in `ctrl+A`, as people write it, `A` is the key."""
-    if len(key) == 1 and key.isprintable():
-        plain = key if shifted else key.lower()
-        return plain if plain.isascii() and plain.isalnum() else f"U{ord(plain):04X}"
-    return _KEYS.get(key.lower()) or _MODIFIERS.get(key.lower())
-
-
 @dataclass(frozen=True)
 class TypedPiece:
-    """A piece of a text, and the keys that it needs beside those of the usual layout."""
+    """A piece of a text, and the keys that it needs in addition to the usual layout."""
 
     text: str
     keys: str
@@ -77,9 +73,9 @@ def pieces_of(text: str) -> Iterator[TypedPiece]:
     """Yield a text in pieces that one layout can type each.
 
     Raises:
-        ToolError: It is too long, or holds what no key types.
+        ToolError: It is too long, or has a character that no key types.
     """
-    # To xdotool a line's end is the key with which a program begins a new line: Return.
+    # To xdotool, the end of a line is the key with which a program begins a new line: Return.
     text = text.replace("\r\n", "\n").replace("\n", "\r")
     if len(text) > MOST_CHARS:
         raise TrustedToolError(

@@ -209,7 +209,7 @@ def _configured_sandbox() -> "SandboxSettings | None":
 
 
 def _browser() -> Iterator[Finding]:
-    from openmanus_graph.backends.browser.launch import find_browser
+    from openmanus_graph.backends.browser.browsers import find_browser
     from openmanus_graph.config.resolve import all_layers, section
     from openmanus_graph.state.context import Context
     from openmanus_graph.state.settings import BrowserSettings

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import (
-    NO_BOX,
-    click,
-    click_point,
-    locate,
-)
+from openmanus_graph.backends.browser.page.pointer import NO_BOX, click, click_point, locate
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
+from openmanus_graph.backends.browser.page.text import ActionReport
+from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError
 
 MAX_LISTED = 100
@@ -22,14 +18,12 @@ MAX_PAGES = 200
 """How far a list that draws only what is in view is paged through."""
 OPEN_LIMIT_S = 3.0
 CLICKS = 3
-"""How often an option is looked for again that scrolling has drawn anew."""
+"""How often an option is looked for again that scrolling has redrawn."""
 SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True)
 class Option:
-    """One choice of a drop-down."""
-
     name: str
     value: str = ""
     number: int = 0
@@ -39,66 +33,125 @@ class Option:
     group: str = ""
 
     def text(self, place: int) -> str:
-        """Write it as one line of a list."""
         value = f" (value {self.value})" if self.value and self.value != self.name else ""
         group = f" in {self.group}" if self.group else ""
-        marks = [word for word in ("selected", "disabled") if getattr(self, word)]
-        return f"{place}: {self.name}{value}{group}{''.join(', ' + mark for mark in marks)}"
+        marks = ", selected" * self.selected + ", disabled" * self.disabled
+        return f"{place}: {self.name}{value}{group}{marks}"
 
 
 @dataclass(frozen=True)
 class OptionList:
-    """The options that were read of a drop-down."""
-
     options: Sequence[Option] = ()
     whole: bool = True
     """Whether these are all; a long list that draws only what is in view is not read to its end."""
 
+    def text(self, target: Target) -> str:
+        lines = [option.text(place) for place, option in enumerate(self.options[:MAX_LISTED])]
+        lines.insert(0, f"Options of {target.label}:")
+        more = len(self.options) - MAX_LISTED
+        if not self.whole:
+            lines.append(
+                f"(The list may go on: only its first {len(self.options)} options were read. "
+                "Choose one by its label; if it is not found, filter by typing with input_text, or "
+                "scroll the list.)"
+            )
+        elif more > 0:
+            lines.append(f"({more} more; choose them by their labels)")
+        return "\n".join(lines)
+
+    def named(self, text: str) -> Option | None:
+        """Return the option with exactly this label or value."""
+        wanted = " ".join(text.split())
+        by_name = next((one for one in self.options if one.name == wanted), None)
+        by_value = (one for one in self.options if one.value and one.value == wanted)
+        return by_name or next(by_value, None)
+
+    def similar(self, text: str) -> Option | None:
+        """Return the only option whose label contains the text, else the one at that place.
+
+        Raises:
+            ToolError: A number is the place of one option and is in the label of another.
+        """
+        options, wanted = self.options, " ".join(text.lower().split())
+        whole = [one for one in options if one.name.lower() == wanted]
+        if wanted.isdecimal() and not whole:
+            there = options[int(wanted)] if int(wanted) < len(options) else None
+            named = [one for one in options if wanted in re.findall(r"\d+", one.name)]
+            if there and named and there not in named:
+                raise ToolError(
+                    f'"{text}" is in the label "{named[0].name}" and the place of "{there.name}" '
+                    "in the list. Give the whole label."
+                )
+            return there or (named[0] if len(named) == 1 else None)
+        some = whole or [one for one in options if wanted and wanted in one.name.lower()]
+        return some[0] if len(some) == 1 else None
+
+    def choose(self, text: str, target: Target) -> Option:
+        """Return the option that is meant; ToolError if there is none, or it is disabled."""
+        option = self.named(text) or self.similar(text)
+        if option is None:
+            where = "" if self.whole else " in the part of the list that was read"
+            raise ToolError(f'There is no option "{text}"{where}. {self.text(target)}')
+        if option.disabled:
+            raise ToolError(f'The option "{option.name}" is disabled. {self.text(target)}')
+        return option
+
+
+def _read(found: JsonObject) -> list[Option]:
+    return [
+        Option(one["name"], one["value"], one["n"], one["selected"], one["disabled"], one["group"])
+        for one in found["options"] or ()
+    ]
+
 
 async def dropdown_options(view: PageView, index: int) -> ActionReport:
     """List what can be chosen from a drop-down; a closed one that is not native is opened."""
-    target, found = await view.with_element(index, _native_options)
+    target, found = await view.ask(index, "nativeOptions")
     if found["kind"] != "custom":
-        return ActionReport(_list_text(target, OptionList(_options(found)), ""), (index,))
+        return ActionReport(OptionList(_read(found)).text(target), (index,))
     listed = await _open_list(view, target)
-    return ActionReport(_list_text(target, listed, "The list is open now."), (index,))
+    return ActionReport(f"{listed.text(target)}\nThe list is open now.", (index,))
 
 
 async def select_dropdown_option(view: PageView, index: int, text: str) -> ActionReport:
     """Choose an option by its label, its value or its place in the list (from 0).
 
-    One that is selected already in a list of several choices is taken back.
+    In a list of several choices, an option that is selected already is deselected.
     """
-    target, found = await view.with_element(index, _native_options)
+    target, found = await view.ask(index, "nativeOptions")
     await view.begin(target)
     if found["kind"] == "select":
         return await _select_native(target, found, text)
     if found["kind"] == "datalist":
-        return await _assign_suggestion(target, _match(OptionList(_options(found)), text, target))
+        option = OptionList(_read(found)).choose(text, target)
+        wanted = option.value or option.name
+        value = (await target.call("assign", wanted))["value"]
+        if value != wanted:
+            raise ToolError(f'{target.label} did not take "{option.name}": it holds "{value}".')
+        return _chosen(target, option)
     before = await target.call("shownChoice", 0)
-    option = _match(await _open_list(view, target, wanted=text), text, target)
+    option = (await _open_list(view, target, wanted=text)).choose(text, target)
     await _click_option(view, target, option)
     await view.settle(OPEN_LIMIT_S)
-    return await _choice_made(target, option, before["text"])
+    return await _report_choice(target, option, before["text"])
 
 
 def _chosen(target: Target, option: Option) -> ActionReport:
     said = f'Chose "{option.name}" in {target.label}.'
-    holds = target.element.role == "combobox"  # others show what is chosen beside them
+    holds = target.element.role == "combobox"  # others show what is chosen next to them
     return ActionReport(said, (target.element.index,), option.name if holds else None)
 
 
-async def _choice_made(target: Target, option: Option, before: str) -> ActionReport:
-    """Say that an option was chosen only if the drop-down shows it now, and not by chance."""
+async def _report_choice(target: Target, option: Option, before: str) -> ActionReport:
+    """Report that an option was chosen only if the drop-down shows it now, and not by chance."""
     shown: JsonObject = {"text": "", "selected": False}
     with contextlib.suppress(FrameDetached, DialogOpen):
         shown = await target.call("shownChoice", option.number)
-    shows_it = option.name == shown["text"] or (
-        shown["text"] != before and option.name in shown["text"]
-    )
+    text = shown["text"]
+    shows_it = option.name == text or (text != before and option.name in text)
     if shows_it or shown["selected"]:
         return _chosen(target, option)
-    now = f'shows "{shown["text"][:SHOWN_CHARS]}" now' if shown["text"] else "shows no choice of it"
+    now = f'shows "{text[:SHOWN_CHARS]}" now' if text else "shows no choice of it"
     said = f'Clicked "{option.name}" in the list of {target.label}, which {now}.'
     return ActionReport(said, (target.element.index,))
 
@@ -110,34 +163,22 @@ async def _click_option(view: PageView, target: Target, option: Option) -> None:
         with contextlib.suppress(FrameDetached):
             await click_point(view, await locate(Target(view, target.world, element)))
             return
-        drawn = _options(await target.call("customOptions", []))  # scrolling may draw it anew
-        option = (
-            _same(drawn, option.name)
-            or _same((await _read_list(view, target, option.name)).options, option.name)
-            or option
-        )
+        drawn = OptionList(_read(await target.call("customOptions", [])))
+        again = drawn.named(option.name)
+        if again is None:
+            again = (await _read_list(view, target, option.name)).named(option.name)
+        option = again or option
     raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
-
-
-async def _native_options(target: Target) -> tuple[Target, JsonObject]:
-    return target, await target.call("nativeOptions")
-
-
-def _options(found: JsonObject) -> list[Option]:
-    return [
-        Option(one["name"], one["value"], one["n"], one["selected"], one["disabled"], one["group"])
-        for one in found["options"] or ()
-    ]
 
 
 async def _select_native(target: Target, found: JsonObject, text: str) -> ActionReport:
     target.require_enabled(found["disabled"])
-    option = _match(OptionList(_options(found)), text, target)
+    option = OptionList(_read(found)).choose(text, target)
     await target.call("selectOption", option.number)
     await target.view.settle(OPEN_LIMIT_S)
     try:
-        now = _options(await target.call("nativeOptions"))
-    except (FrameDetached, DialogOpen):  # the page has left, or asks something
+        now = _read(await target.call("nativeOptions"))
+    except (FrameDetached, DialogOpen):  # the page has left, or opened a dialog
         return _chosen(target, option)
     chosen = [one.name for one in now if one.selected]
     listed = ", ".join(chosen)
@@ -150,14 +191,6 @@ async def _select_native(target: Target, found: JsonObject, text: str) -> Action
     return ActionReport(said, (target.element.index,), listed)
 
 
-async def _assign_suggestion(target: Target, option: Option) -> ActionReport:
-    wanted = option.value or option.name
-    value = (await target.call("assign", wanted))["value"]
-    if value != wanted:
-        raise ToolError(f'{target.label} did not take "{option.name}": it holds "{value}".')
-    return _chosen(target, option)
-
-
 async def _open_list(view: PageView, target: Target, wanted: str = "") -> OptionList:
     """Open a drop-down if it is closed, and read its list."""
     if (listed := await _read_list(view, target, wanted)).options:
@@ -168,11 +201,8 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
         await click(view, target.element.index)
         await view.settle(OPEN_LIMIT_S)
         after = await view.look()
-        appeared = [
-            one.number
-            for index, one in after.elements.items()
-            if index not in before.elements and one.frame == target.world.key
-        ]
+        new = [one for index, one in after.elements.items() if index not in before.elements]
+        appeared = [one.number for one in new if one.frame == target.world.key]
         if (listed := await _read_list(view, target, wanted, appeared)).options:
             return listed
         if before.elements.keys() <= after.elements.keys():
@@ -192,84 +222,27 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
 async def _read_list(
     view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
 ) -> OptionList:
-    """Read an open list, paging through one that draws only what is in view.
+    """Read an open list, as far as the wanted option; page through one that draws what is in view.
 
-    Args:
-        view: The tab's page.
-        target: The drop-down.
-        wanted: Read no further than to this option.
-        appeared: The numbers of the elements that a click on the drop-down has opened.
+    `appeared` are the numbers of the elements that a click on the drop-down has opened.
     """
     options: dict[tuple[str, str], Option] = {}
     most, at_end = MAX_OPTIONS if wanted else MAX_LISTED, False
+    call = view.frames.call
     try:
         for page in range(MAX_PAGES):
             found = await target.call("customOptions", list(appeared))
             if page == 0 and found.get("list"):
-                await view.frames.call(target.world, "pageList", found["list"], True)
+                await call(target.world, "pageList", found["list"], True)
                 found = await target.call("customOptions", list(appeared))
-            options |= {(one.name, one.value): one for one in _options(found)}
-            if wanted and _same(list(options.values()), wanted):
+            options |= {(one.name, one.value): one for one in _read(found)}
+            if wanted and OptionList(list(options.values())).named(wanted):
                 break
             at_end = not found.get("list") or not (
-                await view.frames.call(target.world, "pageList", found["list"], False)
+                await call(target.world, "pageList", found["list"], False)
             ).get("moved")
             if at_end or len(options) > most:
                 break
     except FrameDetached:
         return OptionList()
     return OptionList(list(options.values()), at_end)
-
-
-def _match(listed: OptionList, text: str, target: Target) -> Option:
-    """Find the option that is meant; ToolError with the list if there is none or it is disabled."""
-    option = _same(listed.options, text) or _only_similar(listed.options, text)
-    if option is None:
-        where = "" if listed.whole else " in the part of the list that was read"
-        raise ToolError(f'There is no option "{text}"{where}. ' + _list_text(target, listed, ""))
-    if option.disabled:
-        raise ToolError(
-            f'The option "{option.name}" is disabled. ' + _list_text(target, listed, "")
-        )
-    return option
-
-
-def _same(options: Sequence[Option], text: str) -> Option | None:
-    wanted = " ".join(text.split())
-    by_name = next((one for one in options if one.name == wanted), None)
-    return by_name or next((one for one in options if one.value and one.value == wanted), None)
-
-
-def _only_similar(options: Sequence[Option], text: str) -> Option | None:
-    """Take the only option whose name has the text in it, else the one at that place.
-
-    Raises:
-        ToolError: A number is the place of one and stands in the name of another.
-    """
-    wanted = " ".join(text.lower().split())
-    whole = [one for one in options if one.name.lower() == wanted]
-    if wanted.isdecimal() and not whole:
-        there = options[int(wanted)] if int(wanted) < len(options) else None
-        named = [one for one in options if wanted in re.findall(r"\d+", one.name)]
-        if there and named and there not in named:
-            raise ToolError(
-                f'"{text}" is in the label "{named[0].name}" and the place of "{there.name}" in '
-                "the list. Give the whole label."
-            )
-        return there or (named[0] if len(named) == 1 else None)
-    some = whole or [one for one in options if wanted and wanted in one.name.lower()]
-    return some[0] if len(some) == 1 else None
-
-
-def _list_text(target: Target, listed: OptionList, note: str) -> str:
-    options = listed.options
-    lines = [option.text(place) for place, option in enumerate(options[:MAX_LISTED])]
-    rest: list[str] = []
-    if not listed.whole:
-        rest = [
-            f"(The list may go on: only its first {len(options)} options were read. Choose one by "
-            "its label; if it is not found, filter by typing with input_text, or scroll the list.)"
-        ]
-    elif len(options) > len(lines):
-        rest = [f"({len(options) - len(lines)} more; choose them by their labels)"]
-    return "\n".join(filter(None, [f"Options of {target.label}:", *lines, *rest, note]))

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from playwright.async_api import TimeoutError as NoChooser
+
 from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
+from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
+from openmanus_graph.backends.browser.page.text import ActionReport
+from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 TYPED_CHARS = 120
@@ -30,20 +33,11 @@ _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+."
 async def input_text(
     view: PageView, index: int, text: str, *, secret: bool = False
 ) -> ActionReport:
-    """Replace what a field holds by a text.
+    """Replace what a field holds by a text; an empty one clears it.
 
-    Args:
-        view: The tab's page.
-        index: The field.
-        text: What it shall hold; empty clears it.
-        secret: Never show the text, neither here nor in later looks.
+    A secret is never shown, neither here nor in later snapshots.
     """
-
-    async def begin(target: Target) -> tuple[Target, JsonObject]:
-        await view.begin(target)
-        return target, await target.call("field")
-
-    target, facts = await view.with_element(index, begin)
+    target, facts = await view.ask(index, "field", begin=True)
     _require_text_field(target, facts)
     if facts["kind"] == "select":
         return await select_dropdown_option(view, index, text)
@@ -52,72 +46,10 @@ async def input_text(
     if facts["kind"] == "slider":
         return await _move_slider(target, text)
     number = await _focus_field(target, facts, secret)
-    typed = _type_rich(target, text) if facts["rich"] else _type(view, facts, text)
-    await view.act(typed)
+    await view.act(_type_rich(target, text) if facts["rich"] else _type(view, facts, text))
     if view.frames.dialog_open:
-        return ActionReport(f"Typed into {target.label}.{DIALOG_OPENED}", (index,))
+        return ActionReport(f"Typed into {target.label}.", (index,))
     return await _verify(target, number, text, secret or facts["type"] == "password")
-
-
-async def send_keys(view: PageView, keys: str) -> ActionReport:
-    """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
-    presses = [press_name(token) for token in keys.split()]
-    for token, press in zip(keys.split(), presses, strict=True):
-        if press is None and len(presses) == 1 and _COMBINATION.match(token):
-            raise TrustedToolError(
-                f'There is no key "{token}". Write keys like "Control+A" or "Enter".'
-            )
-    await view.begin()
-    if not presses or not all(presses):
-        await view.act(view.page.keyboard.type(keys))
-        return ActionReport(f'Typed "{keys}".')
-    for press in presses:
-        await view.act(view.page.keyboard.press(str(press)))
-        if view.frames.dialog_open:
-            return ActionReport(f"Pressed {press}.{DIALOG_OPENED}")
-    said = f"Pressed {' '.join(str(press) for press in presses)}."
-    focused = await _focused(view) if presses[-1] in ("Tab", "Shift+Tab") else None
-    if focused is None:
-        return ActionReport(said)
-    return ActionReport(f"{said} The focus is on {focused.label}.", (focused.index,))
-
-
-async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
-    """Put files into a file input, or into the chooser that a click on the element opens.
-
-    Args:
-        view: The tab's page.
-        index: The file input, its label, or the button that opens a file chooser.
-        paths: The files; they exist and may be read.
-    """
-
-    async def begin(target: Target) -> tuple[Target, JsonObject]:
-        await view.begin(target)
-        facts = await target.call("fileFacts")
-        target.require_enabled(facts.get("disabled", False))
-        _check_file_count(target, paths, many=facts.get("many", True))
-        return target, facts
-
-    target, facts = await view.with_element(index, begin)
-    if facts.get("none"):
-        await _give_to_chooser(view, target, paths)
-    else:
-        function = f"openmanus.fileInput({target.element.number})"
-        node = await view.frames.evaluate(target.world, function)
-        files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
-        await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
-        await _check_files_taken(target, len(paths))
-    names = ", ".join(path.name for path in paths)
-    return ActionReport(f"Gave {names} to {target.label}.", (index,))
-
-
-async def _focused(view: PageView) -> Element | None:
-    """Return the element that has the focus now, if it is a known one."""
-    worlds = await view.frames.worlds()
-    answer = await view.frames.call(worlds[0], "focusedNumber")
-    elements = view.snapshot.elements.values() if view.snapshot else ()
-    place = (worlds[0].key, answer)
-    return next((one for one in elements if (one.frame, one.number) == place), None)
 
 
 def _require_text_field(target: Target, facts: JsonObject) -> None:
@@ -175,7 +107,7 @@ async def _move_slider(target: Target, text: str) -> ActionReport:
 async def _press_towards(
     target: Target, facts: JsonObject, wanted: float, more: str, less: str
 ) -> JsonObject:
-    """Press keys until a slider stands at a number, or as near as it gets; return its facts."""
+    """Press keys until a slider is at a number, or as near as it gets; return its facts."""
 
     async def press(key: str) -> JsonObject:
         await target.view.act(target.view.page.keyboard.press(key))
@@ -216,7 +148,7 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
 
 
 async def _type_rich(target: Target, text: str) -> None:
-    """Type into an editor; lines are pasted, for to Enter it may give a meaning of its own."""
+    """Type into an editor; lines are pasted, because Enter may have another meaning in it."""
     keyboard = target.view.page.keyboard
     await keyboard.press(SELECT_ALL)  # it may draw a part of its text only
     if "\n" not in text:
@@ -233,8 +165,7 @@ async def _type(view: PageView, facts: JsonObject, text: str) -> None:
     if not text:
         await keyboard.press("Delete")
         return
-    long = len(text) > TYPED_CHARS
-    if long:
+    if len(text) > TYPED_CHARS:
         await keyboard.insert_text(text[:-LAST_CHARS])
         text = text[-LAST_CHARS:]
     for place, line in enumerate(text.split("\n")):
@@ -245,7 +176,11 @@ async def _type(view: PageView, facts: JsonObject, text: str) -> None:
 
 
 async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> ActionReport:
-    """Read the field back; set it at once if typing was disturbed; say what it holds."""
+    """Read the field back, set it at once if typing was disturbed, and report what it holds.
+
+    Raises:
+        ToolError: It did not accept the text.
+    """
     frames, world = target.view.frames, target.world
     shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
     said = ActionReport(
@@ -256,43 +191,16 @@ async def _verify(target: Target, number: int | None, text: str, hidden: bool) -
     try:
         facts = await frames.call(world, "field", number)
         if facts.get("gone"):
-            return replace(said, text=f"{said.text} The page has drawn the field anew since.")
+            return replace(said, text=f"{said.text} The page has redrawn the field since.")
         if facts["rich"] and not _same_lines(facts["value"], text):
             facts["value"] = await _copied(target) or facts["value"]
         elif not _holds(facts, text):
             facts = await frames.call(world, "assign", number, text)
     except FrameDetached:
         return said
-    if _same_lines(facts["value"], text):
+    if _same_lines(facts["value"], text) or (hidden and _holds(facts, text)):
         return said
-    return _differs(target, facts, text, said, hidden)
-
-
-async def _copied(target: Target) -> str:
-    """Return the whole text of an editor that draws a part of it only; empty if it gives none."""
-    keyboard, frames = target.view.page.keyboard, target.view.frames
-    await keyboard.press(SELECT_ALL)
-    copied = await frames.call(target.world, "copied")
-    await keyboard.press("ArrowRight")
-    return copied["text"] or ""
-
-
-def _same_lines(shown: str, text: str) -> bool:
-    """Return whether two texts have the same lines, but for empty ones and blanks at their ends."""
-    one, other = (
-        [line.rstrip() for line in lines.replace("\xa0", " ").split("\n") if line.strip()]
-        for lines in (shown, text)
-    )
-    return one == other
-
-
-def _differs(
-    target: Target, facts: JsonObject, text: str, said: ActionReport, hidden: bool
-) -> ActionReport:
-    """Describe how a field changed the text; ToolError if it did not accept it."""
     if _holds(facts, text):
-        if hidden:
-            return said
         shown = f'{said.text} It shows "{facts["value"][:SHOWN_CHARS]}".'
         return replace(said, text=shown, value=facts["value"])
     if hidden:
@@ -305,8 +213,26 @@ def _differs(
     )
 
 
+async def _copied(target: Target) -> str:
+    """Return the whole text of an editor that draws a part of it only; empty if it gives none."""
+    keyboard = target.view.page.keyboard
+    await keyboard.press(SELECT_ALL)
+    copied = await target.view.frames.call(target.world, "copied")
+    await keyboard.press("ArrowRight")
+    return copied["text"] or ""
+
+
+def _same_lines(shown: str, text: str) -> bool:
+    """Return True if two texts have the same lines, but for empty ones and blanks at their ends."""
+    one, other = (
+        [line.rstrip() for line in lines.replace("\xa0", " ").split("\n") if line.strip()]
+        for lines in (shown, text)
+    )
+    return one == other
+
+
 def _holds(facts: JsonObject, text: str) -> bool:
-    """Return whether a field holds a text, as changed by its mask, limit or completion."""
+    """Return True if a field holds a text, as changed by its mask, limit or completion."""
     value, length = _letters(facts["value"]), facts["longest"]
     wanted = _letters(text[:length] if length else text)
     completed = bool(wanted) and not facts["rich"] and value.startswith(wanted)
@@ -319,22 +245,67 @@ def _letters(text: str) -> str:
     return "".join(char for char in signs if char.isalnum()) or signs
 
 
+async def send_keys(view: PageView, keys: str) -> ActionReport:
+    """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
+    presses = [press_name(token) for token in keys.split()]
+    if presses == [None] and _COMBINATION.match(keys.strip()):
+        raise TrustedToolError(
+            f'There is no key "{keys.strip()}". Write keys like "Control+A" or "Enter".'
+        )
+    await view.begin()
+    if not presses or not all(presses):
+        await view.act(view.page.keyboard.type(keys))
+        return ActionReport(f'Typed "{keys}".')
+    for press in presses:
+        await view.act(view.page.keyboard.press(str(press)))
+        if view.frames.dialog_open:
+            return ActionReport(f"Pressed {press}.")
+    said = f"Pressed {' '.join(map(str, presses))}."
+    focused = await _focused(view) if presses[-1] in ("Tab", "Shift+Tab") else None
+    if focused is None:
+        return ActionReport(said)
+    return ActionReport(f"{said} The focus is on {focused.label}.", (focused.index,))
+
+
+async def _focused(view: PageView) -> Element | None:
+    """Return the element that has the focus now, if it is a known one."""
+    worlds = await view.frames.worlds()
+    key = (worlds[0].key, await view.frames.call(worlds[0], "focusedNumber"))
+    elements = view.snapshot.elements.values() if view.snapshot else ()
+    return next((one for one in elements if one.key == key), None)
+
+
+async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
+    """Put files into a file input, or into the chooser that a click on the element opens.
+
+    The element may be the file input, its label, or the button that opens a file chooser.
+    """
+    target, facts = await view.ask(index, "fileFacts", begin=True)
+    target.require_enabled(facts.get("disabled", False))
+    _check_file_count(target, paths, many=facts.get("many", True))
+    if facts.get("none"):
+        await _give_to_chooser(view, target, paths)
+    else:
+        function = f"openmanus.fileInput({target.element.number})"
+        node = await view.frames.evaluate(target.world, function)
+        files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
+        await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
+        with contextlib.suppress(FrameDetached, DialogOpen):  # the page has gone on with them
+            taken = await target.call("fileFacts")
+            if taken.get("folders") and len(taken["names"]) < len(paths):
+                raise ToolError(
+                    f"{target.label} takes whole folders, not files: nothing was given."
+                )
+    names = ", ".join(path.name for path in paths)
+    return ActionReport(f"Gave {names} to {target.label}.", (index,))
+
+
 def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> None:
     if len(paths) > 1 and not many:
         raise ToolError(f"{target.label} takes one file only, and {len(paths)} were given.")
 
 
-async def _check_files_taken(target: Target, count: int) -> None:
-    """Raise ToolError if a file input is empty at once, as one for folders is."""
-    with contextlib.suppress(FrameDetached, DialogOpen):  # the page has gone on with them
-        facts = await target.call("fileFacts")
-        if facts.get("folders") and len(facts["names"]) < count:
-            raise ToolError(f"{target.label} takes whole folders, not files: nothing was given.")
-
-
 async def _give_to_chooser(view: PageView, target: Target, paths: Sequence[Path]) -> None:
-    from playwright.async_api import TimeoutError as NoChooser
-
     try:
         async with view.page.expect_file_chooser(timeout=CHOOSER_MS) as chooser:
             await click(view, target.element.index)

@@ -5,18 +5,17 @@ import contextlib
 import functools
 import json
 import secrets
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+from playwright.async_api import BrowserContext, CDPSession, Error, Frame, Page
 
 from openmanus_graph.errors import TrustedToolError
 
-if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Frame, Page
-
 EVENTS = "om" + secrets.token_hex(6)
-"""How the names of our events and of our world begin, in this process."""
+"""The prefix of our events and the name of our world, in this process."""
 _SCRIPTS = (
     "dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "press",
     "editors", "forms", "dropdowns",
@@ -28,38 +27,51 @@ _CALLABLE = (
     "customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
     "focusedNumber, adopt, storedValues, around, nameAt"
 )
+MAX_FRAMES = 40
+CALL_LIMIT_S = 30.0
+UNRESPONSIVE = (
+    "The page does not answer: its scripts keep it busy. Wait and try again, or load it again."
+)
+CRASHED = "The page has crashed."
+
+JsonObject = dict[str, Any]  # a message of the DevTools protocol, or a result of our script
+T = TypeVar("T")
 
 
 @functools.cache
 def script(name: str) -> str:
     """Read one of our scripts, with event names that differ from process to process."""
-    text = (
-        files("openmanus_graph.backends.browser.page")
-        .joinpath("script", f"{name}.js")
-        .read_text("utf-8")
-    )
-    return text.replace("openmanus-", EVENTS)
+    path = files("openmanus_graph.backends.browser.page").joinpath("script", f"{name}.js")
+    return path.read_text("utf-8").replace("openmanus-", EVENTS)
 
 
 @functools.cache
 def isolated_script() -> str:
     """Return the program of our isolated world, which makes `openmanus` known there."""
-    body = "\n".join(script(name) for name in _SCRIPTS)
+    body = "\n".join(map(script, _SCRIPTS))
     return (
         "if (!globalThis.openmanus) globalThis.openmanus = (() => {\n"
         f"'use strict';\n{body}\nreturn {{ {_CALLABLE} }};\n}})(); 0"
     )
 
 
-JsonObject = dict[str, Any]  # a message of the DevTools protocol, or a result of our script
-T = TypeVar("T")
+async def prepare_context(context: BrowserContext) -> None:
+    """Make the pages of a context report their timers and closed shadow roots."""
+    await context.add_init_script(script("timers"))
+    await context.add_init_script(script("roots"))
 
-MAX_FRAMES = 40
-CALL_LIMIT_S = 30.0
-UNRESPONSIVE = (
-    "The page does not answer: its scripts keep it busy. Wait and try again, or load it anew."
-)
-CRASHED = "The page has crashed."
+
+def listen(page: Page, handlers: Mapping[str, Callable[[Any], None]]) -> Callable[[], None]:
+    """Subscribe to events of a page, and return a function that unsubscribes."""
+    untyped: Any = page  # its stubs have an overload for each event
+    for event, handler in handlers.items():
+        untyped.on(event, handler)
+
+    def stop() -> None:
+        for event, handler in handlers.items():
+            untyped.remove_listener(event, handler)
+
+    return stop
 
 
 class FrameDetached(Exception):  # no error: the page has navigated
@@ -79,7 +91,7 @@ class FrameWorld:
     """The isolated world of our script in one frame's document."""
 
     key: str
-    session: "CDPSession"
+    session: CDPSession
     frame_id: str
     context_id: int
     listeners: str
@@ -93,7 +105,7 @@ class FrameWorld:
 class Frames:
     """The isolated worlds of a page's frames, refreshed whenever the page loads something."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
         self.dialog_open = False
         """Whether an alert, confirm or prompt blocks the page."""
@@ -103,17 +115,10 @@ class Frames:
         self._worlds: dict[str, FrameWorld] = {}
         self._stale = True
         self._calls: set[asyncio.Future[Any]] = set()
-        page.on("crash", self._on_crash)
-        page.on("framenavigated", self._on_frames_changed)
-        page.on("framedetached", self._on_frames_changed)
-        page.on("frameattached", self._on_frames_changed)
-
-    def close(self) -> None:
-        """Stop listening to the page."""
-        self.page.remove_listener("crash", self._on_crash)
-        self.page.remove_listener("framenavigated", self._on_frames_changed)
-        self.page.remove_listener("framedetached", self._on_frames_changed)
-        self.page.remove_listener("frameattached", self._on_frames_changed)
+        changed = ("framenavigated", "framedetached", "frameattached")
+        self.close = listen(
+            page, {"crash": self._on_crash, **dict.fromkeys(changed, self._on_frames_changed)}
+        )
 
     async def worlds(self) -> list[FrameWorld]:
         """Return every frame's world, the page's own first."""
@@ -127,10 +132,8 @@ class Frames:
 
     async def call(self, world: FrameWorld, function: str, *args: object) -> Any:
         """Call a function of our script in a frame and return what it returns, as JSON."""
-        arguments = ", ".join(json.dumps(arg) for arg in args)
-        result = await self.evaluate(
-            world, f"openmanus.{function}({arguments})", awaitPromise=True, returnByValue=True
-        )
+        call = f"openmanus.{function}({', '.join(json.dumps(arg) for arg in args)})"
+        result = await self.evaluate(world, call, awaitPromise=True, returnByValue=True)
         return result.get("value")
 
     async def evaluate(self, world: FrameWorld, expression: str, **options: bool) -> JsonObject:
@@ -139,16 +142,20 @@ class Frames:
         response = await self.send(world.session, "Runtime.evaluate", params)
         return cast(JsonObject, response["result"])
 
-    async def call_on(self, session: "CDPSession", object_id: str, function: str) -> JsonObject:
-        """Call a JavaScript function with an object as `this`; return its `value`."""
-        params = {"objectId": object_id, "functionDeclaration": function, "returnByValue": True}
+    async def call_on(
+        self, session: CDPSession, object_id: str, body: str, *, by_value: bool = True
+    ) -> JsonObject:
+        """Call a JavaScript function with an object as `this`.
+
+        Return its `value`, or an `objectId` if not by value.
+        """
+        function = f"function () {{ {body} }}"
+        params = {"objectId": object_id, "functionDeclaration": function, "returnByValue": by_value}
         response = await self.send(session, "Runtime.callFunctionOn", params)
         return cast(JsonObject, response["result"])
 
-    async def send(self, session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
+    async def send(self, session: CDPSession, method: str, params: JsonObject) -> JsonObject:
         """Send one request; raises FrameDetached or DialogOpen if there can be no response."""
-        from playwright.async_api import Error
-
         try:
             sent = cast("Awaitable[JsonObject]", session.send(method, params))
             response = await self.unless_dialog(sent)
@@ -195,40 +202,30 @@ class Frames:
         self.dialog_open = True
         self._cancel_calls()
 
-    def _cancel_calls(self) -> None:
-        """Cancel the calls that will get no response."""
-        for call in list(self._calls):
-            call.cancel()
-
     def _on_dialog_closed(self, _event: JsonObject) -> None:
         self.dialog_open = False
 
+    def _cancel_calls(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
+
     async def _refresh(self) -> None:
         self._stale = False
-        session = await self._main_session()
-        found = await self._load_script(session)
+        if self._session is None:
+            self._session = session = await self.page.context.new_cdp_session(self.page)
+            session.on("Page.javascriptDialogOpening", self._on_dialog_opened)
+            session.on("Page.javascriptDialogClosed", self._on_dialog_closed)
+            await self.send(session, "Page.enable", {})
+        found = await self._load_script(self._session)
         if len(found) < len(self.page.frames):
             for other in await self._sessions_of_other_processes():
                 found += await self._load_script(other)
         by_frame = {world.frame_id: world for world in found}
-        resolved_owners = [
-            self._with_owner(world, by_frame.get(world.parent_id)) for world in found
-        ]
-        self._worlds = {world.key: world for world in await asyncio.gather(*resolved_owners)}
+        owned = [self._with_owner(world, by_frame.get(world.parent_id)) for world in found]
+        self._worlds = {world.key: world for world in await asyncio.gather(*owned)}
 
-    async def _main_session(self) -> "CDPSession":
-        if self._session is None:
-            session = await self.page.context.new_cdp_session(self.page)
-            session.on("Page.javascriptDialogOpening", self._on_dialog_opened)
-            session.on("Page.javascriptDialogClosed", self._on_dialog_closed)
-            self._session = session
-            await self.send(session, "Page.enable", {})
-        return self._session
-
-    async def _sessions_of_other_processes(self) -> list["CDPSession"]:
+    async def _sessions_of_other_processes(self) -> list[CDPSession]:
         """Return the sessions of frames that do not run in the page's own process."""
-        from playwright.async_api import Error
-
         for gone in [frame for frame in self._own_sessions if frame.is_detached()]:
             del self._own_sessions[gone]
         for frame in self.page.frames[1:MAX_FRAMES]:
@@ -237,12 +234,12 @@ class Frames:
                     self._own_sessions[frame] = await self.page.context.new_cdp_session(frame)
         return list(self._own_sessions.values())
 
-    async def _load_script(self, session: "CDPSession") -> list[FrameWorld]:
+    async def _load_script(self, session: CDPSession) -> list[FrameWorld]:
         """Find the frames of one process and put our script into each."""
         try:
             tree = await self.send(session, "Page.getFrameTree", {})
             frames = list(_flatten(tree["frameTree"]))[:MAX_FRAMES]
-            contexts = await self._contexts(session, frames)
+            contexts = await self._contexts(session, [frame["id"] for frame in frames])
             pending = [self._world_of(session, frame, contexts) for frame in frames]
             return [world for world in await asyncio.gather(*pending) if world]
         except FrameDetached:
@@ -251,9 +248,7 @@ class Frames:
                 raise
             return []
 
-    async def _contexts(
-        self, session: "CDPSession", frames: Iterable[JsonObject]
-    ) -> list[JsonObject]:
+    async def _contexts(self, session: CDPSession, frame_ids: list[str]) -> list[JsonObject]:
         """List the script contexts of frames; an isolated world is created in each."""
         contexts: list[JsonObject] = []
 
@@ -262,7 +257,7 @@ class Frames:
 
         session.on("Runtime.executionContextCreated", on_context)
         try:
-            worlds = [{"frameId": frame["id"], "worldName": EVENTS} for frame in frames]
+            worlds = [{"frameId": frame_id, "worldName": EVENTS} for frame_id in frame_ids]
             create = [self.send(session, "Page.createIsolatedWorld", world) for world in worlds]
             await asyncio.gather(*create)
             await self.send(session, "Runtime.enable", {})
@@ -272,7 +267,7 @@ class Frames:
         return contexts
 
     async def _world_of(
-        self, session: "CDPSession", frame: JsonObject, contexts: Iterable[JsonObject]
+        self, session: CDPSession, frame: JsonObject, contexts: list[JsonObject]
     ) -> FrameWorld | None:
         of_frame = [one for one in contexts if one["auxData"]["frameId"] == frame["id"]]
         isolated = next((one for one in of_frame if one["name"] == EVENTS), None)
@@ -301,68 +296,50 @@ class Frames:
         if not parent or world.owner:
             return world
         owner = await self.send(parent.session, "DOM.getFrameOwner", {"frameId": world.frame_id})
-        node = {"backendNodeId": owner["backendNodeId"], "executionContextId": parent.context_id}
-        resolved = await self.send(parent.session, "DOM.resolveNode", node)
-        number = await self.call_on(
-            parent.session,
-            resolved["object"]["objectId"],
-            "function () { return openmanus.numberOf(this); }",
+        number = await self._call_on_node(
+            parent, owner["backendNodeId"], "return openmanus.numberOf(this);"
         )
         return replace(world, owner=(parent.key, number["value"]))
+
+    async def _call_on_node(self, world: FrameWorld, backend_id: int, body: str) -> JsonObject:
+        """Call a function of our script on a node, known by its DevTools number."""
+        node = {"backendNodeId": backend_id, "executionContextId": world.context_id}
+        resolved = await self.send(world.session, "DOM.resolveNode", node)
+        return await self.call_on(world.session, resolved["object"]["objectId"], body)
+
+    async def report_listeners(self, world: FrameWorld) -> int:
+        """Report from a frame's main world which elements have pointer or key listeners.
+
+        The main world belongs to the page. If the page has replaced the functions that we call
+        there, fewer listeners are known, and the page is shown all the same.
+
+        Returns:
+            The number of closed shadow roots that our script does not know yet.
+        """
+        try:
+            result = await self.call_on(world.session, world.listeners, "return this();")
+        except ScriptError:
+            return 0
+        unknown = result.get("value")
+        return unknown if isinstance(unknown, int) else 0
+
+    async def adopt_roots(self, world: FrameWorld) -> None:
+        """Give our script in a frame the closed shadow roots that it does not know yet."""
+        session, fresh = world.session, "return this.fresh();"
+        listed = await self.call_on(session, world.listeners, fresh, by_value=False)
+        params = {"objectId": listed["objectId"], "ownProperties": True}
+        roots = await self.send(session, "Runtime.getProperties", params)
+
+        async def adopt(root: JsonObject) -> None:
+            described = await self.send(session, "DOM.describeNode", {"objectId": root["objectId"]})
+            number = described["node"]["backendNodeId"]
+            await self._call_on_node(world, number, "openmanus.adopt(this);")
+
+        numbered = [one["value"] for one in roots["result"] if one["name"].isdecimal()]
+        await asyncio.gather(*map(adopt, numbered))
 
 
 def _flatten(tree: JsonObject) -> Iterator[JsonObject]:
     yield tree["frame"]
     for child in tree.get("childFrames", []):
         yield from _flatten(child)
-
-
-async def report_listeners(frames: Frames, world: FrameWorld) -> int:
-    """Report from a frame's main world which elements have pointer or key listeners.
-
-    The main world belongs to the page: where a page has replaced the functions that we call
-    there, fewer listeners are known, and the page is shown all the same.
-
-    Returns:
-        The number of closed shadow roots that our script does not know yet.
-    """
-    try:
-        result = await frames.call_on(
-            world.session, world.listeners, "function () { return this(); }"
-        )
-    except ScriptError:
-        return 0
-    unknown = result.get("value")
-    return unknown if isinstance(unknown, int) else 0
-
-
-async def adopt_roots(frames: Frames, world: FrameWorld) -> None:
-    """Give our script in a frame the closed shadow roots that it does not know yet."""
-    listed = await frames.send(
-        world.session,
-        "Runtime.callFunctionOn",
-        {
-            "objectId": world.listeners,
-            "functionDeclaration": "function () { return this.fresh(); }",
-        },
-    )
-    roots = await frames.send(
-        world.session,
-        "Runtime.getProperties",
-        {"objectId": listed["result"]["objectId"], "ownProperties": True},
-    )
-    objects = [one["value"] for one in roots["result"] if one["name"].isdecimal()]
-    await asyncio.gather(*(_adopt(frames, world, root) for root in objects))
-
-
-async def _adopt(frames: Frames, world: FrameWorld, root: JsonObject) -> None:
-    session = world.session
-    node = await frames.send(session, "DOM.describeNode", {"objectId": root["objectId"]})
-    same = {
-        "backendNodeId": node["node"]["backendNodeId"],
-        "executionContextId": world.context_id,
-    }
-    isolated = await frames.send(session, "DOM.resolveNode", same)
-    await frames.call_on(
-        session, isolated["object"]["objectId"], "function () { openmanus.adopt(this); }"
-    )

@@ -9,7 +9,8 @@ from typing import Any
 
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.snapshot import Element
-from openmanus_graph.backends.browser.page.view import ActionReport, PageView, Target
+from openmanus_graph.backends.browser.page.text import ActionReport
+from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 DRAG_STEPS = 12
@@ -17,7 +18,7 @@ NO_BOX = (0, 0, 0, 0)
 _HOVERS = 3
 """An element may move when a menu closes that the pointer was over before."""
 _PRESSES = 5
-"""How often what moves is pressed again where it has moved to."""
+"""How often a moving element is pressed again where it has moved to."""
 _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "": ("Clicked", {}),
     "double": ("Double-clicked", {"click_count": 2}),
@@ -27,17 +28,17 @@ _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
 """By the click event that an element listens for: words, and options of Playwright's click."""
 _WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 """What a model may ask for instead of the click that an element listens for."""
-DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
 
 @dataclass(frozen=True)
 class ElementPoint:
-    """A point of the viewport at which an element can be clicked."""
+    """A point of the window at which an element can be clicked."""
 
     target: Target
     x: float
     y: float
     facts: JsonObject
+    """What our script reports of it: `x` and `y` in its frame, its tag and type, and more."""
 
 
 async def click(view: PageView, index: int, way: str = "") -> ActionReport:
@@ -46,7 +47,7 @@ async def click(view: PageView, index: int, way: str = "") -> ActionReport:
 
 
 async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> ActionReport:
-    """Click an element that was located, as it waits for it if no kind of `_CLICKS` is given."""
+    """Click an element that was located, with the click that it listens for if no kind is given."""
     facts, label = point.facts, point.target.label
     point.target.require_enabled(facts["disabled"])
     if facts["tag"] == "select":
@@ -59,8 +60,7 @@ async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> Ac
     point = await _move_pointer(view, point)
     text, options = _CLICKS[kind or point.facts["click"]]
     note = await _press(view, point, partial(view.page.mouse.click, **options))
-    said = f"{text} {label}.{note}{DIALOG_OPENED if view.frames.dialog_open else ''}"
-    return ActionReport(said, (point.target.element.index,))
+    return ActionReport(f"{text} {label}.{note}", (point.target.element.index,))
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:
@@ -68,12 +68,10 @@ async def click_at(view: PageView, x: float, y: float) -> ActionReport:
     await _check_point(view, x, y)
     await view.begin()
     await view.act(view.page.mouse.click(x, y))
-    opened = DIALOG_OPENED if view.frames.dialog_open else ""
-    return ActionReport(f"Clicked at x={x:g} y={y:g}.{opened}")
+    return ActionReport(f"Clicked at x={x:g} y={y:g}.")
 
 
 async def hover(view: PageView, index: int) -> ActionReport:
-    """Move the pointer over an element."""
     point = await _move_pointer(view, await view.with_element(index, locate))
     leads = f", which leads to {point.facts['href']}" if point.facts["href"] else ""
     return ActionReport(f"The pointer is over {point.target.label}{leads}.", (index,))
@@ -101,19 +99,15 @@ async def _press(
     *,
     releases: bool = True,
 ) -> str:
-    """Press the pointer on an element, and again where it has gone to if that missed.
+    """Press the pointer on an element, and again where it has moved to if that missed.
+
+    Return a note, after a blank; empty if the first press landed. ToolError if none landed.
 
     Args:
         view: The tab's page.
-        point: Where it was last.
+        point: Where the element was last.
         pointer: Presses the pointer at a point of the window.
-        releases: Whether the release belongs on the element, too.
-
-    Returns:
-        What is to be said of that, after a blank; empty if the first press landed on the element.
-
-    Raises:
-        ToolError: No press landed on it.
+        releases: Whether the release must be on the element, too.
     """
     hits: list[str] = []
     ahead, moves = (0.0, 0.0), False
@@ -124,7 +118,7 @@ async def _press(
             return ""
         except ToolError as error:
             raise ToolError(f"{_missed(point.target, hits, moves=moves)}{error}") from error
-        # What jumps is found where it is, what goes on moving ahead of that.
+        # An element that jumps is found where it is, one that keeps moving ahead of that.
         x, y = (point.x + ahead[0], point.y + ahead[1]) if attempt > 1 else (point.x, point.y)
         await view.act(pointer(x, y))
         landed = await _landing(point, (x, y))
@@ -135,7 +129,7 @@ async def _press(
         if covered:
             return f" What opened over it for the pointer was hit: {hits[-1]}."
         if landed["anew"] and not landed["met"]:
-            return f" It was drawn anew just then, and {hits[-1]} was hit."
+            return f" It was redrawn just then, and {hits[-1]} was hit."
         ahead, moves = landed["shift"], moves or landed["moves"]
     missed = _missed(point.target, hits, moves=moves)
     advice = "Wait until it rests, or use the keys: send_keys with Tab and Enter."
@@ -143,26 +137,24 @@ async def _press(
 
 
 def _landed_note(target: Target, landed: JsonObject, hits: Sequence[str], *, slipped: bool) -> str:
-    """Say what is to be said of a press that landed, after a blank; empty if nothing is."""
     if slipped:
         return " It moved away before the release, so that it may not count as a click."
     if hits:
         return f" It moves: before, {hits[-1]} was hit instead."
-    inner = _named_in_frame(target, landed["inner"]) if landed.get("inner") else ""
+    inner = _name_of(target, landed["inner"]) if landed.get("inner") else ""
     same = not inner or inner.endswith(f' "{target.element.name}"')
     return "" if same else f" All of it is {inner}, which took the press."
 
 
 async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[ElementPoint, bool]:
-    """Find where an element is now and watch the next press; also say if something covers it."""
+    """Find where an element is now and watch the next press; return also if it is covered."""
     index = point.target.element.index
     for _ in range(2):
         with contextlib.suppress(FrameDetached):
-            x, y = point.facts["x"], point.facts["y"]
-            now = await point.target.call("aim", x, y)
+            now = await point.target.call("aim", point.facts["x"], point.facts["y"])
             if "x" in now:
                 facts = {**point.facts, "x": now["x"], "y": now["y"]}
-                x, y, _ = await _in_window(point.target, now["x"], now["y"])
+                x, y, _ = await _in_window(point.target, now)
                 return replace(point, x=x, y=y, facts=facts), False
             if first and now["covered"]:
                 return point, True
@@ -173,19 +165,19 @@ async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[Ele
 async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObject:
     """Return where the press landed, as `landing` in press.js does, with what was `hit` instead.
 
-    A page that has left, or that asks something, took it: nothing more can be known.
+    If the page has left, or opened a dialog, it took the press: nothing more can be known.
     """
     target, frames = point.target, point.target.view.frames
     try:
         landed: JsonObject = await frames.call(target.world, "landing")
         if not landed["seen"]:  # another frame had it, or the page kept the event to itself
             under = await target.call("under", point.facts["x"], point.facts["y"])
-            _, _, cover = await _in_window(target, point.facts["x"], point.facts["y"])
+            _, _, cover = await _in_window(target, point.facts)
             landed |= {"met": under["under"] and not cover}
         if not landed["met"] or landed["slipped"]:
             top = (await frames.worlds())[0]
             what = landed.get("what")
-            named = _named_in_frame(target, what) if what else ""
+            named = _name_of(target, what) if what else ""
             landed["hit"] = named or await frames.call(top, "nameAt", *place)
     except (FrameDetached, DialogOpen):
         return {"met": True}
@@ -195,53 +187,16 @@ async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObjec
 def _missed(target: Target, hits: Sequence[str], *, moves: bool) -> str:
     if not hits:
         return ""
-    presses = f"None of {len(hits)} presses" if len(hits) > 1 else "The press did not"
-    landed = "landed" if len(hits) > 1 else "land"
+    many = len(hits) > 1
+    presses = f"None of {len(hits)} presses landed" if many else "The press did not land"
     what = f"{target.label}, which moves" if moves else target.label
-    return f"{presses} {landed} on {what}: {hits[-1]} was hit instead. "
-
-
-async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
-    """Drag one element onto another."""
-    start = await view.with_element(source, locate)
-    end = await view.with_element(target, partial(_locate_drop, start.target))
-    said = await _drag_from(start, (end.x, end.y), f"onto {end.target.label}")
-    return ActionReport(said, (source, target))
-
-
-async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
-    """Drag an element onto a text: drop targets are not always listed as elements."""
-    start = await view.with_element(source, locate)
-    end = await _locate_drop(start.target, await _text_target(view, text))
-    where = f'onto "{end.target.element.name}"'
-    return ActionReport(await _drag_from(start, (end.x, end.y), where), (source,))
-
-
-async def drag_to_point(view: PageView, source: int, x: float, y: float) -> ActionReport:
-    """Drag an element to a point of the window."""
-    await _check_point(view, x, y)
-    start = await view.with_element(source, locate)
-    return ActionReport(await _drag_from(start, (x, y), f"to x={x:g} y={y:g}"), (source,))
-
-
-async def _drag_from(start: ElementPoint, end: tuple[float, float], where: str) -> str:
-    view, now = start.target.view, await start.target.call("pointNow")
-    x, y, _ = await _in_window(start.target, now["x"], now["y"])
-    start = ElementPoint(start.target, x, y, {**start.facts, "x": now["x"], "y": now["y"]})
-
-    async def pull(x: float, y: float) -> None:
-        await _move_pressed(view, (x, y), end)
-
-    note = await _press(view, start, pull, releases=False)
-    return f"Dragged {start.target.label} {where}.{note}"
+    return f"{presses} on {what}: {hits[-1]} was hit instead. "
 
 
 async def locate(target: Target) -> ElementPoint:
     """Scroll an element into view and find a point of it that nothing covers.
 
-    Raises:
-        FrameGone: The element is gone.
-        ToolError: It is hidden or something lies over it.
+    FrameDetached if the element is gone, ToolError if it is hidden or covered.
     """
     _, facts = await asyncio.gather(target.view.begin(target), target.call("point"))
     if facts.get("hidden"):
@@ -249,22 +204,20 @@ async def locate(target: Target) -> ElementPoint:
             f"{target.label} is on the page but cannot be seen now. Open what it is part of "
             "(hover, expand, close what is in front), then retry."
         )
-    x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    x, y, cover = await _in_window(target, facts)
     if cover:  # its frame may be out of view, which it cannot know itself
-        x, y, cover = await _in_window(target, facts["x"], facts["y"], "showFramePlace")
-    if facts.get("cover"):
-        cover = {**facts["cover"], "frame": target.world.key}
-    if cover:
-        raise ToolError(_describe_cover(target, cover))
+        x, y, cover = await _in_window(target, facts, "showFramePlace")
+    _require_uncovered(target, facts.get("cover") or cover)
     return ElementPoint(target, x, y, facts)
 
 
 async def _in_window(
-    target: Target, x: float, y: float, function: str = "framePlace"
+    target: Target, place: JsonObject, function: str = "framePlace"
 ) -> tuple[float, float, JsonObject | None]:
-    """Turn a point of a frame into one of the window; also say what covers the frame there."""
+    """Turn `x` and `y` in a frame into those of the window; return also what covers the frame."""
     frames, world = target.view.frames, target.world
-    covered: JsonObject | None = None
+    x, y = place["x"], place["y"]
+    cover: JsonObject | None = None
     while world.owner:
         parent = frames.known(world.owner[0])
         if parent is None:
@@ -273,30 +226,27 @@ async def _in_window(
         if place.get("gone"):
             raise FrameDetached(target.label)
         x, y = place["x"], place["y"]
-        if place["cover"] and not covered:
-            covered = {**place["cover"], "frame": parent.key}
+        if place["cover"] and not cover:
+            cover = {**place["cover"], "frame": parent.key}
         world = parent
-    return x, y, covered
+    return x, y, cover
 
 
-def _describe_cover(target: Target, cover: JsonObject) -> str:
-    return (
-        f"{target.label} is covered by {_name_of(target, cover)}. Scrolling did not free it. Close "
-        "or use what is in front first, then retry."
-    )
+def _require_uncovered(target: Target, cover: JsonObject | None) -> None:
+    if cover:
+        raise ToolError(
+            f"{target.label} is covered by {_name_of(target, cover)}. Scrolling did not free it. "
+            "Close or use what is in front first, then retry."
+        )
 
 
 def _name_of(target: Target, hit: JsonObject) -> str:
-    """Name what lies at a point: the listed element that it is part of, or what it is itself."""
+    """Name what is at a point: the listed element that it is part of, or what it is itself."""
     elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
-    known = {one.number: one for one in elements if one.frame == hit["frame"]}
+    frame = hit.get("frame", target.world.key)  # the target's own, if none is named
+    known = {one.number: one for one in elements if one.frame == frame}
     listed = next((known[number] for number in hit["listed"] if number in known), None)
     return listed.label if listed else hit["what"] + (f' "{hit["text"]}"' if hit["text"] else "")
-
-
-def _named_in_frame(target: Target, hit: JsonObject) -> str:
-    """Name what lies at a point of the target's own frame."""
-    return _name_of(target, {**hit, "frame": target.world.key})
 
 
 async def _check_point(view: PageView, x: float, y: float) -> None:
@@ -307,6 +257,36 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
             f"x={x:g} y={y:g} is outside the window, which is {width}x{height} pixels. "
             "Scroll first, then give coordinates of the window."
         )
+
+
+async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
+    start = await view.with_element(source, locate)
+    end = await view.with_element(target, partial(_locate_drop, start.target))
+    return await _drag(start, end, f"onto {end.target.label}", target)
+
+
+async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
+    """Drag an element onto a text: drop targets are not always listed as elements."""
+    start = await view.with_element(source, locate)
+    target = await _text_target(view, text)
+    end = await _locate_drop(start.target, target)
+    return await _drag(start, end, f'onto "{target.element.name}"')
+
+
+async def _text_target(view: PageView, text: str) -> Target:
+    for world in await view.frames.worlds():
+        with contextlib.suppress(FrameDetached):
+            found = await view.frames.call(world, "numberOfText", text)
+            if "n" in found:
+                shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
+                return Target(view, world, shown)
+    raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
+
+
+async def drag_to_point(view: PageView, source: int, x: float, y: float) -> ActionReport:
+    await _check_point(view, x, y)
+    start = await view.with_element(source, locate)
+    return await _drag(start, ElementPoint(start.target, x, y, {}), f"to x={x:g} y={y:g}")
 
 
 async def _locate_drop(source: Target, target: Target) -> ElementPoint:
@@ -322,32 +302,29 @@ async def _locate_drop(source: Target, target: Target) -> ElementPoint:
             f"{source.label} and {target.label} are too far apart to be in the window "
             "together. Drag in two steps over something between them."
         )
-    x, y, cover = await _in_window(target, facts["x"], facts["y"])
-    if cover:
-        raise ToolError(_describe_cover(target, cover))
+    x, y, cover = await _in_window(target, facts)
+    _require_uncovered(target, cover)
     return ElementPoint(target, x, y, facts)
 
 
-async def _text_target(view: PageView, text: str) -> Target:
-    for world in await view.frames.worlds():
-        with contextlib.suppress(FrameDetached):
-            found = await view.frames.call(world, "numberOfText", text)
-            if "n" in found:
-                shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
-                return Target(view, world, shown)
-    raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
-
-
-async def _move_pressed(
-    view: PageView, start: tuple[float, float], end: tuple[float, float]
-) -> None:
+async def _drag(start: ElementPoint, end: ElementPoint, where: str, *onto: int) -> ActionReport:
+    source, view = start.target, start.target.view
+    now = await source.call("pointNow")
+    x, y, _ = await _in_window(source, now)
     mouse = view.page.mouse
-    await mouse.move(*start)
-    await mouse.down()
-    await mouse.move(start[0] + 3, start[1] + 3, steps=2)  # past the distance where drags begin
-    await mouse.move(*end, steps=DRAG_STEPS)
-    await mouse.move(*end)
-    await mouse.up()
+
+    async def pull(x: float, y: float) -> None:
+        await mouse.move(x, y)
+        await mouse.down()
+        await mouse.move(x + 3, y + 3, steps=2)  # past the distance where drags begin
+        await mouse.move(end.x, end.y, steps=DRAG_STEPS)
+        await mouse.move(end.x, end.y)
+        await mouse.up()
+
+    start = ElementPoint(source, x, y, {**start.facts, "x": now["x"], "y": now["y"]})
+    note = await _press(view, start, pull, releases=False)
+    said = f"Dragged {source.label} {where}.{note}"
+    return ActionReport(said, (source.element.index, *onto))
 
 
 async def scroll(
@@ -380,6 +357,21 @@ async def scroll(
     return await view.with_element(index, move)
 
 
+def _describe_scroll(answer: JsonObject, what: str) -> str:
+    if answer.get("into"):
+        return f"Scrolled {what} into view."
+    moved, above, below = answer["moved"], answer["above"], answer["below"]
+    if answer.get("across"):
+        way = f"Scrolled {what} {'right' if moved > 0 else 'left'} by {abs(moved)} px"
+        shown = way if moved else f"Nothing moved: {what}"
+        return f"{shown}: {above} px before, {below} px more across."
+    if not moved:
+        end = "end" if above else "only screen" if not below else "top"
+        return f"Nothing moved: {what} is at its {end} ({below} px below)."
+    way = f"{'down' if moved > 0 else 'up'} by {abs(moved)} px"
+    return f"Scrolled {what} {way}: {above} px above, {below} px below."
+
+
 async def scroll_to_text(view: PageView, text: str) -> ActionReport:
     """Scroll to the first place that shows a text; to the next one when called again."""
     await view.begin()
@@ -394,21 +386,4 @@ async def scroll_to_text(view: PageView, text: str) -> ActionReport:
     raise TrustedToolError(
         f'The page does not show "{text}". Look for fewer or other words; more may appear after '
         "scrolling down or opening a part of the page."
-    )
-
-
-def _describe_scroll(answer: JsonObject, what: str) -> str:
-    if answer.get("into"):
-        return f"Scrolled {what} into view."
-    if answer.get("across"):
-        way = f"Scrolled {what} {'right' if answer['moved'] > 0 else 'left'} by"
-        moved = f"{way} {abs(answer['moved'])} px" if answer["moved"] else f"Nothing moved: {what}"
-        return f"{moved}: {answer['above']} px before, {answer['below']} px more across."
-    if not answer["moved"]:
-        end = "end" if answer["above"] else "only screen" if not answer["below"] else "top"
-        return f"Nothing moved: {what} is at its {end} ({answer['below']} px below)."
-    way = "down" if answer["moved"] > 0 else "up"
-    return (
-        f"Scrolled {what} {way} by {abs(answer['moved'])} px: {answer['above']} px above, "
-        f"{answer['below']} px below."
     )

@@ -1,39 +1,46 @@
-"""A snapshot of a page: lines of text with numbered elements, and how it is put together.
+"""Snapshots of a page: lines of text with numbered elements, in reading order.
 
-`Assembler` writes the lines from what the script found; `Indices` numbers the elements, the same
+`Assembler` writes the lines from what walk.js found. `Indices` numbers the elements, the same
 element alike in every snapshot.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
+
+from openmanus_graph.backends.web.page_text import ROUTES
 
 Box = tuple[int, int, int, int]
 """Left, top, width and height in pixels of the window."""
+Key = tuple[str, int]
+"""A frame's key and the number of an element in it."""
+Facts = dict[str, Any]  # what walk.js reports of an element, or of a frame
 FOCUSED = "focused"
-OPENS_ON_HOVER = "opens on hover"
-OTHER_CLICKS = ("double-click too", "right-click too")
-"""Said once of what is all alike (quiet.js): by the first that is shown now."""
-STEADY = (FOCUSED, OPENS_ON_HOVER, *OTHER_CLICKS)
-"""Words that are no state of one element."""
+STEADY = (FOCUSED, "opens on hover", "double-click too", "right-click too")
+"""Words that are no state of one element: where many react alike, only the first has them."""
 FIELDS = (
     "textbox", "searchbox", "combobox", "spinbutton", "slider", "date input", "time input",
     "month input", "week input", "date and time input", "color input",
 )  # fmt: skip
 """Roles of fields that take typed text."""
+MAX_ADDRESS_CHARS = 60
+CUT = "…"
+"""Ends an address that is not shown whole; `hover` shows it."""
+ROW_CHARS = 240
+"""Rows (table rows, cards, list entries) up to this length are shown on one line."""
+TITLE_CHARS = 200
+_MAX_FRAME_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Element:
-    """One interactive element."""
-
     index: int
     """Stable while the element exists; never reused for another one of the tab."""
     frame: str
     """The key of the frame's world that knows the element."""
     number: int
-    """Its number there."""
     role: str
     name: str
     box: Box
@@ -49,13 +56,18 @@ class Element:
     """Class, id or picture of an element without a name."""
     colour: str = ""
     address: str = ""
-    """Where a link leads, as it is shown (`link_address`)."""
+    """Where a link leads, as `shown_address` writes it."""
     scroll_px: tuple[int, ...] | None = None
     """How much of a scroll area's content is above, below, before and behind what it shows."""
     open: bool = False
-    """Its contents are shown in its line after it, because they can be acted on too."""
+    """Its contents follow it in its line, because they can be acted on too."""
     named: bool = False
-    """It is open and named nevertheless, for its contents begin with something else."""
+    """It is open and named nevertheless, because its contents begin with something else."""
+
+    @property
+    def key(self) -> Key:
+        """Identifies the element as long as it exists."""
+        return self.frame, self.number
 
     @property
     def label(self) -> str:
@@ -72,16 +84,31 @@ class Element:
 
 @dataclass(frozen=True)
 class Line:
-    """Text and the indices of elements in reading order."""
-
     parts: tuple[str | int, ...]
     heading: int = 0
+
+    @property
+    def indices(self) -> list[int]:
+        return [part for part in self.parts if isinstance(part, int)]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts between the elements, without the marks that separate them."""
+        texts = (part.strip(" ·|") for part in self.parts if isinstance(part, str))
+        return list(filter(None, texts))
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    @property
+    def key(self) -> str:
+        """Identifies the line: its text and its elements' indices."""
+        return " ".join(p.strip() if isinstance(p, str) else f"[{p}]" for p in self.parts)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot of a page."""
-
     url: str
     title: str
     document: str
@@ -98,22 +125,9 @@ class Snapshot:
     left_out_below: int = 0
     """HTML elements that were skipped because the page is too large."""
     covered: int = 0
-    """Elements that lie behind an open dialog."""
+    """Elements that are behind an open dialog."""
     covered_text: bool = False
-    """Text lies behind it."""
     note: str = ""
-
-    def in_view(self, index: int) -> bool:
-        """Return whether any part of the element is in the viewport."""
-        left, top, width, height = self.elements[index].box
-        return left + width > 0 and top + height > 0 and left < self.view[0] and top < self.view[1]
-
-
-ROW_CHARS = 240
-"""Rows (table rows, cards, list entries) up to this length are shown on one line."""
-
-Item = list[Any]  # one step of the walk: its kind, then what it found (walk.js)
-Facts = dict[str, Any]  # what the walk tells of one element (walk.js, `list`)
 
 
 @dataclass(frozen=True)
@@ -126,99 +140,53 @@ class FramePlace:
     scale_y: float = 1
 
     def within(self, at: Sequence[float], scale: Sequence[float]) -> "FramePlace":
-        """Return the place of a frame within this one."""
-        return FramePlace(
-            self.left + at[0] * self.scale_x,
-            self.top + at[1] * self.scale_y,
-            self.scale_x * scale[0],
-            self.scale_y * scale[1],
-        )
+        left, top = self.left + at[0] * self.scale_x, self.top + at[1] * self.scale_y
+        return FramePlace(left, top, self.scale_x * scale[0], self.scale_y * scale[1])
 
     def box(self, box: Sequence[float]) -> Box:
-        """Return where a box of the frame is in the window."""
-        left, top, width, height = box
-        return (
-            round(self.left + left * self.scale_x),
-            round(self.top + top * self.scale_y),
-            round(width * self.scale_x),
-            round(height * self.scale_y),
-        )
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An element as the walk found it."""
-
-    frame: str
-    facts: Facts
-    place: "FramePlace"
-    """Where its frame's content is drawn."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The key that identifies it as long as it exists."""
-        return self.frame, self.facts["n"]
+        left, top = self.left + box[0] * self.scale_x, self.top + box[1] * self.scale_y
+        width, height = box[2] * self.scale_x, box[3] * self.scale_y
+        return round(left), round(top), round(width), round(height)
 
 
 @dataclass
 class RawLine:
-    """A line that is being written."""
+    """A line that is being written; its elements have no index yet."""
 
-    parts: list[str | Entry] = field(default_factory=list[str | Entry])
+    parts: list[str | Element] = field(default_factory=list[str | Element])
     heading: int = 0
-
-    def length(self) -> int:
-        """Estimate how long the line will be."""
-        return sum(
-            len(part) if isinstance(part, str) else 14 + len(part.facts["name"])
-            for part in self.parts
-        )
-
-    def words(self) -> str:
-        """Return its text and its elements' names, without what changes as they are used."""
-        return " ".join(
-            part.strip() if isinstance(part, str) else part.facts["name"] for part in self.parts
-        )
-
-
-@dataclass(frozen=True)
-class FrameWalk:
-    """What the walk over one frame found."""
-
-    key: str
-    found: Mapping[str, Any]
-    children: Mapping[int, str]
-    """The keys of the frames inside, by the numbers of their elements."""
 
 
 class Assembler:
-    """Writes the lines of a page, its frames' lines where the frames are."""
+    """Writes the lines of a page, those of its frames where the frames are."""
 
-    def __init__(self, walks: Mapping[str, FrameWalk]) -> None:
+    def __init__(self, walks: Mapping[str, Facts], children: Mapping[Key, str]) -> None:
+        """Take what walk.js found, by the frame's key, and the keys of child frames by element."""
         self._walks = walks
+        self._children = children
+        self._url = ""
         self._rows: list[list[RawLine]] = [[]]
         self._line = RawLine()
 
-    def lines(self, key: str) -> list[RawLine]:
-        """Write a frame's lines."""
-        self._frame(key, FramePlace(), 0)
+    def lines(self, root: str) -> list[RawLine]:
+        self._url = self._walks[root]["url"]
+        self._frame(root, FramePlace(), 0)
         self._break()
         while len(self._rows) > 1:
             self._end_row()
         return self._rows[0]
 
     def _frame(self, key: str, place: FramePlace, depth: int) -> None:
-        walk = self._walks[key]
-        for item in walk.found["items"]:
+        for item in self._walks[key]["items"]:
             match item[0]:  # the kinds of walk.js: text, element, heading, frame, boundary
                 case "t":
                     self._text(item[1])
                 case "e":
-                    self._line.parts.append(Entry(key, item[1], place))
+                    self._line.parts.append(_element(key, item[1], place, self._url))
                 case "h":
                     self._line.heading = item[1]
                 case "f":
-                    self._child_frame(walk, item[1], place, depth)
+                    self._child_frame(key, item[1], place, depth)
                 case mark:
                     self._boundary(mark)
 
@@ -235,19 +203,16 @@ class Assembler:
         elif mark == ")":
             self._end_row()
 
-    def _child_frame(self, walk: FrameWalk, facts: Facts, place: FramePlace, depth: int) -> None:
-        """Write a child frame where its element is."""
+    def _child_frame(self, parent: str, facts: Facts, place: FramePlace, depth: int) -> None:
+        key = self._children.get((parent, facts["n"]), "")
+        name = f'"{facts["name"]}"' if facts["name"] else facts["src"][:80] or "without a name"
+        readable = key in self._walks and depth <= _MAX_FRAME_DEPTH
         self._break()
-        key = walk.children.get(facts["n"], "")
-        name = f'"{facts["name"]}"' if facts["name"] else facts["src"][:80]
-        if key not in self._walks or depth > 8:
-            self._text(f"(frame {name or 'without a name'}, not readable)")
+        self._text(f"(frame {name}:)" if readable else f"(frame {name}, not readable)")
+        self._break()
+        if readable:
+            self._frame(key, place.within(facts["at"], facts["scale"]), depth + 1)
             self._break()
-            return
-        self._text(f"(frame {name or 'without a name'}:)")
-        self._break()
-        self._frame(key, place.within(facts["at"], facts["scale"]), depth + 1)
-        self._break()
 
     def _text(self, text: str) -> None:
         parts = self._line.parts
@@ -258,8 +223,17 @@ class Assembler:
             parts.append(text)
 
     def _break(self) -> None:
+        """End the line, without blanks and cell marks at its ends, and labels said twice."""
         line, self._line = self._line, RawLine()
-        _trim(line)
+        parts = line.parts
+        if parts and isinstance(parts[0], str):
+            parts[0] = parts[0].lstrip()
+        if parts and isinstance(parts[-1], str):
+            parts[-1] = parts[-1].rstrip(" |")
+        for place, part in enumerate(parts):
+            if isinstance(part, Element) and part.name and not part.open:
+                _drop_label(parts, place, part.name)
+        line.parts = [part for part in parts if part]
         if line.parts:
             self._rows[-1].append(line)
 
@@ -268,41 +242,72 @@ class Assembler:
         if len(self._rows) == 1:
             return
         row = self._rows.pop()
-        if len(row) > 1 and sum(line.length() + 3 for line in row) <= ROW_CHARS:
-            parts: list[str | Entry] = []
+        if len(row) > 1 and sum(_length(line) + 3 for line in row) <= ROW_CHARS:
+            parts: list[str | Element] = []
             for line in row:
-                if _repeats_name(line, parts):
-                    continue
-                if parts and not (isinstance(parts[-1], Entry) and parts[-1].facts.get("open")):
+                last = parts[-1] if parts else None
+                is_open = isinstance(last, Element) and last.open
+                if isinstance(last, Element) and not is_open and line.parts == [last.name]:
+                    continue  # only the text that the field before it is called by
+                if last is not None and not is_open:
                     parts.append(" · ")
                 parts.extend(line.parts)
             row = [RawLine(parts)]
         self._rows[-1].extend(row)
 
 
-def _repeats_name(line: RawLine, before: Sequence[str | Entry]) -> bool:
-    """Return whether a line is only the text that the field before it is called by."""
-    last = before[-1] if before else None
-    if not isinstance(last, Entry) or last.facts.get("open"):
-        return False
-    return line.parts == [last.facts["name"]]
+def _element(frame: str, facts: Facts, place: FramePlace, page_url: str) -> Element:
+    return Element(
+        index=0,
+        frame=frame,
+        number=facts["n"],
+        role=facts["role"],
+        name=facts["name"],
+        box=place.box(facts["box"]),
+        words=tuple(facts.get("words", ())),
+        value=facts.get("value"),
+        value_chars=facts.get("long", 0),
+        options=tuple(facts.get("options", ())),
+        option_count=facts.get("count", 0),
+        format=facts.get("format", ""),
+        hint=facts.get("hint", ""),
+        colour=facts.get("colour", ""),
+        address=shown_address(facts.get("href", ""), page_url),
+        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
+        open=facts.get("open", False),
+        named=facts.get("named", False),
+    )
 
 
-def _trim(line: RawLine) -> None:
-    """Take away blanks and cell marks at the ends, and text that holds nothing."""
-    parts = line.parts
-    if parts and isinstance(parts[0], str):
-        parts[0] = parts[0].lstrip()
-    if parts and isinstance(parts[-1], str):
-        parts[-1] = parts[-1].rstrip(" |")
-    for place, part in enumerate(parts):
-        if isinstance(part, Entry) and part.facts["name"] and not part.facts.get("open"):
-            _drop_label(parts, place, part.facts["name"])
-    line.parts = [part for part in parts if part]
+def shown_address(href: str, page_url: str) -> str:
+    """Return what is shown of a link's address.
+
+    An address on the page's own site is shown without the site, and a long one without its query.
+    Empty if the link leads nowhere else.
+    """
+    try:
+        link, page = urlsplit(href), urlsplit(page_url)
+    except ValueError:
+        return ""
+    if link.scheme not in ("http", "https", "mailto", "tel"):
+        return ""
+    address = href
+    if link.netloc and (link.scheme, link.netloc) == (page.scheme, page.netloc):
+        same_page = href.partition("#")[0] == page_url.partition("#")[0]
+        if same_page and not link.fragment.startswith(ROUTES):
+            return ""
+        address = href[len(f"{link.scheme}://{link.netloc}") :]
+    if len(address) <= MAX_ADDRESS_CHARS:
+        return address
+    return address.partition("?")[0][: MAX_ADDRESS_CHARS - 1] + CUT
 
 
-def _drop_label(parts: list[str | Entry], place: int, name: str) -> None:
-    """Take away the text beside a field that is its name: it is said already."""
+def _length(line: RawLine) -> int:
+    return sum(len(part) if isinstance(part, str) else 14 + len(part.name) for part in line.parts)
+
+
+def _drop_label(parts: list[str | Element], place: int, name: str) -> None:
+    """Remove the text before or after a field that is its name."""
     before = parts[place - 1] if place else None
     if isinstance(before, str) and before.rstrip().endswith(name):
         parts[place - 1] = before.rstrip().removesuffix(name)
@@ -311,91 +316,66 @@ def _drop_label(parts: list[str | Entry], place: int, name: str) -> None:
         parts[place + 1] = after.lstrip().removeprefix(name)
 
 
-Key = tuple[str, int]
-"""A frame's key and an element's number in it."""
-Mark = tuple[str, ...]
-Marks = tuple[Mark, Mark]
+Marks = tuple[tuple[str, ...], tuple[str, ...]]
 """Role, name and context; role, name and hint."""
 
 
-@dataclass
-class LastSnapshot:
-    """The indices and marks of the elements of the last snapshot."""
-
-    numbers: dict[Key, int] = field(default_factory=dict[Key, int])
-    marks: dict[int, Marks] = field(default_factory=dict[int, Marks])
-
-
 class Indices:
-    """Assigns indices to a tab's elements."""
-
     def __init__(self) -> None:
         self._last = 0
         self._document = ""
-        self._last_snapshot = LastSnapshot()
         self._indices: dict[Key, int] = {}
+        self._shown: dict[Key, int] = {}
+        self._marks: dict[int, Marks] = {}
 
     def assign(
         self, document: str, lines: Sequence[RawLine], is_detached: Callable[[Key], bool]
     ) -> dict[Key, int]:
-        """Assign indices to the elements of a snapshot; another document gets new ones.
+        """Return the indices of a snapshot's elements.
 
         Args:
             document: The tab's document id; nothing is inherited from another document.
             lines: The page's lines.
-            is_detached: Returns whether an element was removed from its document (not only hidden).
+            is_detached: Whether an element was removed from its document, not only hidden.
         """
         if document != self._document:
-            self._document, self._last_snapshot, self._indices = document, LastSnapshot(), {}
+            self._document, self._indices, self._shown, self._marks = document, {}, {}, {}
         marks = dict(_marks(lines))
-        detached = {
-            key: index for key, index in self._last_snapshot.numbers.items() if is_detached(key)
-        }
+        detached = {key: index for key, index in self._shown.items() if is_detached(key)}
         for key in detached:
             del self._indices[key]
-        added = [key for key in marks if key not in self._indices]
-        self._indices |= _successors(
-            detached, self._last_snapshot.marks, {key: marks[key] for key in added}
-        )
+        added = {key: mark for key, mark in marks.items() if key not in self._indices}
+        self._indices |= _successors(detached.values(), self._marks, added)
         for key in added:
             if key not in self._indices:
                 self._last += 1
                 self._indices[key] = self._last
-        numbers = {key: self._indices[key] for key in marks}
-        self._last_snapshot = LastSnapshot(
-            numbers, {numbers[key]: mark for key, mark in marks.items()}
-        )
-        return numbers
+        self._shown = {key: self._indices[key] for key in marks}
+        self._marks = {self._shown[key]: mark for key, mark in marks.items()}
+        return self._shown
 
 
 def _marks(lines: Sequence[RawLine]) -> Iterator[tuple[Key, Marks]]:
     before = ""
     for line in lines:
-        words = line.words()
-        entries = [part for part in line.parts if isinstance(part, Entry)]
-        is_only_part = len(entries) == len(line.parts) == 1
-        for entry in entries:
-            role, name = entry.facts["role"], entry.facts["name"]
-            yield (
-                entry.key,
-                (
-                    (role, name, before + words if is_only_part else words),
-                    (role, name, entry.facts.get("hint", "")),
-                ),
-            )
+        words = " ".join(p.strip() if isinstance(p, str) else p.name for p in line.parts)
+        for one in line.parts:
+            if isinstance(one, Element):
+                context = before + words if len(line.parts) == 1 else words
+                yield one.key, ((one.role, one.name, context), (one.role, one.name, one.hint))
         before = words
 
 
 def _successors(
-    detached: Mapping[Key, int], old: Mapping[int, Marks], added: Mapping[Key, Marks]
+    detached: Iterable[int], old: Mapping[int, Marks], added: Mapping[Key, Marks]
 ) -> dict[Key, int]:
     """Match new elements to detached ones: first by context, then where a pair is unique."""
     successors: dict[Key, int] = {}
     for kind in (0, 1):
-        old_by_mark: dict[Mark, list[int]] = defaultdict(list)
-        for index in sorted(set(detached.values()) - set(successors.values())):
+        old_by_mark: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for index in sorted(set(detached) - set(successors.values())):
             old_by_mark[old[index][kind]].append(index)
-        new_by_mark: dict[Mark, list[Key]] = defaultdict(list)
+        new_by_mark: dict[tuple[str, ...], list[Key]] = defaultdict(list)
         for key in added:
             if key not in successors:
                 new_by_mark[added[key][kind]].append(key)
@@ -403,3 +383,49 @@ def _successors(
             if len(old_by_mark[mark]) == len(keys) and (kind == 0 or len(keys) == 1):
                 successors.update(zip(keys, old_by_mark[mark], strict=True))
     return successors
+
+
+def build_snapshot(
+    root: str, walks: Mapping[str, Facts], children: Mapping[Key, str], indices: Indices
+) -> Snapshot:
+    """Put a snapshot together from what walk.js found in each frame.
+
+    Args:
+        root: The key of the page's own frame.
+        walks: What was found, by the frame's key.
+        children: The key of each child frame, by its element.
+        indices: Of the tab.
+    """
+    page, raw = walks[root], Assembler(walks, children).lines(root)
+    detached = {(key, number) for key, walk in walks.items() for number in walk["gone"]}
+    numbers = indices.assign(
+        page["document"], raw, lambda key: key in detached or key[0] not in walks
+    )
+    lines: list[Line] = []
+    elements: dict[int, Element] = {}
+    for line in raw:
+        parts: list[str | int] = []
+        for part in line.parts:
+            if isinstance(part, Element):
+                index = numbers[part.key]
+                elements[index] = replace(part, index=index)
+                parts.append(index)
+            else:
+                parts.append(part)
+        lines.append(Line(tuple(parts), line.heading))
+    width, height = page["view"]
+    return Snapshot(
+        url=page["url"],
+        title=page["title"][:TITLE_CHARS],
+        document=page["document"],
+        above_px=page["top"],
+        below_px=max(0, page["height"] - height - page["top"]),
+        view=(width, height),
+        lines=tuple(lines),
+        elements=elements,
+        messages=tuple(text for walk in walks.values() for text in walk["messages"]),
+        left_out_above=sum(walk["above"] for walk in walks.values()),
+        left_out_below=sum(walk["rest"] for walk in walks.values()),
+        covered=sum(walk["covered"] for walk in walks.values()),
+        covered_text=any(walk["coveredText"] for walk in walks.values()),
+    )

@@ -1,48 +1,22 @@
-"""Renders a snapshot as text within a token budget."""
+"""What the model reads of snapshots: the page within a token budget, or what changed on it."""
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from urllib.parse import urlsplit
+from typing import TypeVar
 
-from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
-from openmanus_graph.backends.web.page_text import ROUTES
-
-MAX_ADDRESS_CHARS = 60
-CUT = "…"
-"""Ends an address that is not shown whole; `hover` shows it."""
-_ADDRESS_SCHEMES = ("http", "https", "mailto", "tel")
-
-
-def shown_address(href: str, page_url: str) -> str:
-    """Return what is shown of a link's address: on the page's own site, without the site.
-
-    Args:
-        href: The whole address.
-        page_url: The page that the link stands on.
-
-    Returns:
-        The address, cut before its query if it is long; empty if it leads nowhere else.
-    """
-    try:
-        link, page = urlsplit(href), urlsplit(page_url)
-    except ValueError:
-        return ""
-    if link.scheme not in _ADDRESS_SCHEMES:
-        return ""
-    address = href
-    if link.netloc and (link.scheme, link.netloc) == (page.scheme, page.netloc):
-        if href.partition("#")[0] == page_url.partition("#")[0] and not link.fragment.startswith(
-            ROUTES
-        ):
-            return ""
-        address = href[len(f"{link.scheme}://{link.netloc}") :]
-    if len(address) <= MAX_ADDRESS_CHARS:
-        return address
-    return address.partition("?")[0][: MAX_ADDRESS_CHARS - 1] + CUT
-
+from openmanus_graph.backends.browser.page.snapshot import (
+    CUT,
+    FIELDS,
+    FOCUSED,
+    STEADY,
+    Element,
+    Line,
+    Snapshot,
+)
 
 SHOWN_OPTIONS = 8
 MAX_URL_CHARS = 300
@@ -51,7 +25,6 @@ LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
 CANVAS_NOTE = "What a canvas draws is not read: only a screenshot shows it."
 CANVAS_ONLY_NOTE = f"(The page is all canvas. {CANVAS_NOTE} Act on it with click_at and send_keys.)"
 CELLS = ("gridcell", "cell", "columnheader", "rowheader")
-CELL_MARKS = ("", "|", "·")
 LONG_DESCRIPTION = 20
 """Shorter descriptions of elements without names are repeated."""
 LEFT_OUT = "are left out: scroll"
@@ -60,6 +33,17 @@ LEFT_OUT_TOKENS = 60
 MIN_PIECE_TOKENS = 50
 PIECES_PER_PAGE = 8
 """A line that is longer than such a part of the budget is broken."""
+NOTHING_CHANGED = "Nothing on the page changed."
+MAX_VALUE_CHARS = 200
+"""Longer values of fields come cut (walk.js)."""
+MAX_REMOVED = 6
+"""Removed elements and texts that are named one by one."""
+REMOVED_TEXT_CHARS = 80
+SAME_PLACE_PX = 3
+TYPED_ROLES = ("textbox", "searchbox", "spinbutton")
+"""Roles of fields that show what was typed into them as it is, or not at all."""
+
+T = TypeVar("T", int, str)
 
 
 def tokens(text: str) -> int:
@@ -74,7 +58,7 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
     Addresses of links are shown only where the whole page fits with them.
     """
     for shown in (snapshot, _without_addresses(snapshot)):
-        head = page_head(shown)
+        head = "\n".join([page_place(shown), *page_notes(shown)])
         budget = budget_tokens - tokens(head) - LEFT_OUT_TOKENS
         lines = [line_text(line, shown) for line in shown.lines]
         if sum(map(_cost, lines)) <= budget:
@@ -90,18 +74,11 @@ def _without_addresses(snapshot: Snapshot) -> Snapshot:
 
 
 def _cost(line: str) -> int:
-    """Return the tokens of a line with its end."""
     return tokens(line) + 1
 
 
 def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[str]:
-    """Return as many lines of a page as fit, from the top of the window on, and what is left out.
-
-    Args:
-        snapshot: Of a page that is too long.
-        lines: Its lines as they are shown.
-        budget: At most about this many tokens.
-    """
+    """Return the lines of a long page that fit, and notes on those that are left out."""
     longest = max(MIN_PIECE_TOKENS, budget // PIECES_PER_PAGE)
     if max(map(_cost, lines)) > longest:
         pieces = (piece for line in snapshot.lines for piece in _pieces(line, snapshot, longest))
@@ -110,12 +87,12 @@ def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[st
     first, last = _lines_to_show(snapshot, list(map(_cost, lines)), budget)
     shown: list[str] = []
     if first:
-        above = sum(len(indices_of(line)) for line in snapshot.lines[:first])
+        above = sum(len(line.indices) for line in snapshot.lines[:first])
         some = f" with {above} elements" if above else ""
         shown.append(f"(… {first} lines above{some} {LEFT_OUT} up to see them)")
     shown += lines[first:last]
     if last < len(lines):
-        rest = [part for line in snapshot.lines[last:] for part in indices_of(line)]
+        rest = [index for line in snapshot.lines[last:] for index in line.indices]
         some = f" with {len(rest)} elements ([{rest[0]}] to [{rest[-1]}])" if rest else ""
         shown.append(
             f"(… {len(lines) - last} more lines{some} {LEFT_OUT} down or use scroll_to_text to "
@@ -139,9 +116,22 @@ def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
     yield replace(line, parts=tuple(parts))
 
 
-def page_head(snapshot: Snapshot) -> str:
-    """Name the page and where it is scrolled to, with the notes on it."""
-    return "\n".join([page_place(snapshot), *page_notes(snapshot)])
+def _lines_to_show(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[int, int]:
+    """Choose the lines from the top of the window on; more above if the end is reached."""
+    above = 0
+    for place, line in enumerate(snapshot.lines if snapshot.above_px else ()):
+        boxes = [snapshot.elements[index].box for index in line.indices]
+        if boxes and all(top + height <= 0 for _, top, _, height in boxes):
+            above = place + 1
+    first = above if above < len(snapshot.lines) else 0
+    last, spent = first, 0
+    while last < len(costs) and spent + costs[last] <= budget:
+        spent += costs[last]
+        last += 1
+    while first and last == len(costs) and spent + costs[first - 1] <= budget:
+        first -= 1
+        spent += costs[first]
+    return first, max(last, first + 1)
 
 
 def page_place(snapshot: Snapshot) -> str:
@@ -154,7 +144,7 @@ def page_place(snapshot: Snapshot) -> str:
 
 
 def page_notes(snapshot: Snapshot) -> list[str]:
-    """Return notes on a snapshot."""
+    """Return notes on what a snapshot does not show."""
     notes = [snapshot.note] if snapshot.note else []
     behind = f"{snapshot.covered} element{'' if snapshot.covered == 1 else 's'} behind it"
     if not snapshot.lines and (snapshot.covered or snapshot.covered_text):
@@ -168,9 +158,12 @@ def page_notes(snapshot: Snapshot) -> list[str]:
             f"(A dialog or menu is on top: {behind} cannot be reached and left out until it is "
             "closed.)"
         )
-    if _is_canvas_only(snapshot):
+    elements = snapshot.elements.values()
+    texts = (part for line in snapshot.lines for part in line.parts if isinstance(part, str))
+    is_canvas = {element.role for element in elements} == {"canvas"}
+    if is_canvas and not any(text.strip() for text in texts):
         notes.append(CANVAS_ONLY_NOTE)
-    if any(element.address.endswith(CUT) for element in snapshot.elements.values()):
+    if any(element.address.endswith(CUT) for element in elements):
         notes.append(CUT_ADDRESS_NOTE)
     if snapshot.left_out_above or snapshot.left_out_below:
         places = {"above": snapshot.left_out_above, "at its end": snapshot.left_out_below}
@@ -182,13 +175,6 @@ def page_notes(snapshot: Snapshot) -> list[str]:
     return notes
 
 
-def _is_canvas_only(snapshot: Snapshot) -> bool:
-    """Return whether a page shows nothing but what a script draws, which has no text."""
-    roles = {element.role for element in snapshot.elements.values()}
-    texts = (part for line in snapshot.lines for part in line.parts if isinstance(part, str))
-    return roles == {"canvas"} and not any(text.strip() for text in texts)
-
-
 def line_text(line: Line, snapshot: Snapshot) -> str:
     """Write one line with its elements, one blank between them.
 
@@ -197,39 +183,26 @@ def line_text(line: Line, snapshot: Snapshot) -> str:
     """
     text, mark = "", ""
     before: Element | None = None
-    alike: dict[str, int] = {}
+    described: dict[str, int] = {}
     for part in line.parts:
         if isinstance(part, str):
             shown, mark = part, part.strip()
         else:
             element = snapshot.elements[part]
-            shown = _text_in_line(element, before if mark in CELL_MARKS else None, mark, alike)
+            neighbour = before if mark in ("", "|", "·") else None
+            is_cell = element.role in CELLS or (element.role == "clickable" and mark == "|")
+            shown = element_text(element)
+            index, _, own = shown.partition(" ")
+            long = not element.name and len(own) > LONG_DESCRIPTION
+            first = described.setdefault(own, element.index) if long else element.index
+            if first != element.index:
+                shown = f"{index} as [{first}]"
+            elif neighbour and neighbour.role == element.role and is_cell and not element.open:
+                shown = f"{index} {own.removeprefix(f'{element.role} ')}"
             before, mark = element, ""
         gap = text and not text.endswith(" ") and not shown.startswith(" ")
         text += (" " if gap else "") + shown
     return "#" * line.heading + (" " if line.heading else "") + text
-
-
-def _text_in_line(
-    element: Element, before: Element | None, mark: str, alike: dict[str, int]
-) -> str:
-    """Write an element, without what the line has said already.
-
-    Args:
-        element: The element.
-        before: The one before it, if there is nothing but the mark between them.
-        mark: What parts them.
-        alike: Descriptions of the line's elements without names, with the first that has each.
-    """
-    index, _, own = element_text(element).partition(" ")
-    if not element.name and len(own) > LONG_DESCRIPTION:
-        first = alike.setdefault(own, element.index)
-        if first != element.index:
-            return f"{index} as [{first}]"
-    is_cell = element.role in CELLS or (element.role == "clickable" and mark == "|")
-    if before and before.role == element.role and is_cell and not element.open:
-        own = own.removeprefix(f"{element.role} ")
-    return f"{index} {own}"
 
 
 def element_text(element: Element) -> str:
@@ -256,15 +229,11 @@ def state_words(element: Element) -> list[str]:
     if element.format:
         words.append(f"({element.format})")
     if element.option_count:
-        words.append(_options_text(element))
-    if element.scroll_px:
-        words += _out_of_view(*element.scroll_px)
-    return words
-
-
-def _out_of_view(above: int, below: int, before: int, behind: int) -> list[str]:
-    """Say how much of a scroll area is out of view."""
-    words: list[str] = []
+        some = element.options[:SHOWN_OPTIONS]
+        listed = (" | " if any("," in option for option in some) else ", ").join(some)
+        more = element.option_count - len(some)
+        words.append(f"options: {listed}" + (f" (+{more} more)" if more else ""))
+    above, below, before, behind = element.scroll_px or (0, 0, 0, 0)
     if above or below:
         words.append(f"({above} px above, {below} px more)" if above else f"({below} px more)")
     if before or behind:
@@ -291,38 +260,182 @@ def _canvas_place(element: Element) -> str:
     return f"{width}x{height} at x={left} y={top}, click by coordinates"
 
 
-def _options_text(element: Element) -> str:
-    some = element.options[:SHOWN_OPTIONS]
-    shown = (" | " if any("," in option for option in some) else ", ").join(some)
-    more = element.option_count - min(len(element.options), SHOWN_OPTIONS)
-    return f"options: {shown}" + (f" (+{more} more)" if more else "")
+@dataclass(frozen=True)
+class ActionReport:
+    """A sentence on an action, and what it says as data, so that no change is reported twice."""
+
+    text: str = ""
+    elements: tuple[int, ...] = ()
+    """Indices of the elements that it names."""
+    value: str | None = None
+    """What the first of them holds now; None if the sentence does not say that."""
+    place: tuple[int, int] | None = None
+    """The pixels above and below the window that it names."""
 
 
-def _lines_to_show(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[int, int]:
-    """Choose the lines from the top of the window on; more above if the end is reached."""
-    first = _first_in_view(snapshot)
-    last, spent = first, 0
-    while last < len(costs) and spent + costs[last] <= budget:
-        spent += costs[last]
-        last += 1
-    while first and last == len(costs) and spent + costs[first - 1] <= budget:
-        first -= 1
-        spent += costs[first]
-    return first, max(last, first + 1)
+NOTHING_SAID = ActionReport()
 
 
-def _first_in_view(snapshot: Snapshot) -> int:
-    """Find the first line that is not above the window."""
-    if not snapshot.above_px:
-        return 0
-    above = 0
-    for place, line in enumerate(snapshot.lines):
-        boxes = [snapshot.elements[part].box for part in line.parts if isinstance(part, int)]
-        if boxes and all(top + height <= 0 for _, top, _, height in boxes):
-            above = place + 1
-    return above if above < len(snapshot.lines) else 0
+def change_text(
+    before: Snapshot | None, after: Snapshot, budget_tokens: int, said: ActionReport = NOTHING_SAID
+) -> str:
+    """Describe what changed; the whole page if that is shorter, or if it is another page.
+
+    After scrolling, a page that is too long is shown from the top of the window on. Empty if `said`
+    says all that changed.
+
+    Args:
+        before: The last snapshot that the model saw, or None.
+        after: The new one.
+        budget_tokens: At most about this many tokens.
+        said: What the action's own sentence says, which is not repeated.
+    """
+    if before is None or before.document != after.document:
+        return full_text(after, budget_tokens)
+    whole = "\n".join([*_passing_messages(before, after), full_text(after, budget_tokens)])
+    if before.above_px != after.above_px and LEFT_OUT in whole:
+        return whole
+    notes = "\n".join(_changes(before, after, said))
+    if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
+        drawn = any(element.role == "canvas" for element in after.elements.values())
+        nothing = f"{NOTHING_CHANGED} {CANVAS_NOTE}" if said.text and drawn else NOTHING_CHANGED
+        moved = [old.index for old, new in _in_both(before, after) if _has_moved(old, new)]
+        if said.text and moved:  # as on a map
+            return f"Nothing but places or sizes changed: of {_ranges(moved)}."
+        return nothing
+    return notes if tokens(notes) < tokens(whole) else whole
 
 
-def indices_of(line: Line) -> list[int]:
-    """Return the indices of a line's elements."""
-    return [part for part in line.parts if isinstance(part, int)]
+def _in_both(before: Snapshot, after: Snapshot) -> list[tuple[Element, Element]]:
+    known = before.elements
+    return [(known[index], new) for index, new in after.elements.items() if index in known]
+
+
+def _has_moved(old: Element, new: Element) -> bool:
+    sides = zip(new.box, old.box, strict=True)
+    return any(abs(now - then) > SAME_PLACE_PX for now, then in sides)
+
+
+def _changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
+    notes: list[str] = []
+    if before.url != after.url:
+        notes.append(f"Address: {after.url}")
+    if before.title != after.title:
+        notes.append(f'Title: "{after.title}"')
+    if before.above_px != after.above_px and said.place != (after.above_px, after.below_px):
+        notes.append(f"Scrolled: {after.above_px} px above, {after.below_px} px below the window")
+    notes += [note for note in page_notes(after) if note not in page_notes(before)]
+    notes += _passing_messages(before, after)
+    return [*notes, *_element_changes(before, after, said), *_line_changes(before, after)]
+
+
+def _passing_messages(before: Snapshot, after: Snapshot) -> list[str]:
+    """Repeat what alerts and toasts have said that disappeared again."""
+    shown = " ".join(line.text for line in after.lines)
+    gone = [text for text in after.messages if text not in shown and text not in before.messages]
+    return [f'Message (gone again): "{text}"' for text in gone]
+
+
+def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
+    """List elements whose value or state has changed, and the field that has the focus now."""
+    both = _in_both(before, after)
+    changed = [_element_change(old, new, said) for old, new in both if old.state != new.state]
+    same = [(old, new) for old, new in both if old.state == new.state]
+    focused: list[str] = []
+    for old, new in same:
+        acted_on = new.index in said.elements
+        typed = acted_on and said.value is not None and new.role in TYPED_ROLES
+        if typed and not _holds(new, said.value):
+            changed.append(f'{new.label} holds "{new.value or ""}" again.')
+        if new.role in FIELDS and FOCUSED in new.words and FOCUSED not in old.words:
+            focused += [] if acted_on else [f"Focused: {new.label}"]
+    return [*filter(None, changed), *focused]
+
+
+def _element_change(old: Element, new: Element, said: ActionReport) -> str:
+    """Describe a changed element with its previous state; its options only if they changed.
+
+    Of an element that was acted on, describe only what the action did not say. Empty if it said
+    all.
+    """
+    shown = replace(new, option_count=0) if old.options == new.options else new
+    text = f"Changed: {element_text(shown)}"
+    if new.index in said.elements and new.label == old.label:
+        shown = replace(shown, address="", words=tuple(w for w in shown.words if w not in STEADY))
+        if _holds(new, said.value) and replace(old, value=new.value).state == new.state:
+            return ""
+        text = " ".join([f"Changed: [{new.index}]", *state_words(shown)])
+    if old.value != new.value and old.value:
+        return f'{text} (was "{old.value}")'
+    removed = [word for word in old.words if word not in (*new.words, *STEADY)]
+    return text + (f" (no longer {', '.join(removed)})" if removed else "")
+
+
+def _holds(element: Element, value: str | None) -> bool:
+    """Return True if an element shows this value, of which a long one comes cut."""
+    if value is None:
+        return False
+    wanted, shown = " ".join(value.split()), " ".join((element.value or "").split())
+    if len(shown) >= MAX_VALUE_CHARS:
+        return wanted.startswith(shown.removesuffix("…"))
+    return shown == wanted
+
+
+def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
+    old, new = (Counter(line.key for line in shot.lines) for shot in (before, after))
+    added = [line for line in after.lines if old[line.key] < new[line.key]]
+    removed = [line for line in before.lines if new[line.key] < old[line.key]]
+    notes = ["New or changed:", *(line_text(line, after) for line in added)] if added else []
+    notes += _removed_lines(before, after, removed)
+    was = [index for index in before.elements if index in after.elements]
+    now = [index for index in after.elements if index in before.elements]
+    if now != was and old & new:
+        moved = _out_of_order(now, was)
+        order = [str(line.indices[0]) for line in after.lines if moved & set(line.indices)]
+        return [*notes, f"New order, by the first element of each line: {' '.join(order)}"]
+    was_lines = [line.key for line in before.lines if old[line.key] == new[line.key]]
+    now_lines = [line.key for line in after.lines if old[line.key] == new[line.key]]
+    if was_lines != now_lines:  # a sorted table without elements, for example
+        keys = _out_of_order(now_lines, was_lines)
+        same = (line for line in after.lines if old[line.key] == new[line.key])
+        notes += ["New order:", *(line_text(line, after) for line in same if line.key in keys)]
+    return notes
+
+
+def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -> list[str]:
+    elements = [index for index in before.elements if index not in after.elements]
+    names = [element.name for element in after.elements.values()]
+    shown = f" {' '.join([*(line.text for line in after.lines), *names])} "
+    texts: list[str] = []
+    for line in removed:
+        if not line.indices or set(line.indices) & after.elements.keys():
+            gone = [text for text in line.texts if f" {text} " not in shown]
+            texts += [" ".join(gone)] if gone else []
+    notes: list[str] = []
+    if elements:
+        labels = ", ".join(before.elements[index].label for index in elements)
+        if len(elements) > MAX_REMOVED:
+            labels = f"{len(elements)} elements: {_ranges(elements)}"
+        notes.append(f"Gone: {labels}")
+    if texts:
+        some = [f'"{text[:REMOVED_TEXT_CHARS]}"' for text in texts[:MAX_REMOVED]]
+        more = f" and {len(texts) - len(some)} more texts" if len(texts) > len(some) else ""
+        notes.append(f"Gone text: {', '.join(some)}{more}")
+    return notes
+
+
+def _ranges(indices: Iterable[int]) -> str:
+    """Write numbers as ranges: [3]-[9], [12]."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ", ".join(f"[{a}]" if a == b else f"[{a}]-[{b}]" for a, b in runs)
+
+
+def _out_of_order(now: Sequence[T], was: Sequence[T]) -> set[T]:
+    """Return what differs between two orders, without their common start and end."""
+    differing = [place for place, (a, b) in enumerate(zip(now, was, strict=True)) if a != b]
+    return set(now[differing[0] : differing[-1] + 1])

@@ -1,13 +1,16 @@
-"""One tab's page: wait for it, look at it, find an element again."""
+"""One tab's page: wait until it is quiet, look at it, find an element again."""
 
 import asyncio
 import contextlib
-import io
 import json
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
+
+from playwright.async_api import Page, Request, Response, WebSocket
 
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
@@ -15,40 +18,174 @@ from openmanus_graph.backends.browser.page.frames import (
     Frames,
     FrameWorld,
     JsonObject,
-    adopt_roots,
-    report_listeners,
-    script,
+    listen,
 )
-from openmanus_graph.backends.browser.page.network import Network
 from openmanus_graph.backends.browser.page.snapshot import (
-    Assembler,
     Element,
-    Entry,
-    FrameWalk,
+    Facts,
     Indices,
-    Line,
     Snapshot,
+    build_snapshot,
 )
-from openmanus_graph.backends.browser.page.text import full_text, shown_address
+from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont, ImageFont
-    from playwright.async_api import BrowserContext, Page
-
 
 T = TypeVar("T")
 
 WALK_LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
-TITLE_CHARS = 200
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
 ERROR_PAGE_TOKENS = 3000
 """How much of the page an error shows when an element was not found."""
 QUIET_MS = 1000
 SHOWN_S = 4.0
 """After this, a page that is loading and shows something is not waited for any longer."""
+_IGNORED = (
+    "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
+)  # fmt: skip
+"""Kinds of requests that change nothing a model reads, or never end."""
+MAX_REPEATS = 4
+"""A page that requests the same address this often while we wait is polling."""
+IDLE_S = 10.0
+"""A request this long after an action was not caused by it."""
+EFFECT_S = 0.15
+"""A request this soon after an action is its effect, even to an address that is polled."""
+NEXT_POLL_S = 0.2
+SLOW_S = 1.0
+MAX_LATE_POLLS = 2
+"""An address that responds late and is requested again at once, this often, is a long poll."""
+RENDER_S = 0.06
+"""From the end of a response until the page has rendered it."""
+BODY_S = 1.0
+"""A response that has begun and does not end: the page does not read it, or it is a stream."""
+STREAMS = ("text/event-stream", "application/x-ndjson")
+ANSWER_S = 1.0
+"""How long the answer to a message over a web socket is awaited."""
+NEXT_MESSAGE_S = 0.15
+SOCKET_S = 2.5
+"""Messages this long after an action, or after their socket was opened, were not caused by it."""
+
+
+class Network:
+    """Tracks the open requests of a page that an action may have caused."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._open: dict[Request, float] = {}
+        self._polled: set[str] = set()
+        self._repeats: Counter[str] = Counter()
+        self._late_polls: Counter[str] = Counter()
+        self._late_responses: dict[str, float] = {}
+        """When an address last responded late."""
+        self._action_began = time.monotonic()
+        self._ended = 0.0
+        self._answered: dict[Request, float] = {}
+        """When the responses began that have not ended."""
+        self._quiet_after = 0.0
+        """Until when an answer over a web socket may come."""
+        self.started = 0
+        self.close = listen(
+            page,
+            {
+                "request": self._on_request,
+                "response": self._on_response,
+                "websocket": self._on_socket,
+                "requestfinished": self._on_request_done,
+                "requestfailed": self._on_request_done,
+            },
+        )
+
+    def begin_action(self) -> None:
+        """Begin an action: requests that are still open were not caused by it."""
+        self._action_began, self._quiet_after = time.monotonic(), 0.0
+        self._repeats.clear()
+        navigations = filter(lambda request: request.is_navigation_request(), self._open)
+        self._open = {request: self._open[request] for request in navigations}
+
+    def clear(self) -> None:
+        """Stop waiting for the open requests: loading was stopped."""
+        self._open.clear()
+
+    def busy(self) -> bool:
+        """Return True if a request is open, or has just ended and may not be rendered yet."""
+        now = time.monotonic()
+        pending = any(not self._is_unread(request) for request in self._open)
+        return pending or now - self._ended < RENDER_S or now < self._quiet_after
+
+    def waiting_for(self) -> str:
+        """Return the names of the open requests, at most three."""
+        return _names(self._open)
+
+    def unread(self) -> str:
+        """Return the names of the requests whose responses do not end, at most three."""
+        return _names(filter(self._is_unread, self._open))
+
+    def _is_unread(self, request: Request) -> bool:
+        return time.monotonic() > self._answered.get(request, math.inf) + BODY_S
+
+    def _on_request(self, request: Request) -> None:
+        if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
+            return
+        path, now = _path(request), time.monotonic()
+        if request.is_navigation_request() and request.frame == self._page.main_frame:
+            self._open.clear()
+            self._action_began = now
+        elif now - self._action_began > IDLE_S:
+            self._polled.add(path)
+        self._repeats[path] += 1
+        if self._has_just_responded_late(path, now):
+            self._late_polls[path] += 1
+        repeats = self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr")
+        if repeats or self._late_polls[path] >= MAX_LATE_POLLS:
+            self._polled.add(path)
+        if path not in self._polled or now - self._action_began < EFFECT_S:
+            self._open[request] = now
+            self.started += 1
+
+    def _has_just_responded_late(self, path: str, now: float) -> bool:
+        """Return True if an address has just responded late, or is about to: a long poll does."""
+        slow = (request for request, began in self._open.items() if now - began > SLOW_S)
+        return (
+            any(_path(request) == path for request in slow)
+            or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
+        )
+
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        if request not in self._open or request.resource_type not in ("fetch", "xhr"):
+            return
+        self._answered[request] = time.monotonic()
+        if response.headers.get("content-type", "").startswith(STREAMS):
+            self._open.pop(request)
+
+    def _on_socket(self, socket: WebSocket) -> None:
+        opened = time.monotonic()
+
+        def await_message(within_s: float) -> None:
+            """Wait for what an action, or opening the socket, sets off over it; bounded in time."""
+            now = time.monotonic()
+            if now - max(self._action_began, opened) < SOCKET_S:
+                self._quiet_after = now + within_s
+
+        socket.on("framesent", lambda _: await_message(ANSWER_S))
+        socket.on("framereceived", lambda _: await_message(NEXT_MESSAGE_S))
+        await_message(ANSWER_S)
+
+    def _on_request_done(self, request: Request) -> None:
+        self._answered.pop(request, None)
+        began, now = self._open.pop(request, None), time.monotonic()
+        if began is not None:
+            self._ended = now
+            if now - began > SLOW_S:
+                self._late_responses[_path(request)] = now
+
+
+def _names(requests: "Iterable[Request]") -> str:
+    paths = [_path(request) for request in requests]
+    return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
+
+
+def _path(request: Request) -> str:
+    return request.url.partition("?")[0]
 
 
 @dataclass(frozen=True)
@@ -61,11 +198,9 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Name it in a sentence."""
         return self.element.label
 
     def require_enabled(self, disabled: bool) -> None:
-        """Raise ToolError if the element is disabled."""
         if disabled:
             raise ToolError(f"{self.label} is disabled. Fill in or choose what it waits for first.")
 
@@ -79,16 +214,10 @@ class Target:
         return answer
 
 
-async def prepare_context(context: "BrowserContext") -> None:
-    """Make the pages of a context report their timers and closed shadow roots."""
-    await context.add_init_script(script("timers"))
-    await context.add_init_script(script("roots"))
-
-
 class PageView:
     """The model's view of one tab: takes snapshots, and finds elements by their indices."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
         self.snapshot: Snapshot | None = None
         self.frames = Frames(page)
@@ -99,12 +228,11 @@ class PageView:
         self._moving: list[str] = []
 
     def close(self) -> None:
-        """Stop listening to the page."""
         self.frames.close()
         self.network.close()
 
     async def settle(self, limit_s: float = 8.0) -> str:
-        """Wait until the page is quiet; return a note if it is not so after `limit_s`."""
+        """Wait until the page is quiet; return a note on what is still going on."""
         shown_by = time.monotonic() + SHOWN_S
         try:
             async with asyncio.timeout(limit_s):
@@ -123,105 +251,15 @@ class PageView:
         waiting = self.network.waiting_for()
         return "The page is still loading" + (f" ({waiting})." if waiting else ".")
 
-    async def _shows_something(self) -> bool:
-        """Return whether a page that is loading shows content already, to be seen soon."""
-        with contextlib.suppress(FrameDetached):
-            worlds = await self.frames.worlds()
-            return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
-        return False
-
     def _still_running(self) -> str:
-        """Return a note on what goes on in a page that is quiet otherwise; empty if nothing."""
+        """Return a note on what is still moving or coming in on a page that is quiet."""
         notes = [f"Still moving: {', '.join(self._moving)}."] if self._moving else []
         if unread := self.network.unread():
             notes.append(f"A response is still coming in ({unread}).")
         return " ".join(notes)
 
-    async def look(self) -> Snapshot:
-        """Take and store a snapshot of the page; the previous one while a dialog is open."""
-        for _ in range(5):
-            try:
-                self.snapshot = await self._look()
-                return self.snapshot
-            except FrameDetached:
-                await asyncio.sleep(0.05)
-            except DialogOpen:
-                empty = Snapshot(self.page.url, "", "", 0, 0, (0, 0), ())
-                return replace(self.snapshot or empty, note=DIALOG_NOTE)
-        raise TrustedToolError(
-            "The page could not be read: it keeps loading other pages. Wait, then retry."
-        )
-
-    async def local_storage(self, max_chars: int) -> tuple[str, dict[str, str]] | None:
-        """Return the page's origin and local storage; None if there is none, or more than that."""
-        try:
-            worlds = await self.frames.worlds()
-            if not worlds:
-                return None
-            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
-        except (FrameDetached, DialogOpen):
-            return None
-        return (found["origin"], found["stored"]) if found else None
-
-    async def element(self, index: int) -> Target:
-        """Find an element by its index; ToolError with the current list if it was removed."""
-
-        async def found(target: Target) -> Target:
-            await target.call("connected")
-            return target
-
-        return await self.with_element(index, found)
-
-    async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
-        """Prepare an action on an element, or on its successor if it was drawn anew.
-
-        Args:
-            index: The element's index.
-            prepare: What to do with it; must have no effects, for it may run three times.
-        """
-        try:
-            for attempt in range(3):
-                if self.frames.dialog_open:
-                    raise DialogOpen
-                element = self.snapshot.elements.get(index) if self.snapshot else None
-                world = self.frames.known(element.frame) if element else None
-                with contextlib.suppress(FrameDetached):
-                    if element and world:
-                        if attempt == 2:  # the page draws it anew all the time
-                            await self.frames.call(world, "follow", element.number)
-                        return await prepare(Target(self, world, element))
-                    if attempt:
-                        break
-                if attempt < 2:
-                    await self.look()
-        except DialogOpen as error:
-            raise TrustedToolError(DIALOG_NOTE) from error
-        raise self._not_there(index)
-
-    def _not_there(self, index: int) -> ToolError:
-        now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
-        why = f"There is no element [{index}] on the page any more. Choose from what is there now:"
-        if self.snapshot and index in self.snapshot.elements:
-            why = f"[{index}] is drawn anew all the time, and gone before one can act on it. Wait:"
-        return ToolError(f"{why}\n{now}")
-
-    async def begin(self, target: Target | None = None) -> None:
-        """Begin an action: what the page does from now on is its effect."""
-        self.network.begin_action()
-        worlds = await self.frames.worlds()
-        self._acted_world = target.world if target else None
-        touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
-        await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
-
-    async def act(self, work: Awaitable[T]) -> T | None:
-        """Do something with the pointer or the keys; None if a dialog it opened blocks the rest."""
-        try:
-            return await self.frames.unless_dialog(work)
-        except DialogOpen:
-            return None
-
     async def _quiet(self) -> bool:
-        """Wait a little; return whether the page is quiet now."""
+        """Wait a little; return True if the page is quiet now."""
         if self.network.busy():
             await asyncio.sleep(0.015)
             return False
@@ -241,161 +279,130 @@ class PageView:
         self._is_settled = settled and started == self.network.started and not self.network.busy()
         return self._is_settled
 
+    async def _shows_something(self) -> bool:
+        """Return True if a page that is loading shows content already."""
+        with contextlib.suppress(FrameDetached):
+            worlds = await self.frames.worlds()
+            return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
+        return False
+
+    async def look(self) -> Snapshot:
+        """Take and store a snapshot of the page; the previous one while a dialog is open."""
+        for _ in range(5):
+            try:
+                self.snapshot = await self._look()
+                return self.snapshot
+            except FrameDetached:
+                await asyncio.sleep(0.05)
+            except DialogOpen:
+                empty = Snapshot(self.page.url, "", "", 0, 0, (0, 0), ())
+                return replace(self.snapshot or empty, note=DIALOG_NOTE)
+        raise TrustedToolError(
+            "The page could not be read: it keeps loading other pages. Wait, then retry."
+        )
+
     async def _look(self) -> Snapshot:
         worlds = await self.frames.worlds()
         if not worlds:
             raise FrameDetached("no document")
-        walks = {walk.key: walk for walk in await asyncio.gather(*map(self._walk, worlds)) if walk}
+        found = await asyncio.gather(*map(self._walk, worlds))
+        walks = {
+            world.key: walk for world, walk in zip(worlds, found, strict=True) if walk is not None
+        }
         if worlds[0].key not in walks:
             raise FrameDetached("the page's own document")
-        for world in worlds:
-            if world.owner and world.owner[0] in walks:
-                parent = walks[world.owner[0]]
-                walks[parent.key] = FrameWalk(
-                    parent.key, parent.found, {**parent.children, world.owner[1]: world.key}
-                )
-        return self._snapshot(worlds[0].key, walks)
+        children = {world.owner: world.key for world in worlds if world.owner}
+        return build_snapshot(worlds[0].key, walks, children, self._indices)
 
-    async def _walk(self, world: FrameWorld) -> FrameWalk | None:
+    async def _walk(self, world: FrameWorld) -> Facts | None:
+        """Return what walk.js finds in a frame; None if its document has just gone."""
+        frames = self.frames
         try:
             unknown, found = await asyncio.gather(
-                report_listeners(self.frames, world),
-                self.frames.call(world, "collect", WALK_LIMITS),
+                frames.report_listeners(world), frames.call(world, "collect", WALK_LIMITS)
             )
             if unknown:
-                await adopt_roots(self.frames, world)
-                await report_listeners(self.frames, world)
-                found = await self.frames.call(world, "collect", WALK_LIMITS)
+                await frames.adopt_roots(world)
+                await frames.report_listeners(world)
+                found = await frames.call(world, "collect", WALK_LIMITS)
         except FrameDetached:
             return None
-        return FrameWalk(world.key, json.loads(found), {})
+        walk: Facts = json.loads(found)
+        return walk
 
-    def _snapshot(self, root: str, walks: dict[str, FrameWalk]) -> Snapshot:
-        page = walks[root].found
-        raw = Assembler(walks).lines(root)
-        detached = {(key, number) for key, walk in walks.items() for number in walk.found["gone"]}
-        numbers = self._indices.assign(
-            page["document"], raw, lambda key: key in detached or key[0] not in walks
-        )
-        entries = {
-            numbers[part.key]: part
-            for line in raw
-            for part in line.parts
-            if isinstance(part, Entry)
-        }
-        view = (page["view"][0], page["view"][1])
-        return Snapshot(
-            url=page["url"],
-            title=page["title"][:TITLE_CHARS],
-            document=page["document"],
-            above_px=page["top"],
-            below_px=max(0, page["height"] - view[1] - page["top"]),
-            view=view,
-            lines=tuple(
-                Line(
-                    tuple(p if isinstance(p, str) else numbers[p.key] for p in line.parts),
-                    line.heading,
-                )
-                for line in raw
-            ),
-            elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
-            messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
-            left_out_above=sum(walk.found["above"] for walk in walks.values()),
-            left_out_below=sum(walk.found["rest"] for walk in walks.values()),
-            covered=sum(walk.found["covered"] for walk in walks.values()),
-            covered_text=any(walk.found["coveredText"] for walk in walks.values()),
-        )
+    async def local_storage(self, max_chars: int) -> tuple[str, dict[str, str]] | None:
+        """Return the page's origin and local storage; None if there is none, or more than that."""
+        try:
+            worlds = await self.frames.worlds()
+            if not worlds:
+                return None
+            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
+        except (FrameDetached, DialogOpen):
+            return None
+        return (found["origin"], found["stored"]) if found else None
 
+    async def element(self, index: int) -> Target:
+        """Find an element by its index; ToolError with the current list if it was removed."""
+        target, _ = await self.ask(index, "connected")
+        return target
 
-def _element(index: int, entry: Entry, page_url: str) -> Element:
-    facts: dict[str, Any] = entry.facts
-    return Element(
-        index=index,
-        frame=entry.frame,
-        number=facts["n"],
-        role=facts["role"],
-        name=facts["name"],
-        box=entry.place.box(facts["box"]),
-        words=tuple(facts.get("words", ())),
-        value=facts.get("value"),
-        value_chars=facts.get("long", 0),
-        options=tuple(facts.get("options", ())),
-        option_count=facts.get("count", 0),
-        format=facts.get("format", ""),
-        hint=facts.get("hint", ""),
-        colour=facts.get("colour", ""),
-        address=shown_address(facts.get("href", ""), page_url),
-        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
-        open=facts.get("open", False),
-        named=facts.get("named", False),
-    )
+    async def ask(
+        self, index: int, function: str, *, begin: bool = False
+    ) -> tuple[Target, JsonObject]:
+        """Find an element, optionally begin an action on it, and call a function of our script."""
 
+        async def prepare(target: Target) -> tuple[Target, JsonObject]:
+            if begin:
+                await self.begin(target)
+            return target, await target.call(function)
 
-QUALITY = 60
-MAX_BOXES = 150
-COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
+        return await self.with_element(index, prepare)
 
+    async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
+        """Prepare an action on an element, or on its successor if the page has redrawn it.
 
-async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
-    """Photograph the window and draw a numbered box around each element in it (JPEG).
+        `prepare` may run three times, so it must have no effects. If the element is not there, a
+        ToolError shows the page.
+        """
+        try:
+            for attempt in range(3):
+                target = self._known_target(index)
+                if attempt and target is None:
+                    break
+                with contextlib.suppress(FrameDetached):
+                    if target and attempt == 2:  # the page redraws it all the time
+                        await self.frames.call(target.world, "follow", target.element.number)
+                    if target:
+                        return await prepare(target)
+                if attempt < 2:
+                    await self.look()
+        except DialogOpen as error:
+            raise TrustedToolError(DIALOG_NOTE) from error
+        now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
+        why = f"There is no element [{index}] on the page any more. Choose from what is there now:"
+        if self.snapshot and index in self.snapshot.elements:
+            why = f"[{index}] is redrawn all the time and disappears before it can be used. Wait:"
+        raise ToolError(f"{why}\n{now}")
 
-    Args:
-        view: The tab's page.
-        snapshot: The look whose indices are drawn; take it right before.
-        max_side: The picture's longer side at most, in pixels.
-    """
-    plain = await view.frames.unless_dialog(
-        view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
-    )
-    shown = [one for index, one in snapshot.elements.items() if snapshot.in_view(index)]
-    return await asyncio.to_thread(_marked, plain, shown[:MAX_BOXES], max_side)
+    def _known_target(self, index: int) -> Target | None:
+        """Return an element of the last snapshot if its document is still loaded."""
+        if self.frames.dialog_open:
+            raise DialogOpen
+        element = self.snapshot.elements.get(index) if self.snapshot else None
+        world = self.frames.known(element.frame) if element else None
+        return Target(self, world, element) if element and world else None
 
+    async def begin(self, target: Target | None = None) -> None:
+        """Begin an action: what the page does from now on is its effect."""
+        self.network.begin_action()
+        worlds = await self.frames.worlds()
+        self._acted_world = target.world if target else None
+        touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
+        await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
 
-def _marked(plain: bytes, elements: list[Element], max_side: int) -> bytes:
-    from PIL import Image, ImageDraw, ImageFont
-
-    with Image.open(io.BytesIO(plain)) as picture:
-        image = picture.convert("RGB")
-    scale = min(1.0, max_side / max(image.size))
-    if scale < 1:
-        image = image.resize((round(image.width * scale), round(image.height * scale)))
-    drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
-    for element in elements:
-        _draw(drawing, font, image, element, scale)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=QUALITY, optimize=True)
-    return out.getvalue()
-
-
-def _draw(
-    drawing: "ImageDraw",
-    font: "FreeTypeFont | ImageFont",
-    image: "Image",
-    element: Element,
-    scale: float,
-) -> None:
-    """Draw one box, its number above it where there is room, inside it otherwise."""
-    left, top, width, height = (side * scale for side in element.box)
-    right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
-    left, top = max(left, 0.0), max(top, 0.0)
-    if right - left < 1 or bottom - top < 1:
-        return
-    colour, text = COLOURS[element.index % len(COLOURS)], str(element.index)
-    drawing.rectangle((left, top, right, bottom), outline=colour)
-    wide = drawing.textlength(text, font=font) + 4
-    y = top - 14 if top >= 14 else top
-    drawing.rectangle((left, y, left + wide, y + 14), fill=colour)
-    drawing.text((left + 2, y), text, fill="white", font=font)
-
-
-@dataclass(frozen=True)
-class ActionReport:
-    """A sentence for the model, and as data what it names, so that no change is told twice."""
-
-    text: str = ""
-    elements: tuple[int, ...] = ()
-    """Indices of the elements that it names."""
-    value: str | None = None
-    """What the first of them holds now; None if it does not say that."""
-    place: tuple[int, int] | None = None
-    """The pixels above and below the window that it names."""
+    async def act(self, work: Awaitable[T]) -> T | None:
+        """Do something with the pointer or the keys; None if a dialog it opened blocks the rest."""
+        try:
+            return await self.frames.unless_dialog(work)
+        except DialogOpen:
+            return None

@@ -1,7 +1,7 @@
 // What actions need to know and do inside the page; the pointer and the keys are real ones.
 const gone = (el) => !el || !el.isConnected;
 
-const redrawn = new Set(); // numbers of elements that the page draws anew all the time
+const redrawn = new Set(); // numbers of elements that the page redraws all the time
 const LIKE = ['aria-label', 'title', 'name', 'type', 'placeholder', 'href'];
 const likeness = (el) =>
   [el.localName, ...LIKE.map((name) => attr(el, name)), el.textContent.replace(/\s+/g, '')].join('|');
@@ -41,9 +41,9 @@ function describe(el) {
 
 const ROWS = 'tr, li, article, [role=row], [role=listitem], [role=article], [role=treeitem]';
 
-// What stands around elements that are called the same, to tell them apart: the words of the
-// largest part of the page that holds no other of them. Of a lone one, those of its row, else of
-// the smallest part that says more than it does.
+// The text around elements with the same name, to tell them apart: the words of the largest part
+// of the page that contains no other of them. For a single element, the words of its row, else of
+// the smallest part that contains more than the element.
 function around(ns) {
   const all = ns.map((n) => held.get(n)).filter((el) => !gone(el));
   const holders = new Map();
@@ -71,7 +71,7 @@ function around(ns) {
   });
 }
 
-// What lies at a point of the window.
+// What is at a point of the window.
 function nameAt(x, y) {
   const { what, text } = describe(elementAt(x, y));
   return text ? `${what} "${text}"` : what;
@@ -92,7 +92,7 @@ async function still(el) {
 
 const PASSING_FRAMES = 24;
 
-// Lists let the pointer through while they are scrolled; whether this one takes it now.
+// Lists ignore the pointer while they are scrolled. Returns whether this one takes it now.
 async function takesPointer(el) {
   for (let i = 0; i < PASSING_FRAMES && getComputedStyle(el).pointerEvents === 'none'; i++) await frame();
   return getComputedStyle(el).pointerEvents !== 'none';
@@ -126,8 +126,8 @@ function pointsOf(el) {
   return points;
 }
 
-// Points of what in an element belongs to no other one that can be acted on: its words and
-// pictures, then its edges.
+// Points of an element that belong to no other element that can be acted on: on its words and
+// pictures, then on its edges.
 function ownPointsOf(el) {
   const points = [],
     middle = (box) => points.push([box.left + box.width / 2, box.top + box.height / 2]);
@@ -160,8 +160,8 @@ function meets(el, hit) {
   return !!label && label.control === el && !innerTarget(label, hit);
 }
 
-// A point at which an element is hit, and not another one within it if that can be; null if there
-// is none. `inner` is what takes the press then.
+// A point at which an element is hit, if possible itself and not an element inside it; null if
+// there is none. `inner` is the element that takes the press then.
 function placeOn(el, points) {
   let shared = null;
   const look = ([x, y]) => {
@@ -175,7 +175,7 @@ function placeOn(el, points) {
   return first(points) || (shared || el.localName === 'label' ? first(ownPointsOf(el)) : null) || shared;
 }
 
-// Where to put the pointer on an element, scrolled into view; or what lies over it.
+// Where to put the pointer on an element, scrolled into view; or what covers it.
 async function point(number) {
   let el = heldNow(number);
   if (gone(el)) return { gone: true };
@@ -190,7 +190,7 @@ async function point(number) {
   const taken = await takesPointer(el);
   el = heldNow(number);
   if (gone(el)) return { gone: true };
-  let over = null; // what lies over it where it is best seen
+  let over = null; // what covers it at its most visible point
   for (const block of [null, 'center', 'end', 'start']) {
     if (block) {
       const shown = areaRects.has(el)
@@ -257,7 +257,7 @@ function framePlace(number, x, y) {
   return { ...place, cover: hit === el ? null : cover };
 }
 
-// Scroll what is around a child frame so that a point of its content comes to the middle.
+// Scroll the areas around a child frame so that a point of its content comes to the middle.
 async function showFramePlace(number, x, y) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
@@ -302,7 +302,7 @@ function mainScroller() {
 const scrollsAcross = (el) =>
   el === document.scrollingElement || (/auto|scroll/.test(getComputedStyle(el).overflowX) && el.scrollWidth > el.clientWidth + 1);
 
-// Scroll what scrolls sideways around an element; `pixels` null means by most of what it shows.
+// Scroll the area around an element that scrolls sideways; `pixels` null means by most of its width.
 async function scrollAcross(el, pixels) {
   let area = el || document.scrollingElement;
   while (!scrollsAcross(area) && parentOf(area)) area = parentOf(area);
@@ -369,7 +369,7 @@ function placesOf(wanted) {
   return places;
 }
 
-// The number of the element that shows a text, rather one that shows nothing else.
+// The number of the element that shows a text; preferably one that shows nothing else.
 function numberOfText(text) {
   const wanted = squeeze(text).toLowerCase(),
     places = placesOf(wanted);
@@ -390,13 +390,13 @@ async function scrollToText(text) {
   return { places: places.length, place: found.at + 1, text: cut(shown, 120) };
 }
 
-// Origin and local storage of the page; nothing where it has none, or too much to be kept.
+// Origin and local storage of the page; empty if it has none, or too much to keep.
 function storedValues(most) {
   try {
     const stored = Object.entries(localStorage);
     const length = stored.reduce((sum, [name, value]) => sum + name.length + value.length, 0);
     return length > most ? {} : { origin: self.origin, stored: Object.fromEntries(stored) };
   } catch {
-    return {}; // such as in a frame without an origin
+    return {}; // in a frame without an origin, for example
   }
 }

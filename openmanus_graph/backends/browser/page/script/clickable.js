@@ -73,7 +73,7 @@ class PageWalk extends Walk {
     this.list(el, 'textbox', box, { name, value: editorText(el), drawn: true, focused: keys === this.active });
   }
 
-  // What stands in a text and is used rather than typed over.
+  // Something inside a text that is used, not typed over.
   usedInText(el) {
     return el.isContentEditable !== true || FIELDS.has(el.localName) || el.localName === 'button';
   }
@@ -121,7 +121,7 @@ class PageWalk extends Walk {
     const said = squeeze(attr(el, 'aria-label')) || namedBy(el, 'aria-labelledby') || squeeze(attr(el, 'title'));
     const name = said || cut(contentText(el), 60);
     this.list(el, role, box, { name, open: true, named: own && !firstWords(contents) });
-    // Its contents stand for its name, unless they do not show it.
+    // Its contents replace its name, unless they do not show it.
     if (said && !shownBy(contents).includes(said)) this.items.push(['t', said + ' ']);
     this.items.push(...contents.slice(1));
   }
@@ -171,7 +171,7 @@ class PageWalk extends Walk {
     return this.amongClickables(el, style, around) ? 'delegated' : '';
   }
 
-  // The label of a control that is listed itself, for it does not stand for that one; a click on
+  // The label of a control that is listed itself, because the label does not replace it. A click on
   // either does the same.
   labelsListed(el, kinds) {
     if (el.localName !== 'label' || attr(el, 'onclick') !== null || /drag|double|menu/.test(kinds)) return false;
@@ -179,7 +179,7 @@ class PageWalk extends Walk {
     return !!control && !!nativeRole(control) && (control.localName !== 'select' || !hiddenControl(control));
   }
 
-  // One of several alike, most of which the pointer marks as clickable: a day of the next month, say.
+  // One of several alike, most of which the pointer marks as clickable: for example a day of the next month.
   amongClickables(el, style, around) {
     const parent = parentOf(el);
     if (!parent || around.pointer || style.cursor === 'not-allowed' || attr(el, 'role')) return false;
@@ -263,7 +263,7 @@ class PageWalk extends Walk {
     return true;
   }
 
-  // A line around what is selected; edges by which a window is made larger are used.
+  // A line around a selection; edges that resize a window can be used.
   drawnLine(el, box) {
     const thin = Math.min(box.width, box.height) < THIN;
     return thin && !squeeze(el.textContent) && !/resize/.test(getComputedStyle(el).cursor);
@@ -313,7 +313,7 @@ const wordsIn = (items) => items.flatMap((item) => (item?.[0] === 't' ? item[1].
 const shownBy = (items) =>
   squeeze(items.map((item) => (item?.[0] === 't' ? item[1] : item?.[0] === 'e' ? ` ${item[1].name} ` : ' ')).join(''));
 
-// The text before the first element: what stands there also while nothing is opened.
+// The text before the first element: it is there even while nothing is opened.
 function firstWords(contents) {
   const end = contents.findIndex((item) => item?.[0] === 'e');
   return squeeze(contents.slice(0, end).map((item) => (item?.[0] === 't' ? item[1] : ' ')).join(''));

@@ -20,7 +20,7 @@ function findings(limits) {
     return walk;
   };
   let walk = walked(-Infinity);
-  // What the window shows of a very large page is looked at rather than its beginning.
+  // Of a very large page, the part in the window is walked, not its beginning.
   if (walk.rest && scrollY > innerHeight) walk = walked(-innerHeight);
   const scroller = document.scrollingElement || document.documentElement;
   return {

@@ -5,13 +5,13 @@ const controls = new WeakSet(); // elements that were listed as something to act
 const handled = new WeakMap(); // element -> what its listeners wait for (listeners.js reports it)
 const secrets = new WeakSet(); // fields whose text must not be shown
 const areaRects = new WeakMap(); // <area> -> its box, which has no layout of its own
-const closedRoots = new WeakMap(); // host -> its closed shadow root (roots.py hands it over)
+const closedRoots = new WeakMap(); // host -> its closed shadow root (frames.py hands it over)
 let lastNumber = 0;
-// Shared by all frames of a document's life; another document has another.
+// One for each document; another document has another.
 const documentId = Math.random().toString(36).slice(2);
 
 const SEEN = { visibilityProperty: true, opacityProperty: true };
-// Asked past the element: a form gives a field of its own named `children` instead of its children.
+// Read from the prototype: a form returns a field named `children` instead of its children.
 const asked = (kind, name) => Function.call.bind(Object.getOwnPropertyDescriptor(kind.prototype, name).get);
 const bound = (kind, name) => Function.call.bind(kind.prototype[name]);
 const attr = bound(Element, 'getAttribute');
@@ -28,7 +28,7 @@ const parentOf = (el) =>
   slotIn(closedRoots.get(el.parentElement), el) ||
   el.parentElement ||
   (el.getRootNode() instanceof ShadowRoot ? el.getRootNode().host : null);
-// A closed root does not tell where it shows what it is given: elements, or texts.
+// A closed root does not reveal where it shows the elements or texts that it is given.
 function slotIn(root, node) {
   const name = nodeTypeOf(node) === 1 ? attr(node, 'slot') || '' : '';
   return (root && [...root.querySelectorAll('slot')].find((slot) => slot.name === name)) || null;
@@ -44,7 +44,7 @@ function numberOf(el) {
   return number;
 }
 
-// Let go of what has left the document; returns the numbers.
+// Forget elements that have left the document; returns their numbers.
 function forgetDetached() {
   const gone = [];
   for (const [number, el] of held) {
@@ -71,7 +71,7 @@ function childNodesOf(el) {
   return nodesIn(el);
 }
 
-// Its box, or that of what floats or is placed in it where it has no size of its own.
+// Its box; if it has no size, the box of what floats or is positioned in it.
 function boxOf(el, depth = 3) {
   const box = areaRects.get(el) || rectOf(el);
   if ((box.width && box.height) || !depth) return box;
@@ -87,7 +87,7 @@ function boxOf(el, depth = 3) {
   return new DOMRect(left, top, right - left, bottom - top);
 }
 
-// Where the content of a frame begins in the window, and how many pixels there one of its own takes.
+// Where the content of a frame begins in the window, and the scale of its pixels there.
 function contentOf(frame) {
   const box = rectOf(frame),
     style = getComputedStyle(frame);
@@ -104,7 +104,7 @@ function inViewport(box) {
 function elementAt(x, y) {
   let hit = document.elementFromPoint(x, y);
   for (let root = hit && rootOf(hit); root; root = rootOf(hit)) {
-    // Of text that it shows in a slot, the host itself is the one that seems to be there.
+    // For text that is shown in a slot, the host itself seems to be at the point.
     const inner = root.elementsFromPoint(x, y).find((one) => one.getRootNode() === root);
     if (!inner) break;
     hit = inner;
@@ -117,7 +117,7 @@ function holds(outer, inner) {
   return false;
 }
 
-// What takes a press on an element before that one does: another one within it that can be acted on.
+// The element that takes a press instead: one inside it that can be acted on.
 function innerTarget(el, hit) {
   let inner = null;
   for (let one = hit; one; one = parentOf(one)) {
@@ -134,7 +134,7 @@ function deepActive() {
   return el && (!page || el.isContentEditable) ? el : null;
 }
 
-// A control that people cannot see or hit; its label stands for it then.
+// A control that people cannot see or hit; its label replaces it then.
 function hiddenControl(control) {
   if (!control.checkVisibility({ visibilityProperty: true })) return true;
   const box = control.getBoundingClientRect();
@@ -143,7 +143,7 @@ function hiddenControl(control) {
   return (style.opacity === '0' && style.pointerEvents === 'none') || cutAwayAround(control);
 }
 
-// Within a box that shows nothing of it, as it is made for screen readers.
+// Inside a box that shows nothing of it, because it is made for screen readers.
 function cutAwayAround(control) {
   for (let outer = parentOf(control), i = 0; outer && i < 3; outer = parentOf(outer), i++) {
     const style = getComputedStyle(outer),

@@ -71,7 +71,7 @@ function noteLists(number) {
 // The list that belongs to a drop-down made of other elements, if it is open.
 function popupOf(el) {
   const known = popups.get(el),
-    closed = attr(el, 'aria-expanded') === 'false'; // what it holds then is chosen already
+    closed = attr(el, 'aria-expanded') === 'false'; // what it contains then is chosen already
   if (known && known.isConnected && drawn(known) && !(closed && holds(el, known))) return known;
   const controlled = controlledBy(el);
   if (controlled) return controlled;
@@ -86,7 +86,7 @@ function popupOf(el) {
 
 const hasChoices = (el) => [...el.querySelectorAll(OPTIONS)].some(drawn);
 
-// What it names as its list: one that is only meant for screen readers stands within the drawn one.
+// The list that it names. One that is only meant for screen readers is inside the drawn one.
 function controlledBy(el) {
   const root = el.getRootNode(),
     inner = el.querySelector('[aria-controls],[aria-owns]');
@@ -136,7 +136,7 @@ const isChosen = (option) => {
   return attr(entry, 'aria-selected') === 'true' || attr(entry, 'aria-checked') === 'true';
 };
 
-// What holds all of them and not the drop-down itself.
+// The element that contains all of them and not the drop-down itself.
 function commonRoot(elements, el) {
   let root = elements.length > 1 ? elements[0] : parentOf(elements[0]);
   while (root && !elements.every((one) => holds(root, one))) root = parentOf(root);
@@ -158,7 +158,7 @@ function choicesIn(list) {
   return options.length ? options : [...list.querySelectorAll('li')].filter(drawn);
 }
 
-// Of an entry of a tree that which bears its words: beside it are marks to open and to tick it.
+// The part of a tree's entry that has its words: next to it are marks to open and to tick it.
 function wordsOf(entry) {
   if (attr(entry, 'role') !== 'treeitem') return entry;
   return [...allIn(entry, '*')].find((one) => hasText(one) && drawn(one)) || entry;
@@ -183,7 +183,7 @@ async function pageList(number, toStart) {
   return { moved: area.scrollTop !== before };
 }
 
-// What a drop-down shows as chosen: its value and the text of the box it stands in, not its label.
+// What a drop-down shows as chosen: its value and the text of the box around it, not its label.
 function shownChoice(number, option) {
   const el = held.get(number),
     chosen = held.get(option);
@@ -194,7 +194,7 @@ function shownChoice(number, option) {
   return { text: shownText(el, widgetOf(el, chosen)), selected };
 }
 
-// The box of a field: what is around it, as long as that is one line and holds no other control.
+// The box of a field: what is around it, as long as it is one line and contains no other control.
 function widgetOf(el, option) {
   const highest = rectOf(el).height + 30;
   for (let widget = el; ; widget = parentOf(widget)) {

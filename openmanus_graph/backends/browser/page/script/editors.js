@@ -1,9 +1,9 @@
-// Editors that draw their text themselves and take keys by a field that nobody sees.
+// Editors that draw their text themselves and receive keys in a hidden field.
 
 // Grids take keys in the same way, but are more than one text.
 const NO_EDITOR = 'table,[role=grid],[role=treegrid],[role=row],iframe';
 const LATE_PASTE_MS = 100;
-const LATE_SELECTION_MS = 150; // after which the slowest have seen what is selected
+const LATE_SELECTION_MS = 150; // after which the slowest have noticed what is selected
 
 let walkEditors = null; // the fields of editors, while a walk asks for those of everything
 
@@ -52,7 +52,8 @@ function editorText(editor) {
 
 const isMargin = (el) => !!el.closest('[class*=gutter i],[class~=margin],[class*=linenumber i]');
 
-// Give the focused editor a text as from the clipboard, which none takes for keys; whether it took it.
+// Give the focused editor a text as from the clipboard, which no editor mistakes for keys. Returns
+// whether it took it.
 async function paste(text) {
   await new Promise((resolve) => setTimeout(resolve, LATE_SELECTION_MS));
   const data = new DataTransfer(),

@@ -2,7 +2,7 @@
 const LATE_FRAMES = 8; // in which a page draws what a key has changed
 const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'number', '']);
 
-// The field an index stands for: itself, its label's control, or the one inside it.
+// The field that an index means: itself, its label's control, or the one inside it.
 function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
@@ -20,7 +20,7 @@ function focusedNumber() {
   return active() ? numberOf(active()) : 0;
 }
 
-// Whether the focus is on another control of the page, one that does not stand right beside an element.
+// Whether the focus is on another control of the page, one that is not right next to an element.
 function focusElsewhere(number) {
   const el = held.get(number),
     now = active();
@@ -35,7 +35,7 @@ function textOf(el) {
   return el.isContentEditable ? editableText(el).replace(/\n$/, '') : (el.value ?? '');
 }
 
-// The text of an element that is edited, without what stands there while it is empty.
+// The text of an element that is edited, without its placeholder.
 function editableText(el) {
   const text = (el.innerText ?? '').replace(/[\u200b\ufeff]/g, ''),
     placeholder = placeholderOf(el);
@@ -136,8 +136,8 @@ function assign(number, value) {
   return facts(target);
 }
 
-// Where a slider stands that is made of other elements and moved by keys, with the focus on it; if
-// it stood at `before`, as soon as it has moved.
+// The position of a slider that is made of other elements and moved by keys, with the focus on it.
+// If it was at `before`, waits until it has moved.
 async function slider(number, before) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };

@@ -19,7 +19,7 @@ function hoverTriggers() {
   return found;
 }
 
-// Unlike a shade that is only laid over what is pointed at.
+// Unlike a shade that only covers the element under the pointer.
 const holdsSomething = (el) =>
   el.matches(PARTS) ||
   !!el.querySelector(PARTS) ||

@@ -1,5 +1,5 @@
 // Runs in the page's own world with the debugger's getEventListeners: which elements wait for
-// pointers and keys. It tells our world by events that no page listens for.
+// pointers and keys. It reports to our world by events that no page listens for.
 (() => {
   const eventListeners = getEventListeners,
     known = { rounds: new WeakMap(), round: 0, chance: 1 },
@@ -49,7 +49,7 @@
         if (types.some((type) => pattern.test(type))) kinds |= 1 << i;
       });
       if (!kinds) return;
-      // Past the element: a form's field may be named like it.
+      // Read from the prototype: a form's field may have this name.
       const event = new UIEvent('openmanus-handles', { composed, detail: kinds });
       EventTarget.prototype.dispatchEvent.call(el, event);
     };

@@ -1,4 +1,4 @@
-// Role, name, value and state of an element, as a person would say them.
+// Role, name, value and state of an element, as a person would describe them.
 const INPUT_ROLES = {
   button: 'button',
   submit: 'button',
@@ -72,7 +72,7 @@ function untouchable(el, style) {
 }
 
 // Text as a person reads it, pictures by their descriptions; at most about `limit` characters, and
-// without what `leaves` names within it.
+// without the parts that `leaves` names.
 function contentText(el, limit = 400, leaves = () => false) {
   const parts = [],
     inTree = attr(el, 'role') === 'treeitem'; // the entries within one are entries of their own
@@ -180,13 +180,13 @@ function altOf(el) {
   return alt && title && !alt.includes(title) ? `${alt} (${title})` : alt;
 }
 
-// A sign without letters or digits says little: its tooltip is added.
+// A sign without letters or digits means little: its tooltip is added.
 function withTitle(text, el) {
   const title = text && !/[\p{L}\p{N}]/u.test(text) ? squeeze(attr(el, 'title')) : '';
   return title ? `${text} (${title})` : text;
 }
 
-// The tooltip of what stands around it and is hardly larger, such as the host of its shadow root.
+// The tooltip of an element around it that is hardly larger, such as the host of its shadow root.
 function wrapperTitle(el) {
   const box = rectOf(el);
   for (let outer = parentOf(el), i = 0; outer && i < 3; outer = parentOf(outer), i++) {
@@ -302,7 +302,7 @@ function statesOf(el, role) {
   return words;
 }
 
-// What an element of the page's own making says of itself to its style sheet only.
+// The states that a custom element reports only to its style sheet.
 const ownStates = (el) =>
   ['checked', 'selected', 'pressed', 'expanded', 'open', 'disabled'].filter((word) => el.matches(`:state(${word})`));
 

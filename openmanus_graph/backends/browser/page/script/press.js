@@ -1,4 +1,4 @@
-// Where the pointer's press lands: what moves may have left the place that it was seen at.
+// Where the pointer's press lands: a moving element may have left the place where it was seen.
 const PRESSES = ['pointerdown', 'mousedown'];
 const RELEASES = ['pointerup', 'mouseup'];
 const CLICKS = ['click', 'dblclick', 'contextmenu', 'auxclick'];
@@ -18,7 +18,7 @@ function like(el, hit) {
 }
 
 // Watch where the next press lands; returns the point, or another one if the element is no longer
-// there. The page sees nothing of it: no event is stopped, and `landing` takes the listeners away.
+// there. The page does not notice: no event is stopped, and `landing` removes the listeners.
 function aim(number, x, y) {
   const el = heldNow(number);
   landing();
@@ -55,7 +55,7 @@ function aim(number, x, y) {
   return { x: free.x, y: free.y };
 }
 
-// What the watched press met; `seen` is false where no event told. `shift` is how far the element
+// What the watched press met; `seen` is false if no event arrived. `shift` is how far the element
 // moved from `aim` to the press, `slipped` that it moved away between the press and the release.
 function landing() {
   const one = press;

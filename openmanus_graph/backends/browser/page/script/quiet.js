@@ -24,7 +24,7 @@ let pageTimersMs = -1; // remaining milliseconds of the page's timers, or -1 wit
 const observed = new Set(); // the document and the shadow roots that were met
 
 // Whether a change may be an effect of the last action: a list that scripts slide open changes
-// often, but not for long, and did not before.
+// often, but not for long, and did not change before.
 function mayEnd(target, more) {
   const now = performance.now();
   if (now - (endless.get(target) ?? -Infinity) < GOES_ON) return void endless.set(target, now);
@@ -57,7 +57,7 @@ function noteMessage(record) {
   if (text.length > 1 && !messages.some((one) => one.text === text)) messages.push({ place, text });
 }
 
-// What was said and is not any more: the rest stands in the page.
+// Messages that are gone again: the others are still on the page.
 function passingMessages() {
   const stays = ({ place, text }) =>
     place.isConnected && visibleIn(place, SEEN) && cut(squeeze(place.textContent), 200) === text;
@@ -143,7 +143,7 @@ function shifts(animation) {
   return names.some((name) => SHIFTING.test(name));
 }
 
-// Those of the document and of the shadow roots, none of which tells of another's.
+// Those of the document and of the shadow roots, which do not report each other's.
 function animations() {
   for (const root of observed) if (root.host?.isConnected === false) observed.delete(root);
   return [...observed].flatMap((root) => root.getAnimations());
@@ -166,7 +166,7 @@ function moves() {
 const atViewport = ({ left, right, top, bottom, width, height }) =>
   inViewport(new DOMRect(left - width, top - height, right - left + 2 * width, bottom - top + 2 * height));
 
-// Some begin paused, and go on when the page has drawn them once.
+// Some begin paused, and continue once the page has drawn them.
 function moving(since) {
   if (since > LONGEST_MOVE) return false;
   return moves().some(({ ms, waits }) => (waits ? since < LONGEST_PAUSE : ms < LONGEST_MOVE));
@@ -218,7 +218,7 @@ window.addEventListener(
 );
 const CLICK_WORDS = { double: 'double-click too', menu: 'right-click too' };
 const KINDS = ['press', 'touch', 'key', 'drag', 'drop', 'hover', 'double', 'menu'];
-const ROOT_KINDS = 7; // frameworks listen for everything at their root, which says nothing of what is in it
+const ROOT_KINDS = 7; // frameworks listen for everything at their root, which reveals nothing about what is in it
 function noteHandled(event) {
   const kinds = KINDS.filter((_, i) => event.detail & (1 << i));
   if (kinds.length < ROOT_KINDS) handled.set(event.composedPath()[0], kinds.join(' '));
@@ -235,8 +235,8 @@ function clickKind(el) {
   return kind;
 }
 
-// What an element, or the row that it stands in, waits for beside a plain click; of what is all
-// alike (a row, cells, elements of one class) it is `said` once.
+// What an element, or the row around it, reacts to besides a plain click. For similar elements (a
+// row, cells, elements of one class) it is `said` once.
 function otherClicks(el, role, said) {
   const plain = clickKind(el),
     found = new Set();
@@ -251,7 +251,7 @@ function otherClicks(el, role, said) {
   return [...found];
 }
 
-// Take a closed shadow root for one that can be looked into.
+// Make the content of a closed shadow root readable.
 function adopt(root) {
   closedRoots.set(root.host, root);
   root.addEventListener('openmanus-handles', noteHandled, true);

@@ -1,4 +1,4 @@
-// Runs in the page before its scripts: remembers closed shadow roots, which nobody can find later.
+// Runs in the page before its scripts: remembers closed shadow roots, which cannot be found later.
 (() => {
   const closed = [];
   Element.prototype.attachShadow = new Proxy(Element.prototype.attachShadow, {

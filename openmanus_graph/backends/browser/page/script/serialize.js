@@ -10,7 +10,7 @@
   const escaped = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/"/g, '&quot;');
   // Tabs and folded sections are content that one click shows.
   const FOLDED = '[role=tabpanel], details, details *, .tab-pane, .accordion *, [class*=collapse]';
-  // Asked past the element: a form gives a field of its own named `children` instead of its children.
+  // Read from the prototype: a form returns a field named `children` instead of its children.
   const asked = (kind, name) => Function.call.bind(Object.getOwnPropertyDescriptor(kind.prototype, name).get);
   const bound = (kind, name) => Function.call.bind(kind.prototype[name]);
   const nodeTypeOf = asked(Node, 'nodeType'), tagOf = asked(Element, 'tagName'), nodesIn = asked(Node, 'childNodes');
@@ -20,7 +20,7 @@
   const closed = [];
   try {
     window.dispatchEvent(new CustomEvent('openmanus-roots?', { detail: closed })); // roots.js answers
-  } catch {} // the page has put something of its own in its place
+  } catch {} // the page has replaced it
   const closedRoots = new Map(closed.map((root) => [root.host, root]));
   const children = (node) => {
     const root = shadowOf(node) || closedRoots.get(node);
@@ -49,10 +49,10 @@
     try {
       return editorText(el);
     } catch {
-      return null; // the page has named something of its own so
+      return null; // the page uses this name for something else
     }
   };
-  // Editors draw the lines in view only: asked of the ones that can be asked for all.
+  // Editors draw only the lines in view: those with an interface are asked for all.
   const editorText = (el) => {
     const known = el.classList;
     if (known.contains('cm-content')) return (el.cmTile || el.cmView)?.view?.state.doc.toString() ?? null;
@@ -74,7 +74,7 @@
     const text = textOf(node, tag);
     if (text === null && drawsInView(node)) put('<p>(An editor: only its lines in view follow.)</p>');
     if (text !== null) return put(text && (text.includes('\n') ? `<pre>${escaped(text)}</pre>` : `<span> ${escaped(text)} </span>`));
-    // What parsers of HTML take is less deep than what scripts make.
+    // HTML parsers accept less depth than scripts create.
     const plain = depth > 100 && BOXES.has(name);
     if (!plain) put(`<${tag}${attributes(node)}>`);
     if (VOID.has(name)) return;

@@ -53,7 +53,7 @@ const LONG_NAME = 160;
 const LONG_VALUE = 200;
 const DEEPEST = 500; // as far as the stack reaches with some to spare
 
-// How many elements of the document stand from this one on.
+// How many elements of the document follow this one, itself included.
 function followers(el) {
   while (el.getRootNode() instanceof ShadowRoot) el = el.getRootNode().host;
   const all = document.querySelectorAll('*');
@@ -66,8 +66,8 @@ const cutAway = (box, clip) =>
   Math.min(box.right, clip.right) - Math.max(box.left, clip.left) < 2 ||
   Math.min(box.bottom, clip.bottom) - Math.max(box.top, clip.top) < 2;
 
-// How far the content of an element reaches to its left that scrolling brings into view: that is
-// where text which runs from the right, or in columns, goes on.
+// How far the content of an element extends to its left, as scrolling shows: text that runs from
+// the right, or in columns, continues there.
 function scrolledFrom(el, style) {
   const fromRight = /-rl$/.test(style.writingMode) || (style.direction === 'rtl' && style.writingMode === 'horizontal-tb');
   const scrolls = fromRight && (el === document.scrollingElement || style.overflowX !== 'visible');
@@ -87,7 +87,7 @@ class Walk {
     this.rest = 0; // elements left out at the end because a limit was reached
     this.above = 0; // elements left out because the window is far below them
     this.top = topRoots();
-    this.blocked = !!document.body && getComputedStyle(document.body).pointerEvents === 'none'; // by an open menu, say
+    this.blocked = !!document.body && getComputedStyle(document.body).pointerEvents === 'none'; // by an open menu, for example
     this.active = deepActive();
     this.hovers = hoverTriggers();
     this.editors = walkEditors || editorFields();
@@ -95,7 +95,7 @@ class Walk {
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
     const page = document.scrollingElement;
-    // How far what is looked at may stand before the window.
+    // How far before the window the walk begins.
     this.scrolled = [page ? scrolledFrom(page, getComputedStyle(page)) : scrollX, scrollY];
   }
 
@@ -132,7 +132,7 @@ class Walk {
       unseen: false,
       clear: false,
       editable: false,
-      field: null, // of the drop-down around it, which stands for it
+      field: null, // of the drop-down around it, which replaces it
       depth: 0,
     };
   }
@@ -215,7 +215,7 @@ class Walk {
     this.scrolled = [x, y];
   }
 
-  // What is seen but cannot be used, as behind an open menu.
+  // Visible but not usable, for example behind an open menu.
   behind(el, around) {
     const box = rectOf(el);
     if (!inViewport(box) || (around.clip && cutAway(box, around.clip))) return;
@@ -291,7 +291,7 @@ class Walk {
 
   content(el, style, box, inner, around) {
     const tag = el.localName;
-    // Nothing is seen of what is clear, but the pointer meets it: a link over a whole card, say.
+    // A transparent element is invisible, but the pointer meets it: a link over a whole card, for example.
     if (inner.clear && !(box.width && box.height && this.uncovered(el))) return this.children(el, inner);
     if (around.field && this.shownByDropdown(el, around.field)) return;
     if (around.editable && !this.usedInText(el)) return this.children(el, inner);
@@ -316,7 +316,7 @@ class Walk {
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
   }
 
-  // The label of a control that is drawn by the style sheet; what is drawn beside for a select is listed itself.
+  // The label of a control that is drawn by the style sheet; what is drawn next to a select is listed itself.
   standsForControl(label) {
     const control = label.control;
     if (!control || !hiddenControl(control) || !nativeRole(control)) return false;
@@ -414,7 +414,7 @@ class Walk {
     const unseen = fixed ? null : this.outOfView(el, getComputedStyle(el), box);
     if (unseen) entry.scroll = unseen;
     if (facts.open) entry.open = true;
-    if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
+    if (facts.named) entry.named = true; // it is named before its contents, which do not begin with its name
     const bare = !entry.name && role !== 'gridcell',
       icon = bare ? iconOf(el) : '';
     if (bare) entry.hint = icon || hintOf(el);

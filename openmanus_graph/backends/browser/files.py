@@ -1,4 +1,4 @@
-"""Downloads: saved in the workspace under safe names, bounded in size."""
+"""Files between pages and the workspace: downloads, saved files, and files to upload."""
 
 import asyncio
 import contextlib
@@ -6,22 +6,23 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from playwright.async_api import Download, Error
 
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace, opened_place
+from openmanus_graph.runtime.workspace import Workspace, opened_file, opened_place
 from openmanus_graph.safety.open_beneath import size_text
 
-if TYPE_CHECKING:
-    from playwright.async_api import Download
-
 FOLDER = "downloads"
+MAX_UPLOAD_BYTES = 500 << 20
+"""Of a file that is given to a page, and copied for that."""
 WAIT_S = 10.0
 """How long an observation waits for a download that has just begun."""
 _POLL_S = 0.2
@@ -37,14 +38,8 @@ class _RunningDownload:
     limit: int
     size: int = 0
 
-    @property
-    def too_large(self) -> bool:
-        return self.size > self.limit
-
 
 class Downloads:
-    """The downloads of a browser session."""
-
     def __init__(
         self, session: Session, notify: Callable[[str], None], secrets: Callable[[], Secrets]
     ) -> None:
@@ -53,8 +48,7 @@ class Downloads:
         self._secrets = secrets
         self._running: dict[asyncio.Task[None], _RunningDownload] = {}
 
-    def begin(self, download: "Download") -> None:
-        """Handle a download that a page has started."""
+    def begin(self, download: Download) -> None:
         limit = self._session.settings.browser.max_download_mb << 20
         running = _RunningDownload(file_name(download.suggested_filename, self._secrets()), limit)
         if len(self._running) >= _MAX_AT_ONCE:
@@ -66,7 +60,7 @@ class Downloads:
         task.add_done_callback(self._running.pop)
 
     async def wait(self) -> None:
-        """Wait for running downloads, for a bounded time, and report those that go on."""
+        """Wait for running downloads, for a bounded time, and report those that still run."""
         if self._running:
             await asyncio.wait(set(self._running), timeout=WAIT_S)
         for running in self._running.values():
@@ -81,50 +75,41 @@ class Downloads:
             await asyncio.sleep(limit_s)
 
     def stop(self) -> None:
-        """Cancel the running downloads."""
         for task in self._running:
             task.cancel()
 
-    async def _save(self, download: "Download", running: _RunningDownload) -> None:
-        from playwright.async_api import Error
+    async def _save(self, download: Download, running: _RunningDownload) -> None:
+        async def stop_if_too_large() -> None:
+            while running.size <= running.limit:
+                await asyncio.sleep(_POLL_S)
+                running.size = max(running.size, _size_so_far(download))
+            await download.cancel()
 
-        watcher = asyncio.ensure_future(_stop_if_too_large(download, running))
+        watcher = asyncio.ensure_future(stop_if_too_large())
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="openmanus-download-"))
-        path = folder / "file"
+        path, said = folder / "file", ""
         try:
             await download.save_as(path)
             running.size = path.stat().st_size
-            if running.too_large:
-                raise ToolError(_too_large(running))
-            saved = await asyncio.to_thread(keep_file, self._session.workspace, path, running.name)
-            self._notify(f"Downloaded {saved} ({size_text(running.size)}).")
+            if running.size <= running.limit:
+                saved = await asyncio.to_thread(
+                    keep_file, self._session.workspace, path, running.name
+                )
+                said = f"Downloaded {saved} ({size_text(running.size)})."
         except (Error, OSError, ToolError) as error:
-            reason = str(error).splitlines()[0]
-            self._notify(
-                _too_large(running)
-                if running.too_large
-                else f"The download of {running.name} failed: {reason}"
-            )
+            said = f"The download of {running.name} failed: {str(error).splitlines()[0]}"
         finally:
             watcher.cancel()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             with contextlib.suppress(Error):
                 await download.delete()
-
-
-async def _stop_if_too_large(download: "Download", running: _RunningDownload) -> None:
-    """Cancel a download that grows beyond its limit."""
-    while not running.too_large:
-        await asyncio.sleep(_POLL_S)
-        running.size = max(running.size, _size_so_far(download))
-    await download.cancel()
-
-
-def _too_large(running: _RunningDownload) -> str:
-    return (
-        f"The download {running.name} was stopped: it is larger than {size_text(running.limit)}. "
-        "A person can raise [browser] max_download_mb."
-    )
+        if running.size > running.limit:
+            limit = size_text(running.limit)
+            said = (
+                f"The download {running.name} was stopped: it is larger than {limit}. "
+                "A person can raise [browser] max_download_mb."
+            )
+        self._notify(said)
 
 
 def _size_so_far(download: Any) -> int:
@@ -154,11 +139,7 @@ def file_name(suggested: str, secrets: Secrets) -> str:
 
 
 def keep_file(workspace: Workspace, source: Path, name: str) -> str:
-    """Copy a file into the workspace's downloads, under a name that is free there. Blocks.
-
-    Returns:
-        The path, relative to the workspace.
-    """
+    """Copy a file into the downloads, under a free name; return its path there. Blocks."""
     with opened_place(workspace, f"{FOLDER}/{name}", "save", create=True) as place:
         unused, target = _new_file(place.folder, name)
         with source.open("rb") as content, os.fdopen(target, "wb") as saved:
@@ -174,3 +155,19 @@ def _new_file(folder: int, name: str) -> tuple[str, int]:
         with contextlib.suppress(FileExistsError):
             return unused, os.open(unused, _NEW_FILE, 0o666, dir_fd=folder)
     raise AssertionError  # counting has no end
+
+
+def copy_files(workspace: Workspace, names: Sequence[str], scratch: Path) -> list[Path]:
+    """Copy files out of the workspace, so that no command can replace them meanwhile. Blocks."""
+    if not names:
+        raise TrustedToolError("upload_file needs text: paths in the workspace, one per line.")
+    copies: list[Path] = []
+    for number, name in enumerate(names):
+        folder = scratch / str(number)  # two may have one name
+        folder.mkdir()
+        copy = folder / os.path.basename(name)  # noqa: PTH119  # a name from the model, not a local path
+        opened = opened_file(workspace, name, limit=MAX_UPLOAD_BYTES)
+        with opened as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        copies.append(copy)
+    return copies
