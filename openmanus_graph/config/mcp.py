@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from openmanus_graph.config.files import Layer
+from openmanus_graph.config.declared import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient, OAuthKeys
@@ -177,9 +177,9 @@ def _resolve_entry(
         text = _expand(entry)
         words = shlex.split(text)
     except _UnsetError as unset:
-        raise ConfigError(f"--server {entry}: the variable {unset} is not set.") from unset
+        raise ConfigError(f"--mcp-server {entry}: the variable {unset} is not set.") from unset
     except ValueError as error:
-        raise ConfigError(f"--server {entry}: {error}.") from error
+        raise ConfigError(f"--mcp-server {entry}: {error}.") from error
     if urlsplit(text).scheme in ("http", "https"):
         return MCPServer(host_name(text), url=text)
     if len(words) > 1 or (words and shutil.which(words[0])):

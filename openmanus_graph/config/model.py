@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer
+from openmanus_graph.config.declared import Layer
 from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback

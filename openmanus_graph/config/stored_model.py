@@ -20,10 +20,9 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import LEFT_OUT, moved_keys
+from openmanus_graph.config.declared import LEFT_OUT, Layer, moved_keys
 from openmanus_graph.config.files import (
     OLD_CONFIG,
-    Layer,
     changed_object,
     config_home,
     read_layer,

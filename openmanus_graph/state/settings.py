@@ -1,9 +1,9 @@
 """The settings of a run, each declared once, and the records that code reads them from.
 
-A field with a `Setting` can be set by people; one without is computed. To add a setting, add a
+A field with a `Setting` can be set by users; one without is computed. To add a setting, add a
 field with its type, default, `Setting` and text here, run `uv run python docs/make.py`, and read
-it where it counts. A field of `Context` or an option of the command comes on top where people want
-one: both are lists of names without defaults, and tests hold them against these declarations.
+it where it counts. The fields of `Context`, the options of the command and the tables of the
+documentation are made from these declarations.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,11 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.context import (
     AnswerCheck,
+    ModelInstance,
     ModelRole,
     Policy,
     PolicyRule,
+    PydanticModel,
     SandboxMode,
     Skill,
 )
@@ -76,7 +78,8 @@ class SandboxSettings:
             trust=Trust(lambda mode: mode if mode == "none" else None, words="it is `none`"),
         ),
     ] = "auto"
-    """`auto` is bubblewrap, else nono, else none with a warning."""
+    """How Python and shell are confined. `auto` is bubblewrap, else nono, else none with a
+    warning."""
     network: Annotated[
         bool,
         Setting(
@@ -239,6 +242,8 @@ class BrowserSettings:
         Setting(
             written=tuple[SecretStr, ...] | dict[str, SecretStr],
             option="--secret",
+            help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
+            "users see it in the process list, so rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN.",
             env_prefix=SECRET_VARIABLE,
             trust=ALWAYS,
             join=site_secrets,
@@ -268,6 +273,8 @@ class StorageSettings:
         Setting(
             written=SecretStr | None,
             option="--database-url",
+            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
+            "so rather set OPENMANUS_DATABASE_URL.",
             env=("OPENMANUS_DATABASE_URL",),
             shown="SQLite in `OPENMANUS_HOME`",
             trust=ALWAYS,
@@ -305,6 +312,8 @@ class StorageSettings:
         Setting(
             written=str | None,
             option="--workspace-url",
+            help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
+            "machine to machine.",
             env=("OPENMANUS_WORKSPACE_URL",),
             shown="files stay where they are",
             trust=ALWAYS,
@@ -380,19 +389,21 @@ class Settings:
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
     """Seconds of one step of a plan."""
     review_plan: Annotated[bool, Setting(option="--review-plan")] = False
-    """Show a plan before it is carried out."""
-    answer_check: Annotated[AnswerCheck | None, Setting(shown="mark")] = None
+    """Whether a person sees a plan before it is carried out."""
+    answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
     """What happens to an [answer whose figures occur nowhere](agents.md#answers-are-checked).
     `mark`: after one correction it is marked. `ask`: after three. `fail`: the run fails."""
     policy: Annotated[
         Policy,
         Setting(
             option="--policy",
+            help="Calls with external effects: ask, auto (allow) or never. Default ask.",
             alternative_keys=(AlternativeKey("policy.mode"),),
             trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),
         ),
     ] = "ask"
-    """What becomes of calls that would be asked about; a table `[policy]` holds rules, too."""
+    """What happens to calls that need approval: those with external effects, and those that a rule
+    says."""
     rules: Annotated[
         tuple[Rule, ...],
         Setting(
@@ -403,11 +414,12 @@ class Settings:
             join=policy_rules,
         ),
     ] = ()
-    """Each with `tool`, `args` and `decision`: [approvals.md](approvals.md)."""
+    """Each with `tool`, `args` and `decision`: see the page on [approvals](approvals.md). Rules of
+    a run come before those of files; a `deny` of any of them denies."""
     allow_hosts: Annotated[
         tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
     ] = ()
-    """`HOST[:PORT]`s that web tools may reach although they are private."""
+    """`HOST[:PORT]` that web tools may reach although it is private."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
     """Names of the tools to offer, out of the agent's; `+NAME` adds an
@@ -423,13 +435,14 @@ class Settings:
     ] = ()
     """A table by name."""
     listing: Annotated[bool, Setting()] = True
-    """List the workspace's files, with the first rows of tables, in a run's first message."""
+    """Whether a run's first message lists the workspace's files, with the first rows of tables."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
-    """With more tools of servers than so many, the model gets `search_tools` instead of all."""
+    """With more tools of MCP servers than this, the model gets `search_tools` instead of all."""
     prompts: Annotated[
-        Mapping[str, str], Setting(written=dict[Literal["system", "next_step"], str])
+        Mapping[str, str],
+        Setting(written=dict[Literal["system", "next_step"], str], passed=Mapping[str, str]),
     ] = field(default_factory=dict[str, str])
-    """A table: `system`, `next_step` instead of the agent's own."""
+    """A table: `system` and `next_step` replace the agent's own."""
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -459,3 +472,35 @@ class Settings:
     def has_several_models(self) -> bool:
         """Whether replies of different models may stand in one conversation."""
         return bool(self.fallback or self.roles or self.vision)
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """What only a run can be given, and no file: fields of `Context` and options."""
+
+    roles: Annotated[Mapping[ModelRole, str | ModelInstance] | None, Setting(key=None)] = None
+    """Models, or names of profiles, for what is not the agent's own thinking."""
+    web: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
+    mcp_servers: Annotated[
+        tuple[str | MCPServer, ...] | None,
+        Setting(
+            key=None,
+            option="--mcp-server",
+            help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
+            "Repeatable; ${NAME} stands for an environment variable.",
+            shown="all that are configured",
+        ),
+    ] = None
+    """MCP servers: names from the configuration, addresses, commands, or described in full."""
+    browser: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[browser]` keys of the configuration file."""
+    search: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[search]` keys of the configuration file."""
+    response_format: Annotated[dict[str, Any] | PydanticModel | None, Setting(key=None)] = None
+    """JSON schema or pydantic model of the structured answer."""
+    untrusted_prompt: Annotated[bool, Setting(key=None)] = False
+    """Whether somebody else may have written `prompts` or `response_format`: then the rules about
+    addresses and values hold from the first step. Servers set it."""
+    config: Annotated[str | None, Setting(key=None, option="--config")] = None
+    """Configuration file instead of `./openmanus.toml`."""

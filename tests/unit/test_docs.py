@@ -63,7 +63,7 @@ def test_the_example_configurations_are_read_without_a_warning(tmp_path: Path) -
     assert len(found) >= 7
     for text in found:
         (tmp_path / "openmanus.toml").write_text(text, encoding="utf-8")
-        assert layer_of(tmp_path / "openmanus.toml").unknown == ()
+        assert layer_of(tmp_path / "openmanus.toml").unknown == []
 
 
 def test_every_old_key_is_in_the_table_of_moving() -> None:

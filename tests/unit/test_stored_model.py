@@ -124,7 +124,7 @@ def test_keys_in_a_damaged_file_are_left_alone(person: Path, text: str) -> None:
     person.mkdir(parents=True)
     (person / "credentials.json").write_text(text)
     assert stored_key("openai", None) is None
-    with pytest.raises(ConfigError, match="is damaged .* and was left as it is. Mend it"):
+    with pytest.raises(ConfigError, match="is damaged .* and was not changed. Fix it"):
         store_key("deepseek", None, KEY)
     assert (person / "credentials.json").read_text() == text
     store_trust = partial(trust_content, Path("project"), "mcp.json", "digest")
