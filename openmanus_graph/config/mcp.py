@@ -6,14 +6,19 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from openmanus_graph.config.declared import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient, OAuthKeys
+from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_EXPANDED = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth"})
+"""Keys whose texts may name environment variables."""
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
 
 
@@ -27,8 +32,8 @@ def mcp_servers(
     """Return the servers of a run, and warnings about them.
 
     Args:
-        context: May name the servers to use, instead of all that are configured.
-        layers: The files, most important first; the first one that has a name counts.
+        context: May name the servers to use instead of all that are configured.
+        layers: The most important first; the first one that has a name counts.
 
     Raises:
         ConfigError: A server is described wrongly, or one that is named does not exist.
@@ -121,48 +126,36 @@ def _check_oauth_client(server: MCPServer) -> None:
 
 
 def _server(name: str, section: MCPServerKeys) -> MCPServer:
-    headers = {key: _expand(value.get_secret_value()) for key, value in section.headers.items()}
-    timeouts = {
-        key: value
-        for key in ("timeout_s", "start_timeout_s")
-        if (value := getattr(section, key)) is not None
-    }
+    keys = section.model_dump(include=set(MCPServerKeys.model_fields), exclude_none=True)
+    given: dict[str, Any] = {key: value for key, value in keys.items() if value != ""}
+    for key in _EXPANDED & given.keys():
+        given[key] = _expanded(given[key])
+    oauth = {key: value for key, value in given.pop("oauth").items() if value}
+    enabled, disabled = given.pop("enabled"), given.pop("disabled")
+    for key in {"args", "allow", "deny"} & given.keys():
+        given[key] = tuple(given[key])
+    if "cwd" in given:
+        given["cwd"] = str(Path(given["cwd"]).expanduser())
     server = MCPServer(
-        name=name,
-        command=_expand(section.command) if section.command else None,
-        args=tuple(map(_expand, section.args)),
-        env={key: _expand(value.get_secret_value()) for key, value in section.env.items()},
-        cwd=str(Path(_expand(section.cwd)).expanduser()) if section.cwd else None,
-        url=_expand(section.url) if section.url else None,
-        headers=headers,
-        oauth=_oauth_client(section.oauth),
-        transport=section.type,
-        enabled=section.enabled and not section.disabled,
-        allow=None if section.allow is None else tuple(section.allow),
-        deny=tuple(section.deny),
-        approval=section.approval,
-        effects=section.effects,
-        sends_to=section.sends_to,
-        trusted=section.trusted,
-        private=section.private,
-        sampling=section.sampling,
-        **timeouts,
+        name,
+        oauth=OAuthClient(**oauth),
+        transport=given.pop("type", None),
+        enabled=enabled and not disabled,
+        **given,
     )
     check_servers([server])
     return server
 
 
-def _oauth_client(section: OAuthKeys) -> OAuthClient:
-    secret, key = section.client_secret, section.private_key
-    return OAuthClient(
-        grant=section.grant,
-        client_id=_expand(section.client_id) if section.client_id else None,
-        client_secret=_expand(secret.get_secret_value()) if secret else None,
-        private_key=_expand(key.get_secret_value()) if key else None,
-        issuer=section.issuer,
-        scope=section.scope,
-        redirect_port=section.redirect_port,
-    )
+def _expanded(value: Any) -> Any:
+    """Return a value with the environment variables in its texts, those of secrets too."""
+    if isinstance(value, SecretStr):
+        return _expand(value.get_secret_value())
+    if isinstance(value, dict):
+        return {key: _expanded(one) for key, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_expanded(one) for one in cast("list[Any]", value)]
+    return _expand(value) if isinstance(value, str) else value
 
 
 def _resolve_entry(
@@ -194,18 +187,16 @@ def _expand(text: str) -> str:
     """Expand the environment variables `${NAME}` and `${NAME:-default}`."""
 
     def value(found: re.Match[str]) -> str:
-        name = str(found[1])
-        default: str | None = found.group(2)
-        known = os.environ.get(name) or default
+        known: str | None = os.environ.get(found[1]) or found[2]
         if known is None:
-            raise _UnsetError(name)
+            raise _UnsetError(found[1])
         return known
 
     return _VARIABLE.sub(value, text)
 
 
 def host_name(url: str) -> str:
-    """Return the name of a server that is given by its address only."""
+    """Return the name of a server that is given only by its address."""
     return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
 
 
