@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
 
 from docs.declared_texts import default_text, texts_of
@@ -12,7 +13,7 @@ from openmanus_graph.config.declared import (
     declared_fields,
     sections,
 )
-from openmanus_graph.state.mcp_server import MCPServerKeys
+from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.model_settings import (
     LlmKeys,
     ModelKeys,
@@ -80,7 +81,8 @@ def _record(kind: type[Any]) -> Callable[[], str]:
 
     def table() -> str:
         texts = texts_of(kind)
-        return _table(("key", "meaning"), ((f"`{name}`", texts[name]) for name in texts))
+        keys = ((f"`{one.name}`", texts[one.name]) for one in fields(kind) if one.name != "name")
+        return _table(("key", "meaning"), keys)
 
     return table
 
@@ -116,6 +118,6 @@ _TABLES: Mapping[str, Callable[[], str]] = {
     "llm.use": _settings("llm", ModelUseKeys),
     "llm.roles": _settings("llm.roles", RoleKeys),
     "llm.profiles": _record(ProfileKeys),
-    "mcp.servers": _record(MCPServerKeys),
+    "mcp.servers": _record(MCPServer),
     "trust": _needing_trust,
 }

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.setting_declaration import Setting
@@ -234,10 +234,9 @@ class Layer:
 
 def _unknown_keys(checked: Any, raw: Any, prefix: str) -> Iterator[str]:
     """Yield the keys of a table that the type made from it does not have."""
-    if isinstance(checked, BaseModel):
-        yield from (f"{prefix}.{key}" for key in checked.model_extra or {})
-    elif is_dataclass(checked) and isinstance(raw, dict):
-        known = {each.name for each in fields(checked)}
+    if is_dataclass(checked) and isinstance(raw, dict):
+        names = {each.name for each in fields(checked)} - {"name"}  # that of a server is no key
+        known = names | set(getattr(checked, "other_keys", ()))
         yield from (f"{prefix}.{key}" for key in cast("dict[str, Any]", raw) if key not in known)
     elif isinstance(checked, dict) and isinstance(raw, dict):
         for key, value in cast("dict[str, Any]", checked).items():

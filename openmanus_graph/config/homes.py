@@ -13,11 +13,11 @@ import os
 import secrets
 import stat
 import sys
-from dataclasses import asdict, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import SecretStr
 
@@ -220,15 +220,31 @@ def risky_settings(layer: Layer) -> dict[str, Any]:
     for name, found in _risky_values(layer).items():
         table, _, key = name.partition(".")
         if table == "browser":
-            value = asdict(found) if isinstance(found, ProxySettings) else found
+            value = _without_defaults(found) if isinstance(found, ProxySettings) else found
             risky.setdefault(table, {})[key] = value
         elif table == "mcp":
-            risky[table] = {
-                server: keys.model_dump(exclude_defaults=True) for server, keys in found.items()
-            }
+            risky[table] = {server: _without_defaults(one) for server, one in found.items()}
         else:
             risky[name] = found
     return risky
+
+
+def _without_defaults(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ from their defaults; secrets are hidden."""
+    found: dict[str, Any] = {}
+    for each in fields(record):
+        value = getattr(record, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if value == default or each.name == "name":
+            continue
+        if is_dataclass(value):
+            value = _without_defaults(value)
+        elif isinstance(value, dict) and not each.repr:
+            value = {name: SecretStr(one) for name, one in cast("dict[str, str]", value).items()}
+        elif not each.repr:
+            value = SecretStr(value)
+        found[each.name] = value
+    return found
 
 
 def _risky_values(layer: Layer) -> dict[str, Any]:

@@ -5,20 +5,16 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
-
-from pydantic import SecretStr
 
 from openmanus_graph.config.declared import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient
+from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-_EXPANDED = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth"})
-"""Keys whose texts may name environment variables."""
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
 
 
@@ -57,19 +53,20 @@ def configured_servers(
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}
     for layer in layers:
-        for name, section in layer.values.get("mcp.servers", {}).items():
+        for name, described in layer.values.get("mcp.servers", {}).items():
             if name in found or name in problems:
                 continue
             try:
-                found[name] = _server(name, section)
+                found[name] = _server(replace(described, name=name))
             except _UnsetError as unset:
                 problems[name] = (
                     f"{layer.path}: the MCP server {name!r} is left out, because the environment "
                     f"variable {unset} is not set."
                 )
             except ConfigError as error:
-                unknown = ", ".join(section.model_extra or ())
-                hint = f" Not known here: {unknown}." if unknown else ""
+                unknown = [key for key in layer.unknown if f".{name}." in key]
+                names = ", ".join(key.rpartition(".")[2] for key in unknown)
+                hint = f" Not known here: {names}." if names else ""
                 raise ConfigError(f"{layer.path}: {error}{hint}") from error
     return found, problems
 
@@ -125,37 +122,29 @@ def _check_oauth_client(server: MCPServer) -> None:
         raise ConfigError(f"The MCP server {server.name!r} has a client_secret but no client_id.")
 
 
-def _server(name: str, section: MCPServerKeys) -> MCPServer:
-    keys = section.model_dump(include=set(MCPServerKeys.model_fields), exclude_none=True)
-    given: dict[str, Any] = {key: value for key, value in keys.items() if value != ""}
-    for key in _EXPANDED & given.keys():
-        given[key] = _expanded(given[key])
-    oauth = {key: value for key, value in given.pop("oauth").items() if value}
-    enabled, disabled = given.pop("enabled"), given.pop("disabled")
-    for key in {"args", "allow", "deny"} & given.keys():
-        given[key] = tuple(given[key])
-    if "cwd" in given:
-        given["cwd"] = str(Path(given["cwd"]).expanduser())
-    server = MCPServer(
-        name,
-        oauth=OAuthClient(**oauth),
-        transport=given.pop("type", None),
-        enabled=enabled and not disabled,
-        **given,
+def _server(described: MCPServer) -> MCPServer:
+    """Return a server with the environment variables in its texts expanded."""
+    server = replace(
+        described,
+        command=_expand_optional(described.command),
+        args=tuple(map(_expand, described.args)),
+        env={key: _expand(value) for key, value in described.env.items()},
+        cwd=str(Path(_expand(described.cwd)).expanduser()) if described.cwd else None,
+        url=_expand_optional(described.url),
+        headers={key: _expand(value) for key, value in described.headers.items()},
+        oauth=replace(
+            described.oauth,
+            client_id=_expand_optional(described.oauth.client_id),
+            client_secret=_expand_optional(described.oauth.client_secret),
+            private_key=_expand_optional(described.oauth.private_key),
+        ),
     )
     check_servers([server])
     return server
 
 
-def _expanded(value: Any) -> Any:
-    """Return a value with the environment variables in its texts, those of secrets too."""
-    if isinstance(value, SecretStr):
-        return _expand(value.get_secret_value())
-    if isinstance(value, dict):
-        return {key: _expanded(one) for key, one in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_expanded(one) for one in cast("list[Any]", value)]
-    return _expand(value) if isinstance(value, str) else value
+def _expand_optional(text: str | None) -> str | None:
+    return _expand(text) if text else None
 
 
 def _resolve_entry(

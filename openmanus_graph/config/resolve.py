@@ -40,11 +40,10 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.search_engines import RETIRED
+from openmanus_graph.state.search_engines import RETIRED, SearchSettings
 from openmanus_graph.state.settings import (
     BrowserSettings,
     SandboxSettings,
-    SearchSettings,
     Settings,
     StorageSettings,
     WebSettings,

@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import parse_allowed, parse_domain
 from openmanus_graph.state.context import PolicyRule, RuleDecision
-from openmanus_graph.state.search_engines import parse_search_locale
 
 
 @dataclass(frozen=True)
@@ -156,24 +155,6 @@ def domains(entries: Sequence[str]) -> tuple[str, ...]:
 def all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
     """Return the domains of all places, each once."""
     return tuple(dict.fromkeys(domain for _, entries in places for domain in domains(entries)))
-
-
-def search_language(lang: str) -> str:
-    """Return the code unchanged. ConfigError: it is not a language code."""
-    return _checked_locale(lang, lang, "")
-
-
-def search_country(country: str) -> str:
-    """Return the code unchanged. ConfigError: it is not a country code."""
-    return _checked_locale(country, "en", country)
-
-
-def _checked_locale(code: str, lang: str, country: str) -> str:
-    try:
-        parse_search_locale(lang, country)
-    except ValueError as error:
-        raise ConfigError(f"[search] {error}.") from error
-    return code
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,9 @@ from openmanus_graph.state.context import (
     SandboxMode,
     Skill,
 )
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
+from openmanus_graph.state.mcp_server import FileServer, MCPServer
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.search_engines import (
-    ENGINES,
-    GOOGLE_ID_VARIABLE,
-    KEY_VARIABLES,
-    SEARXNG_VARIABLE,
-    ServiceName,
-    known_engine,
-    usable_keys,
-    web_addresses,
-)
+from openmanus_graph.state.search_engines import SearchSettings
 from openmanus_graph.state.setting_declaration import (
     ALWAYS,
     AlternativeKey,
@@ -52,8 +43,6 @@ from openmanus_graph.state.setting_declaration import (
     other_rules,
     outside_folder,
     policy_rules,
-    search_country,
-    search_language,
     site_secrets,
     ssh_name,
 )
@@ -133,65 +122,6 @@ class SandboxSettings:
         Setting(alternative_keys=(AlternativeKey("timeout", moved="used; here it is timeout_s"),)),
     ] = 120
     """Seconds of a call that names no limit."""
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Which engines `web_search` asks, and how long it may take."""
-
-    engine: Annotated[
-        str | None,
-        Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
-    ] = None
-    """The first one asked."""
-    fallback_engines: Annotated[
-        tuple[str, ...] | None,
-        Setting(
-            shown="all others that can be asked",
-            parse=lambda names: tuple(map(known_engine, names)),
-        ),
-    ] = None
-    """Those asked after it."""
-    lang: Annotated[str, Setting(parse=search_language)] = "en"
-    """Language of results."""
-    country: Annotated[str, Setting(parse=search_country)] = "us"
-    """Country of results."""
-    timeout_s: Annotated[float, _Positive, Setting()] = 10
-    """Seconds of one engine."""
-    total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
-    """Seconds of all of them, retries included; 100 at most."""
-    max_retries: Annotated[int, Field(ge=0), Setting()] = 1
-    """Further rounds when no engine answered and waiting could help; 5 at most."""
-    retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
-    """Seconds before such a round; 5 at most, whatever is set."""
-    keys: Annotated[
-        Mapping[str, SecretStr],
-        Setting(
-            key=None,
-            alternative_keys=tuple(
-                AlternativeKey(f"{engine}_api_key", part=engine, env=variables)
-                for engine, variables in KEY_VARIABLES.items()
-            ),
-            merged=True,
-            parse=usable_keys,
-        ),
-    ] = field(default_factory=dict[str, SecretStr])
-    """Keys by engine; rather set the environment's variables."""
-    google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
-    """Google's keys search by a search engine id."""
-    urls: Annotated[
-        Mapping[str, str],
-        Setting(
-            written=dict[ServiceName, str],
-            alternative_keys=(
-                AlternativeKey("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),
-            ),
-            merged=True,
-            parse=web_addresses,
-            trust=ALWAYS,
-        ),
-    ] = field(default_factory=dict[str, str])
-    """Addresses by engine, where they are not the usual ones; `urls` is a table."""
 
 
 @dataclass(frozen=True)
@@ -428,7 +358,7 @@ class Settings:
         tuple[MCPServer, ...],
         Setting(
             key="mcp.servers",
-            written=dict[str, MCPServerKeys],
+            written=dict[str, FileServer],
             context=None,  # says which servers, not what they are
             trust=ALWAYS,
         ),

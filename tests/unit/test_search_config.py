@@ -12,7 +12,7 @@ from openmanus_graph.config.homes import risky_settings, trust
 from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.doctor import examine
-from openmanus_graph.state.settings import SearchSettings
+from openmanus_graph.state.search_engines import SearchSettings
 from tests.support.layers import layer_of
 
 
