@@ -38,8 +38,6 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class DeclaredField:
-    """One field of the table."""
-
     owner: type[Any]
     """The class that declares it."""
     table: str
@@ -49,12 +47,10 @@ class DeclaredField:
 
     @property
     def name(self) -> str:
-        """The field's name."""
         return self.field.name
 
     @property
     def written(self) -> Any:
-        """The type in a file."""
         return self.field.type if self.setting.written is None else self.setting.written
 
     @property
@@ -70,14 +66,11 @@ class DeclaredField:
         return self.setting.option.lstrip("-").replace("-", "_")
 
     def key(self, name: str) -> str:
-        """Return the dotted name of a key of its table."""
         return f"{self.table}.{name}" if self.table else name
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One key of a file."""
-
     name: str
     """The dotted name: `sandbox.network`."""
     of: DeclaredField
@@ -89,7 +82,6 @@ class Declared:
 
     @property
     def setting(self) -> Setting:
-        """The declaration of its field."""
         return self.of.setting
 
 
@@ -136,7 +128,6 @@ def _keys_of(one: DeclaredField) -> Iterator[Declared]:
 
 
 def bare_type(kind: Any) -> Any:
-    """Return a type without its `Annotated` metadata."""
     return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
 
 

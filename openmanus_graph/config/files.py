@@ -25,7 +25,6 @@ _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
 
 
 def config_home() -> Path:
-    """Return the user's own configuration folder."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "openmanus"
 

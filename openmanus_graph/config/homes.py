@@ -131,7 +131,6 @@ def describe_home(place: Path) -> str:
 
 
 def home_warnings(place: Path) -> tuple[str, ...]:
-    """Return the warnings about a run's home folder. Blocks."""
     if os.environ.get(HOME_VARIABLE):
         return ()
     why = _unregistered.get(place)
@@ -159,7 +158,6 @@ def make_folder(folder: Path) -> None:
 
 
 def overlook(home: Path) -> None:
-    """Make git ignore a home folder. Blocks."""
     with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")
 
@@ -280,7 +278,6 @@ def trust_content(folder: Path, name: str, digest: str) -> None:
 
 
 def without_risks(layer: Layer) -> Layer:
-    """Return the layer without its risky settings."""
     values = dict(layer.values)
     for name in _risky_values(layer):
         key = declared()[name]
@@ -291,7 +288,6 @@ def without_risks(layer: Layer) -> Layer:
 
 
 def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
-    """Return a file's path in its folder, and the digest of its risky settings."""
     assert layer.path is not None  # only files need trust
     # A secret is written out: a server's variable that changes needs trust again.
     plain = json.dumps(

@@ -85,7 +85,6 @@ def trust_instructions(path: Path) -> None:
 
 
 def _is_trusted_file(project: Path, path: Path) -> bool:
-    """Return True also if there is nothing to trust."""
     try:
         text = _read(path, project)
     except UnsafeFileError:  # no model reads it
@@ -159,8 +158,6 @@ class SkillError(Exception):
 
 @dataclass(frozen=True)
 class FoundSkill:
-    """A folder in a place for skills."""
-
     folder: Path
     place: str
     """The name of its place for users."""
@@ -201,7 +198,6 @@ def untrusted_skills() -> list[Skill]:
 
 
 def trust_name(skill: Skill) -> str:
-    """Return the name under which the trust in a skill is stored."""
     return f"skill {skill.folder}"  # two places may have a skill of the same name
 
 
@@ -210,7 +206,6 @@ def _is_trusted_skill(skill: Skill) -> bool:
 
 
 def _places() -> Iterator[tuple[str, Path]]:
-    """Yield each place's name and its folder."""
     for name in PROJECT_PLACES:
         yield name, Path.cwd() / name
     yield str(config_home() / "skills"), config_home() / "skills"

@@ -19,7 +19,7 @@ _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "en
 
 
 class _UnsetError(Exception):
-    """An environment variable is not set."""
+    pass
 
 
 def mcp_servers(
@@ -173,8 +173,6 @@ def _resolve_entry(
 
 
 def _expand(text: str) -> str:
-    """Expand the environment variables `${NAME}` and `${NAME:-default}`."""
-
     def value(found: re.Match[str]) -> str:
         known: str | None = os.environ.get(found[1]) or found[2]
         if known is None:
@@ -185,7 +183,6 @@ def _expand(text: str) -> str:
 
 
 def host_name(url: str) -> str:
-    """Return the name of a server that is given only by its address."""
     return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
 
 

@@ -31,6 +31,7 @@ MAIN_USE: Mapping[str, Any] = {
 }
 """Keys of `[llm]` that apply to the main model of any provider, and their defaults."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
+_OF_ONE_MODEL = ("vision", "context_window", "takes_media", "tool_calling", "profile")
 USUAL_PORTS = (11434, 1234, 8000, 8080, 9931)
 """Ollama, LM Studio, vLLM, llama.cpp now and later; the first that lists a chat model is taken."""
 LOCAL_PORTS_VARIABLE = "OPENMANUS_LOCAL_PORTS"
@@ -102,93 +103,89 @@ def _local_model(spec: str | None) -> tuple[str, str]:
     return spec or f"openai:{name}", base_url
 
 
-class OtherModels:
-    """The models of a run in addition to the main one."""
+def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings) -> dict[str, Any]:
+    """Return `fallback`, `roles` and `vision` of `Settings`.
 
-    def __init__(self, layers: Sequence[Layer], main: ModelSettings) -> None:
-        self._main, self._layers = main, layers
-        self._profiles: dict[str, ProfileKeys] = {}
-        for layer in reversed(layers):
-            self._profiles |= layer.values.get("llm.profiles", {})
+    A model is named by `PROVIDER:NAME`, by its profile, or is an instance.
 
-    def named(self, name: "str | BaseChatModel", key: str) -> ModelSettings:
-        """Return a model by `PROVIDER:NAME`, by the name of its profile, or as an instance.
+    Raises:
+        ConfigError: There is no such profile.
+    """
+    profiles: dict[str, ProfileKeys] = {}
+    for layer in reversed(layers):
+        profiles |= layer.values.get("llm.profiles", {})
 
-        Args:
-            name: The value in the settings.
-            key: The key of that value, for the error.
-
-        Raises:
-            ConfigError: There is no such profile.
-        """
+    def named(name: "str | BaseChatModel", key: str) -> ModelSettings:
         if not isinstance(name, str):
             return ModelSettings(name)
-        profile = self._profiles.get(name)
-        if profile is not None:
-            renamed = {"model_options": "options", "sees_images": "vision"}
-            values = {renamed.get(key, key): value for key, value in vars(profile).items()}
-            stored = stored_key(profile.model.partition(":")[0], profile.base_url)
-            return ModelSettings(**values, stored_key=stored)
+        if name in profiles:
+            return _of_profile(profiles[name])
         if ":" in name:
-            return self._in_addition(name)
-        known = ", ".join(self._profiles) or "there are none"
+            return _in_addition(name, main)
+        known = ", ".join(profiles) or "there are none"
         raise ConfigError(
             f"{key} names the model {name!r}, which is neither PROVIDER:NAME nor a table "
             f"[llm.profiles.{name}]; profiles: {known}."
         )
 
-    def fallback(self, context: Context) -> tuple[ModelSettings, ...]:
-        """Return the fallback models, in order. ConfigError as `named`."""
-        names = context.fallback
-        if names is None:
-            names = _first_value("llm.fallback", self._layers) or ()
-        return tuple(self.named(name, "[llm] fallback") for name in names)
+    fallback = context.fallback
+    if fallback is None:
+        fallback = _first_value("llm.fallback", layers) or ()
+    roles = {
+        role: (context.roles or {}).get(role) or _first_value(f"llm.roles.{role}", layers)
+        for role in cast("tuple[ModelRole, ...]", get_args(ModelRole))
+    }
+    vision = context.vision_model or _first_value("vision_model", layers)
+    return {
+        "fallback": tuple(named(name, "[llm] fallback") for name in fallback),
+        "roles": {
+            role: named(name, f"[llm.roles] {role}")
+            for role, name in roles.items()
+            if name is not None
+        },
+        "vision": replace(named(vision, "vision_model"), vision=True)
+        if vision is not None
+        else _vision_section(layers),
+    }
 
-    def roles(self, context: Context) -> dict[ModelRole, ModelSettings]:
-        """Return the models of roles that do not use the main one. ConfigError as `named`."""
-        given = context.roles or {}
-        found: dict[ModelRole, ModelSettings] = {}
-        for role in cast("tuple[ModelRole, ...]", get_args(ModelRole)):
-            name = given.get(role) or _first_value(f"llm.roles.{role}", self._layers)
-            if name is not None:
-                found[role] = self.named(name, f"[llm.roles] {role}")
-        return found
 
-    def vision(self, context: Context) -> ModelSettings | None:
-        """Return the model that looks at pictures, if one is set. ConfigError as `named`."""
-        model = context.vision_model or _first_value("vision_model", self._layers)
-        if model is not None:
-            return replace(self.named(model, "vision_model"), vision=True)
-        section: LlmKeys | None = first(layer.vision for layer in self._layers)
-        if section is None or section.model is None:
-            return None
-        return ModelSettings(
-            model=f"{_provider(section)}:{section.model}",
-            base_url=section.base_url,
-            api_key=section.api_key,
-            api_version=section.api_version,
-            options=_llm_options(section),
-            vision=True,
-            context_window=section.context_window,
-        )
+def _of_profile(profile: ProfileKeys) -> ModelSettings:
+    renamed = {"model_options": "options", "sees_images": "vision"}
+    values = {renamed.get(key, key): value for key, value in vars(profile).items()}
+    stored = stored_key(profile.model.partition(":")[0], profile.base_url)
+    return ModelSettings(**values, stored_key=stored)
 
-    def _in_addition(self, spec: str) -> ModelSettings:
-        """Return a model that shares server, key and rates of a main one of the same provider.
 
-        Other settings of the main model do not apply to it.
-        """
-        main, provider = self._main, spec.partition(":")[0]
-        if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
-            return ModelSettings(spec, stored_key=stored_key(provider, None))
-        return replace(
-            main,
-            model=spec,
-            vision=None,
-            context_window=None,
-            takes_media=None,
-            tool_calling="auto",
-            profile="auto",
-        )
+def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
+    """Return the model of `[llm.vision]`, if there is one."""
+    section: LlmKeys | None = first(layer.vision for layer in layers)
+    if section is None or section.model is None:
+        return None
+    return ModelSettings(
+        model=f"{_provider(section)}:{section.model}",
+        base_url=section.base_url,
+        api_key=section.api_key,
+        api_version=section.api_version,
+        options=_llm_options(section),
+        vision=True,
+        context_window=section.context_window,
+    )
+
+
+def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
+    """Return a model that shares server, key and rates of a main one of the same provider.
+
+    Other settings of the main model do not apply to it.
+    """
+    provider = spec.partition(":")[0]
+    if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
+        return ModelSettings(spec, stored_key=stored_key(provider, None))
+    own = ModelSettings(spec)
+    return replace(
+        main,
+        model=spec,
+        **{name: getattr(own, name) for name in _OF_ONE_MODEL},
+    )
 
 
 def _named_model(layer: Layer) -> str | None:
@@ -217,7 +214,6 @@ def _first_value(key: str, layers: Sequence[Layer]) -> Any:
 
 
 def first(values: Iterable[Any]) -> Any:
-    """Return the first value that is set."""
     return next((value for value in values if value is not None), None)
 
 
@@ -230,7 +226,6 @@ def _is_of(section: LlmKeys | None, provider: str) -> bool:
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    """Return a file's address of this provider's server."""
     own = _provider_of(layer.values.get("model") or "openai")
     if "base_url" in layer.values and own == provider:
         return cast("str", layer.values["base_url"])

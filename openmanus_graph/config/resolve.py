@@ -34,7 +34,7 @@ from openmanus_graph.config.instructions import (
     usable_skills,
 )
 from openmanus_graph.config.mcp import mcp_servers
-from openmanus_graph.config.model import OtherModels, first, main_model
+from openmanus_graph.config.model import first, main_model, other_models
 from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder, require_inside
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -109,15 +109,14 @@ def resolve_settings(
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
     instructions, cut = read_instructions(root)
-    main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
-    others = OtherModels(layers, main)
     values |= {"max_total_tokens": first(map(_token_limit, layers)), **records}
+    if without_model:
+        values |= {"main": ModelSettings(""), "vision": None}
+    else:
+        main = _main_model(context, layers, warnings)
+        values |= {"main": main, **other_models(context, layers, main)}
     return Settings(
         **values,
-        main=main,
-        vision=None if without_model else others.vision(context),
-        fallback=() if without_model else others.fallback(context),
-        roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
         database=storage.database_url or DatabaseUrl.in_folder(home),
@@ -176,12 +175,8 @@ def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
     if not given:
         return None
     if setting.join:
-        return setting.join(
-            [
-                (str(layer.path or f"Context.{one.of.context}"), layer.values[one.name])
-                for layer in given
-            ]
-        )
+        names = [str(layer.path or f"Context.{one.of.context}") for layer in given]
+        return setting.join([*zip(names, (each.values[one.name] for each in given), strict=True)])
     value: Any = {}
     for layer in reversed(given if setting.merged else given[:1]):
         for key in keys:
@@ -202,7 +197,6 @@ def database_url(context: Context | None = None) -> DatabaseUrl:
 
 
 def configured_database(context: Context) -> DatabaseUrl | None:
-    """Return the configured address of the database. Blocks. ConfigError as `database_url`."""
     return storage_settings(context).database_url
 
 
@@ -246,8 +240,9 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
         layer = read_layer(path, None if trusted else folder)
         if layer is None:
             if path == Path(config or ""):
-                advice = "Check the path of --config."
-                raise ConfigError(f"There is no configuration file {config}. {advice}")
+                raise ConfigError(
+                    f"There is no configuration file {config}. Check the path of --config."
+                )
             continue
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
         if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
@@ -292,12 +287,11 @@ def _environment_layer() -> Layer:
 
 
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
-    """Return the folder of our own files of a thread, which lies outside of its workspace.
+    """Return the folder of our own files of a thread, which is outside of its workspace.
 
-    Where the home folder lies in the workspace it is in the person's state folder instead, and
-    where that does, too, in the home folder all the same, which `resolve_settings` warns of. Runs
-    without a thread share one for each workspace: what their conversations name can be read again
-    when the caller passes them on.
+    If the home folder is in the workspace, the user's state folder is used instead. If both are,
+    the home folder is used, and `resolve_settings` warns. Runs without a thread share one for each
+    workspace, so that files named in their conversations can be read later.
     """
     name = Path("threads", safe_name(thread)) if thread else Path("runs", safe_name(str(workspace)))
     outside = (place for place in _private_places(home) if not place.is_relative_to(workspace))
@@ -305,7 +299,6 @@ def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
 
 
 def _private_inside(private: Path, workspace: Path) -> list[str]:
-    """Warn of a private folder that the sandbox shows to commands."""
     if not private.is_relative_to(workspace):
         return []
     return [
@@ -316,7 +309,7 @@ def _private_inside(private: Path, workspace: Path) -> list[str]:
 
 
 def private_folders(home: Path, thread: str) -> list[Path]:
-    """Return where a thread's private folder may be, whatever its workspaces were."""
+    """Return where a thread's private folder may be, for any workspace."""
     return [place / "threads" / safe_name(thread) for place in _private_places(home)]
 
 
@@ -378,7 +371,6 @@ def _unwrapped(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _retired_engines(layers: Sequence[Layer]) -> Iterator[str]:
-    """Yield a warning for each retired engine in the configuration; OpenManus's file has some."""
     named = [layer.values.get("search.engine") for layer in layers]
     named += [
         name for layer in layers for name in layer.values.get("search.fallback_engines") or ()
@@ -392,7 +384,7 @@ def _retired_engines(layers: Sequence[Layer]) -> Iterator[str]:
 
 
 def _main_model(context: Context, layers: list[Layer], warnings: list[str]) -> ModelSettings:
-    """Choose the model; an error also mentions files that are not trusted yet."""
+    """Choose the model; an error also names files that are not trusted yet."""
     try:
         return main_model(context, layers)
     except ConfigError as error:

@@ -72,7 +72,6 @@ def known_secrets(config: str | None = None) -> SecretValues:
 
 
 def _in_table(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is secret in a table of a file, or of the environment."""
     left: list[tuple[Any, tuple[str, ...]]] = [(table, ())]
     while left:  # a hostile file may be nested too deeply for calls
         value, names = left.pop()
@@ -174,7 +173,6 @@ def options_key(*, make: bool) -> bytes | None:
 
 
 def hmac_of(key: bytes, content: Any) -> str:
-    """Return the HMAC of what can be written as JSON."""
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 

@@ -48,7 +48,6 @@ def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
 
 
 def stored_keys() -> list[str]:
-    """Return all keys that were stored, for any server. Blocks."""
     found = (_key_of(name, entry) for name, entry in _entries().items())
     return [key for key in found if isinstance(key, str)]
 
@@ -137,22 +136,20 @@ def _key_of(name: str, entry: Mapping[str, Any]) -> Any:
 
 def _put_into_keyring(name: str, key: str) -> bool:
     """Put a key into the system's keyring; False if there is none that works."""
-    if find_spec("keyring") is None:
-        return False
-    keyring: Any = import_module("keyring")
-    with contextlib.suppress(keyring.errors.KeyringError):
-        keyring.set_password(SERVICE, name, key)
-        return bool(keyring.get_password(SERVICE, name) == key)
+    if find_spec("keyring") is not None:
+        keyring: Any = import_module("keyring")
+        with contextlib.suppress(keyring.errors.KeyringError):
+            keyring.set_password(SERVICE, name, key)
+            return bool(keyring.get_password(SERVICE, name) == key)
     return False
 
 
 @lru_cache
 def _from_keyring(name: str) -> str | None:
-    if find_spec("keyring") is None:
-        return None
-    keyring: Any = import_module("keyring")
-    with contextlib.suppress(keyring.errors.KeyringError):
-        return cast("str | None", keyring.get_password(SERVICE, name))
+    if find_spec("keyring") is not None:
+        keyring: Any = import_module("keyring")
+        with contextlib.suppress(keyring.errors.KeyringError):
+            return cast("str | None", keyring.get_password(SERVICE, name))
     return None
 
 
@@ -176,7 +173,6 @@ class OldFile:
 
 
 def old_files(folder: Path) -> Iterator[OldFile]:
-    """Read OpenManus's files of a folder, those that exist. ConfigError as `read_layer`."""
     moved = moved_keys()
     for name in OLD_FILES:
         layer = read_layer(folder / name, folder)

@@ -76,7 +76,6 @@ def question_request(question: str, *, browser: str | None = None) -> dict[str, 
 def approval_request(
     name: str, args: Mapping[str, Any], call_id: str, reason: str = ""
 ) -> dict[str, Any]:
-    """Return the value of an interrupt that asks to allow a call."""
     question = f"{reason} Allow {name}?".lstrip()
     allowed = ("approve", "edit", "reject", "respond")
     return decision_request("approval", question, name, args, call_id, allowed)
@@ -174,7 +173,6 @@ def middleware_answer(asked: Any, answer: Any) -> Any:
 
 
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
-    """Return the decisions that answer a request."""
     return list(request["review_configs"][0]["allowed_decisions"])
 
 

@@ -17,7 +17,6 @@ EffectName = Effect | Literal["pure"]
 
 
 def as_effect(name: EffectName) -> Effect:
-    """Return the effect with this name."""
     return "read_only" if name == "pure" else name
 
 

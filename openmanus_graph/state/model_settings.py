@@ -174,7 +174,6 @@ def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, Profile
 
 
 def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
-    """Return the profiles that need no trust."""
     return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
 
 

@@ -98,17 +98,13 @@ class SearchLocale:
 
     @property
     def tag(self) -> str:
-        """`en-US`."""
         return f"{self.lang}-{self.country.upper()}"
 
 
 def parse_search_locale(lang: str, country: str = "", usual_country: str = "us") -> SearchLocale:
     """Read codes as people write them: `en`, `en-GB`, `zh-Hant`, `UK`. ValueError says what fits.
 
-    Args:
-        lang: A language code.
-        country: A country code, or "": that of the language, if it has one.
-        usual_country: The country when neither says it.
+    An empty `country` is that of the language, or else the usual one.
     """
     match = _TAG.fullmatch(lang.strip())
     if match is None:
@@ -125,12 +121,10 @@ def parse_search_locale(lang: str, country: str = "", usual_country: str = "us")
 
 
 def search_language(lang: str) -> str:
-    """Return the code unchanged. ConfigError: it is not a language code."""
     return _checked_locale(lang, lang, "")
 
 
 def search_country(country: str) -> str:
-    """Return the code unchanged. ConfigError: it is not a country code."""
     return _checked_locale(country, "en", country)
 
 

@@ -114,11 +114,6 @@ def ssh_name(value: str) -> str:
     return value
 
 
-def home_path(value: str) -> str:
-    """Return a path with `~` as the home folder."""
-    return str(Path(value).expanduser()) if value else ""
-
-
 def rerouting_options(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the client's options if they could do more than tune the model's replies."""
     return options if set(options) - TUNING_OPTIONS else None
@@ -130,16 +125,6 @@ def outside_folder(workspace: str) -> str | None:
     return workspace if leaves else None
 
 
-def allowing_rules(rules: Sequence[PolicyRule]) -> list[PolicyRule]:
-    """Return the rules that need trust: they `allow`."""
-    return [rule for rule in rules if rule["decision"] == "allow"]
-
-
-def other_rules(rules: Sequence[PolicyRule]) -> tuple[PolicyRule, ...]:
-    """Return the rules that need no trust: they `ask` or `deny`."""
-    return tuple(rule for rule in rules if rule["decision"] != "allow")
-
-
 def checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts as they are written. ConfigError: one is no `HOST[:PORT]`."""
     for entry in entries:
@@ -148,18 +133,17 @@ def checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
 
 
 def domains(entries: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in the form in which they are compared. ConfigError: one is none."""
+    """Return the domains in normal form. ConfigError: one is no domain."""
     return tuple(map(parse_domain, entries))
 
 
 def all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
-    """Return the domains of all places, each once."""
     return tuple(dict.fromkeys(domain for _, entries in places for domain in domains(entries)))
 
 
 @dataclass(frozen=True)
 class SiteSecret:
-    """What the model types by its name only, and only on one site."""
+    """A value that the model types only by its name, and only on one site."""
 
     name: str
     value: SecretStr
@@ -207,7 +191,6 @@ class Rule:
     """Where it was written."""
 
     def __str__(self) -> str:
-        """Write the rule as it can be found again."""
         patterns = "".join(f" {name}={pattern!r}" for name, pattern in self.args.items())
         return f"{self.decision} {self.tool}{patterns}, {self.source}"
 
@@ -217,14 +200,14 @@ def policy_rules(places: Sequence[tuple[str, Sequence[PolicyRule]]]) -> tuple[Ru
     found: list[Rule] = []
     for source, rules in places:
         for number, rule in enumerate(rules, 1):
-            if not rule["tool"].strip():
+            tool, given = rule["tool"].strip(), rule.get("args", {})
+            if not tool:
                 raise ConfigError(
                     f"{source}: rule {number} names no tool; write * for all of them."
                 )
             args = {
                 name: pattern if isinstance(pattern, str) else json.dumps(pattern)
-                for name, pattern in rule.get("args", {}).items()
+                for name, pattern in given.items()
             }
-            where = f"rule {number} of {source}"
-            found.append(Rule(rule["tool"].strip(), args, rule["decision"], where))
+            found.append(Rule(tool, args, rule["decision"], f"rule {number} of {source}"))
     return tuple(found)

@@ -8,6 +8,7 @@ documentation are made from these declarations.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,12 +36,9 @@ from openmanus_graph.state.setting_declaration import (
     SiteSecret,
     Trust,
     all_domains,
-    allowing_rules,
     checked_hosts,
     domains,
-    home_path,
     megabytes,
-    other_rules,
     outside_folder,
     policy_rules,
     site_secrets,
@@ -53,6 +51,9 @@ SECRET_VARIABLE = "OPENMANUS_SECRET_"
 
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
+_TRUSTED = Setting(trust=ALWAYS)
+_SSH = Setting(trust=ALWAYS, shown="as ssh decides")
+_SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="as ssh decides")
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,15 @@ class SandboxSettings:
     """Of the mode `ssh`: the other machine's address, or its name in `~/.ssh/config`."""
     ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="as ssh decides")] = ""
     """The account there."""
-    ssh_port: Annotated[
-        int, Field(ge=0, le=65535), Setting(trust=ALWAYS, shown="as ssh decides")
-    ] = 0
+    ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
     """Its port."""
-    ssh_key: Annotated[str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")] = ""
+    ssh_key: Annotated[str, _SSH_FILE] = ""
     """File of the private key."""
-    ssh_known_hosts: Annotated[
-        str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")
-    ] = ""
+    ssh_known_hosts: Annotated[str, _SSH_FILE] = ""
     """File with the other machine's host key."""
-    ssh_python: Annotated[str, Setting(trust=ALWAYS)] = "python3"
+    ssh_python: Annotated[str, _TRUSTED] = "python3"
     """The interpreter there; `python_execute` needs one with `ipykernel`."""
-    ssh_folder: Annotated[str, Setting(trust=ALWAYS)] = "~/.openmanus-sandboxes"
+    ssh_folder: Annotated[str, _TRUSTED] = "~/.openmanus-sandboxes"
     """The folder there, which holds one for each sandbox until it is closed."""
     memory_mb: Annotated[
         int,
@@ -139,18 +136,18 @@ class BrowserSettings:
 
     headless: Annotated[bool, Setting()] = True
     """Whether the browser has no window."""
-    profile: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    profile: Annotated[str | None, _TRUSTED] = None
     """A folder in which logins last; one process at a time."""
     chrome_instance_path: Annotated[str | None, Setting(shown="found", trust=ALWAYS)] = None
     """The browser's program."""
-    cdp_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    cdp_url: Annotated[str | None, _TRUSTED] = None
     """A running Chromium to use instead, in a window of its own; its logins are taken over. One
     of this, `wss_url` and `profile` can be set."""
-    wss_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    wss_url: Annotated[str | None, _TRUSTED] = None
     """A Playwright server to use instead."""
-    extra_chromium_args: Annotated[tuple[str, ...], Setting(trust=ALWAYS)] = ()
+    extra_chromium_args: Annotated[tuple[str, ...], _TRUSTED] = ()
     """Further arguments of the program."""
-    disable_security: Annotated[bool, Setting(trust=ALWAYS)] = False
+    disable_security: Annotated[bool, _TRUSTED] = False
     """Pages may read each other, and certificates are not checked."""
     proxy: Annotated[
         ProxySettings | None,
@@ -165,7 +162,7 @@ class BrowserSettings:
     """Characters of a page that `extract_content` returns."""
     observation_tokens: Annotated[int, Field(ge=200), Setting()] = 2500
     """Of one observation of a page, about."""
-    max_download_mb: Annotated[int, _Positive, Setting(trust=ALWAYS)] = 200
+    max_download_mb: Annotated[int, _Positive, _TRUSTED] = 200
     """Of one download."""
     secrets: Annotated[
         tuple[SiteSecret, ...],
@@ -264,7 +261,6 @@ class StorageSettings:
 
     @property
     def takes_any(self) -> bool:
-        """Whether snapshots are taken at all."""
         return self.snapshot_max_mb > 0
 
 
@@ -340,7 +336,11 @@ class Settings:
             key="policy.rules",
             context="policy_rules",
             written=tuple[PolicyRule, ...],
-            trust=Trust(allowing_rules, other_rules, words="they `allow`"),
+            trust=Trust(
+                lambda rules: [rule for rule in rules if rule["decision"] == "allow"],
+                lambda rules: tuple(rule for rule in rules if rule["decision"] != "allow"),
+                words="they `allow`",
+            ),
             join=policy_rules,
         ),
     ] = ()
