@@ -10,6 +10,7 @@ from langgraph.checkpoint.serde.types import (
     _DeltaSnapshot,  # pyright: ignore[reportPrivateUsage]
 )
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]
+from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict, override
 
 from openmanus_graph.state.plan import Plans
@@ -245,6 +246,11 @@ class ActInput(TypedDict):
     """Values that a person approved for the rest of the thread, before this agent step; sealed."""
 
 
+_DESCRIBED = with_config(ConfigDict(use_attribute_docstrings=True))
+"""Puts the fields' texts into the schema, and so into Studio's form."""
+
+
+@_DESCRIBED
 class ManusInput(TypedDict):
     """What callers pass."""
 
@@ -252,6 +258,7 @@ class ManusInput(TypedDict):
     """The conversation; written by the caller and by nodes, shortened by compaction."""
 
 
+@_DESCRIBED
 class ManusOutput(ManusInput):
     """What callers get: how a run ended, and its results."""
 

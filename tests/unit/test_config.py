@@ -5,18 +5,19 @@ import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from docs.settings_source import sources
-from openmanus_graph import ConfigError, Context
+from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
 from openmanus_graph.config import declared as table
 from openmanus_graph.config import resolve, resolve_settings
 from openmanus_graph.config.declared import Layer, declared, declared_fields
 from openmanus_graph.config.homes import risky_settings, without_risks
+from openmanus_graph.interfaces.server.setup import FORM
 from openmanus_graph.interfaces.service.options import (
     RunOptions,
     StorageOptions,
@@ -24,6 +25,7 @@ from openmanus_graph.interfaces.service.options import (
     takes,
 )
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.state.manus import ManusOutput
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
 from openmanus_graph.state.setting_declaration import Setting
@@ -232,3 +234,19 @@ def test_no_validator_is_built_for_a_setting_that_nobody_set() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 4, "of the two fields, as a field of Context and as a key"
+
+
+@pytest.mark.parametrize("graph", [build_manus_graph(), build_planning_graph()])
+def test_internal_keys_of_the_state_are_in_no_schema(graph: Any) -> None:
+    given, result = graph.get_input_jsonschema(), graph.get_output_jsonschema()
+    assert set(given["properties"]) == {"messages"}
+    assert set(result["properties"]) == set(get_type_hints(ManusOutput))
+    context = graph.get_context_jsonschema()["properties"]
+    assert set(context) == {field.name for field in fields(Context)}
+    texts = [*given["properties"].values(), *context.values()]
+    assert all(shown.get("description") for shown in texts), "a form shows them"
+
+
+def test_the_form_of_the_page_has_the_simple_options() -> None:
+    simple = {"max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy"}
+    assert {one.context for one in FORM} == simple | {"review_plan", "sandbox", "network"}
