@@ -240,7 +240,7 @@ def _without_defaults(record: Any) -> dict[str, Any]:
         elif isinstance(value, dict) and not each.repr:
             value = {name: SecretStr(one) for name, one in cast("dict[str, str]", value).items()}
         elif not each.repr:
-            value = SecretStr(value)
+            value = SecretStr(cast("str", value))
         found[each.name] = value
     return found
 

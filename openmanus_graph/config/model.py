@@ -279,12 +279,12 @@ def _chat_model(base_url: str, timeout_s: float) -> str | None:
     opener = urllib.request.build_opener(*direct)
     try:
         with opener.open(f"{base_url.rstrip('/')}/models", timeout=timeout_s) as answer:
-            listed: Any = json.load(answer)
+            listed: object = json.load(answer)
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None
-    entries: Any = listed.get("data") if isinstance(listed, dict) else None
-    for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
-        name: Any = entry.get("id") if isinstance(entry, dict) else None
+    data = cast("dict[str, Any]", listed).get("data") if isinstance(listed, dict) else None
+    for entry in cast("list[Any]", data) if isinstance(data, list) else ():
+        name = cast("dict[str, Any]", entry).get("id") if isinstance(entry, dict) else None
         if isinstance(name, str) and not any(part in name.lower() for part in _NOT_FOR_CHAT):
             return name
     return None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import SecretStr
 
@@ -171,8 +171,9 @@ def site_secrets(places: Sequence[tuple[str, Any]]) -> tuple[SiteSecret, ...]:
     """Collect secrets by name and site; what comes first wins."""
     found: dict[tuple[str, str], SiteSecret] = {}
     for _, given in places:
-        named: Any = given.items() if isinstance(given, Mapping) else ((None, one) for one in given)
-        for name, text in named:
+        is_table = isinstance(given, Mapping)
+        entries: Any = cast("Any", given).items() if is_table else ((None, one) for one in given)
+        for name, text in entries:
             secret = parse_secret(text, name)
             found.setdefault((secret.name, secret.domain), secret)
     return tuple(found.values())

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.config import resolve_settings
@@ -143,11 +143,12 @@ def to_context(options: RunOptions) -> "Context":
 
     given: dict[str, Any] = {"prompts": options.prompts}
     for one in declared_fields():
-        value = getattr(options, one.option, None) if one.option else None
+        value: Any = getattr(options, one.option, None) if one.option else None
         if value is None or value == []:
             continue
         if one.context:
-            given[one.context] = tuple(value) if isinstance(value, list) else value
+            is_list = isinstance(value, list)
+            given[one.context] = tuple(cast("list[str]", value)) if is_list else value
         else:  # `secrets` is the only option of a table; no log may show its values
             given[one.table] = {one.name: list(map(SecretStr, value))}
     return Context(**given)
