@@ -1,14 +1,19 @@
 """Write the tables of `docs/configuration.md` from the declarations of the settings."""
 
-import ast
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
-from typing import Any, Literal, cast, get_args, get_origin
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin
 
-from openmanus_graph.config.declared import Declared, bare_type, declared, sections
-from openmanus_graph.state.mcp_server import MCPServerKeys
+from docs.declared_texts import default_text, texts_of
+from openmanus_graph.config.declared import (
+    Declared,
+    bare_type,
+    declared,
+    declared_fields,
+    sections,
+)
+from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.model_settings import (
     LlmKeys,
     ModelKeys,
@@ -16,7 +21,6 @@ from openmanus_graph.state.model_settings import (
     ProfileKeys,
     RoleKeys,
 )
-from openmanus_graph.state.setting_declaration import Setting
 from openmanus_graph.state.settings import Settings
 
 _REGION = re.compile(r"<!-- keys: (.*?) -->\n.*?<!-- /keys -->", re.DOTALL)
@@ -36,35 +40,17 @@ def configuration_page(text: str) -> str:
     return _REGION.sub(renewed, text)
 
 
-def texts_of(kind: type[Any]) -> Mapping[str, str]:
-    """Return what stands under each field of a class."""
-    (node,) = ast.parse(inspect.getsource(kind)).body
-    body = cast("ast.ClassDef", node).body
-    found: dict[str, str] = {}
-    for named, said in zip(body, body[1:], strict=False):
-        target = named.target if isinstance(named, ast.AnnAssign) else None
-        value = said.value if isinstance(said, ast.Expr) else None
-        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
-            found[target.id] = " ".join(str(value.value).split())
-    return found
-
-
 def _settings(table: str, *kinds: type[Any]) -> Callable[[], str]:
     return lambda: _table(("key", "default", "option", "meaning"), _rows(table, *kinds))
 
 
 def _rows(table: str, *kinds: type[Any]) -> Iterator[tuple[str, ...]]:
-    for kind in kinds:
-        texts = texts_of(kind)
-        for each in fields(kind):
-            keys = [
-                one for one in declared().values() if (one.table, one.field) == (table, each.name)
-            ]
-            if keys and keys[0].name != "mcp.servers":
-                one = keys[0]
-                names = ", ".join(f"`{key.name.removeprefix(f'{table}.')}`" for key in keys)
-                option = f"`{one.setting.option}`" if one.setting.option else ""
-                yield names, _default(one.setting, each), option, _meaning(keys, texts[each.name])
+    for one in declared_fields():
+        keys = [key for key in declared().values() if key.of == one]
+        if one.table == table and one.owner in kinds and keys and keys[0].name != "mcp.servers":
+            names = ", ".join(f"`{key.name.removeprefix(f'{table}.')}`" for key in keys)
+            option = f"`{one.setting.option}`" if one.setting.option else ""
+            yield names, default_text(one), option, _meaning(keys, texts_of(one.owner)[one.name])
 
 
 def _meaning(keys: list[Declared], text: str) -> str:
@@ -90,21 +76,13 @@ def _choices(kind: Any) -> tuple[str, ...]:
     return get_args(plain) if get_origin(plain) is Literal else ()
 
 
-def _default(setting: Setting, each: Field[Any]) -> str:
-    value = None if each.default is MISSING else each.default
-    if setting.shown or value is None or value in ((), ""):
-        return setting.shown
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
-
-
 def _record(kind: type[Any]) -> Callable[[], str]:
     """Return what writes the table of a record that stands under names of people's own."""
 
     def table() -> str:
         texts = texts_of(kind)
-        return _table(("key", "meaning"), ((f"`{name}`", texts[name]) for name in texts))
+        keys = ((f"`{one.name}`", texts[one.name]) for one in fields(kind) if one.name != "name")
+        return _table(("key", "meaning"), keys)
 
     return table
 
@@ -119,7 +97,7 @@ def _needing_trust() -> str:
     free = [
         f"`{one.name.partition('.')[2]}`"
         for one in declared().values()
-        if one.table == "browser" and one.setting.trust is None
+        if one.of.table == "browser" and one.setting.trust is None
     ]
     return f"{', '.join(found)}, and of `[browser]` all but {', '.join(free)}."
 
@@ -140,6 +118,6 @@ _TABLES: Mapping[str, Callable[[], str]] = {
     "llm.use": _settings("llm", ModelUseKeys),
     "llm.roles": _settings("llm.roles", RoleKeys),
     "llm.profiles": _record(ProfileKeys),
-    "mcp.servers": _record(MCPServerKeys),
+    "mcp.servers": _record(MCPServer),
     "trust": _needing_trust,
 }

@@ -1,4 +1,4 @@
-"""Renew what the code knows best: drawings, events, tools and tables of the configuration."""
+"""Write what is made from the code: drawings, events, tools, and all that settings declare."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from langgraph.pregel import Pregel
 from docs.configuration_page import configuration_page
 from docs.events_page import events_page
 from docs.rooms import rooms_drawing
+from docs.settings_source import sources
 from docs.tools_page import tools_page
 from openmanus_graph.graphs.manus import graph
 from openmanus_graph.graphs.planning import graph as planning
@@ -42,3 +43,5 @@ if __name__ == "__main__":
     configuration = ROOT / "docs" / "configuration.md"
     renewed = configuration_page(configuration.read_text(encoding="utf-8"))
     configuration.write_text(renewed, encoding="utf-8")
+    for path, source in sources():
+        path.write_text(source, encoding="utf-8")

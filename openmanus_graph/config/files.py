@@ -1,4 +1,4 @@
-"""Reads and validates configuration files, with clear errors for invalid content."""
+"""Reads configuration files with clear errors, and replaces them safely."""
 
 import errno
 import json
@@ -6,19 +6,27 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.config.declared import Reading, declared, read
+from openmanus_graph.config.declared import Layer, declared
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, read_beneath
 from openmanus_graph.state.model_settings import LlmKeys
 
 MAX_BYTES = 1 << 20
 """Of a configuration file."""
+OLD_CONFIG = "config/config.toml"
+"""OpenManus's own file. One without a table `[llm]` belongs to another program."""
+_LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
+
+
+def config_home() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "openmanus"
 
 
 def read_text(path: Path, within: Path | None) -> str | None:
@@ -26,7 +34,7 @@ def read_text(path: Path, within: Path | None) -> str | None:
 
     Args:
         path: The file.
-        within: The folder that it must lie in, also if it is a link; None: it is the user's own.
+        within: The folder that the file must be in, even if it is a link; None: it is the user's.
 
     Raises:
         ConfigError: It is no file, too large, no text, or leads out of its folder.
@@ -40,8 +48,8 @@ def read_text(path: Path, within: Path | None) -> str | None:
     except UnsafeFileError as error:
         advice = ""
         if error.errno == errno.EXDEV:
-            advice = " Replace the link by the file"
-            advice += ", or use --config." if path.suffix == ".toml" else "."
+            other = ", or use --config" if path.suffix == ".toml" else ""
+            advice = f" Replace the link by the file{other}."
         raise ConfigError(f"{path} is not read: {error}{advice}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
@@ -51,40 +59,8 @@ def read_text(path: Path, within: Path | None) -> str | None:
         ) from error
 
 
-OLD_CONFIG = "config/config.toml"
-_LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
-"""Which OpenManus's own file has."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The settings of one source: a file, the environment, or a run's `Context`."""
-
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """By the names of `declared`, checked."""
-    path: Path | None = None
-    """The file; None for another source."""
-    unknown: tuple[str, ...] = ()
-    """Unknown keys."""
-
-    @property
-    def llm(self) -> LlmKeys | None:
-        """The keys of `[llm]`; None if there are none."""
-        return self._llm_keys("llm")
-
-    @property
-    def vision(self) -> LlmKeys | None:
-        """The keys of `[llm.vision]`, with those of `[llm]` as defaults."""
-        return self._llm_keys("llm.vision")
-
-    def _llm_keys(self, table: str) -> LlmKeys | None:
-        named = {each.name: f"{table}.{each.name}" for each in fields(LlmKeys)}
-        given = {key: self.values[name] for key, name in named.items() if name in self.values}
-        return LlmKeys(**given) if given else None
-
-
 def is_untrusted(folder: Path) -> bool:
-    """Say whether a folder's `config/config.toml` is another program's. ConfigError: unreadable."""
+    """Return True if a folder's `config/config.toml` is another program's. ConfigError as above."""
     text = read_text(folder / OLD_CONFIG, folder)
     return text is not None and not _LLM_TABLE.search(text)
 
@@ -105,63 +81,56 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
     text = read_text(path, within)
     if text is None or (path.match(OLD_CONFIG) and not _LLM_TABLE.search(text)):
         return None
-    reading = _read_mcp_file(path, text) if path.suffix == ".json" else _read_toml(path, text)
-    if reading.problems:
-        raise ConfigError(f"{path}: {'; '.join(reading.problems)}.")
-    return Layer(reading.values, path, tuple(reading.unknown))
-
-
-def _read_toml(path: Path, text: str) -> Reading:
+    layer = Layer(path=path)
     try:
-        reading = read(tomllib.loads(text))
+        if path.suffix == ".json":
+            _read_mcp_file(layer, json.loads(text.removeprefix("\ufeff")))
+        else:
+            _read_toml(layer, tomllib.loads(text))
     except RecursionError:  # its traceback is as deep as the text
+        parts = "objects" if path.suffix == ".json" else "tables"
         raise ConfigError(
-            f"{path} is nested too deeply. Write fewer tables in one another."
+            f"{path} is nested too deeply. Write fewer {parts} in one another."
         ) from None
     except ConfigError:
         raise
     except ValueError as error:  # also of a number with thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    if any(name.startswith("llm.vision.") for name in reading.values):
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise ConfigError(f"{path} is not valid {kind}: {error}.") from error
+    if layer.problems:
+        raise ConfigError(f"{path}: {'; '.join(layer.problems)}.")
+    return layer
+
+
+def _read_toml(layer: Layer, table: dict[str, Any]) -> None:
+    layer.read(table)
+    if any(name.startswith("llm.vision.") for name in layer.values):
         for each in fields(LlmKeys):
-            if f"llm.{each.name}" in reading.values:
-                plain = reading.values[f"llm.{each.name}"]
-                reading.values.setdefault(f"llm.vision.{each.name}", plain)
-    return reading
+            if f"llm.{each.name}" in layer.values:
+                plain = layer.values[f"llm.{each.name}"]
+                layer.values.setdefault(f"llm.vision.{each.name}", plain)
 
 
-def _read_mcp_file(path: Path, text: str) -> Reading:
+def _read_mcp_file(layer: Layer, table: Any) -> None:
     """Read the form that most programs share, `mcpServers`, or `servers`."""
-    try:
-        raw: Any = json.loads(text.removeprefix("\ufeff"))
-    except RecursionError:
-        raise ConfigError(
-            f"{path} is nested too deeply. Write fewer objects in one another."
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: the file: Input should be a valid dictionary.")
-    reading, servers = Reading(), dict[str, Any]()
-    table = cast("dict[str, Any]", raw)
-    for key in ("servers", "mcpServers"):
-        if key in table:
-            reading.values.clear()
-            reading.add(declared()["mcp.servers"], table[key], key)
-            servers |= reading.values.get("mcp.servers", {})
-    reading.unknown += [key for key in table if key not in ("servers", "mcpServers")]
-    reading.values["mcp.servers"] = servers
-    return reading
-
-
-def config_home() -> Path:
-    """Return the person's own configuration folder."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "openmanus"
+    if not isinstance(table, dict):
+        layer.problems.append("the file: Input should be a valid dictionary")
+        return
+    servers: dict[str, Any] = {}
+    for key, value in cast("dict[str, Any]", table).items():
+        if key not in ("servers", "mcpServers"):
+            layer.unknown.append(key)
+            continue
+        layer.values.clear()
+        layer.add(declared()["mcp.servers"], value, key)
+        found = layer.values.get("mcp.servers", {})
+        # Of a name in both, the one in `mcpServers` counts.
+        servers = {**found, **servers} if key == "servers" else {**servers, **found}
+    layer.values["mcp.servers"] = servers
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object; an empty one where it is missing or damaged. Blocks."""
+    """Return a JSON file's object; an empty one if it is missing or damaged. Blocks."""
     try:
         return _read(path)
     except (OSError, ValueError):
@@ -170,7 +139,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
-    """Replace a JSON file by what the block makes of its object, one process at a time. Blocks.
+    """Let the block change a JSON file's object, one process at a time. Blocks.
 
     Raises:
         ConfigError: The file is damaged, so that its other entries would be lost, or it cannot be
@@ -187,7 +156,7 @@ def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
             raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
         except ValueError as error:
             raise ConfigError(
-                f"{path} is damaged ({error}) and was left as it is. Mend it, or move it away, and "
+                f"{path} is damaged ({error}) and was not changed. Fix it, or move it away, and "
                 "try again."
             ) from error
         yield found
@@ -195,7 +164,7 @@ def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
 
 
 def write_file(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once; nobody else can read it before its mode is set. Blocks.
+    """Replace a file at once; no other user can read it before its mode is set. Blocks.
 
     Raises:
         ConfigError: It cannot be written.

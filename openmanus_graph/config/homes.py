@@ -1,9 +1,9 @@
-"""Which `.openmanus` folders are the user's own.
+"""Decides which `.openmanus` folders and which settings of a folder the user trusts.
 
-A cloned repository may bring one, with threads, checkpoints, options and skills. So a home folder
-has a random id, and the user's configuration folder says which id belongs at which place. A folder
-at another place, or with another id, is not read until the user trusts it. `OPENMANUS_HOME` is the
-user's own choice and needs no trust.
+A cloned repository may bring a home folder, with threads, checkpoints, options and skills. So a
+home folder has a random id, and the user's configuration folder records the place of each id. A
+folder at another place, or with another id, is not read until the user trusts it.
+`OPENMANUS_HOME` is the user's own choice and needs no trust.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ import os
 import secrets
 import stat
 import sys
-from dataclasses import asdict, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import declared
-from openmanus_graph.config.files import Layer, changed_object, config_home, read_object
+from openmanus_graph.config.declared import Layer, declared
+from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
@@ -31,9 +31,10 @@ HOME = ".openmanus"
 """The home folder in the working folder."""
 HOME_VARIABLE = "OPENMANUS_HOME"
 ID_FILE = "home-id"
+TRUST_FILE = "trusted.json"
 _ID_CHARS = 32
 _MOST_KNOWN = 1000
-"""Registered places above which those are forgotten that are gone."""
+"""With more registered places, those that no longer exist are removed."""
 _SHOWN = 8
 _checked = set[Path]()
 """Places that this process has found to be the user's own."""
@@ -42,16 +43,14 @@ _unregistered: dict[Path, str] = {}
 
 
 def home_place() -> Path:
-    """Return where the home folder is or would be. It is not looked into."""
+    """Return where the home folder is or would be, without reading it."""
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).expanduser().resolve()
     return Path.cwd() / HOME
 
 
 def openmanus_home() -> Path:
-    """Return the home folder: of threads, checkpoints and ledger. Blocks.
-
-    `OPENMANUS_HOME`, or `./.openmanus`, which may be missing: `make_folder` makes it.
+    """Return the home folder, `OPENMANUS_HOME` or `./.openmanus`; it may not exist yet. Blocks.
 
     Raises:
         ConfigError: There is one that is not known to be the user's own.
@@ -64,16 +63,16 @@ def openmanus_home() -> Path:
     elif not is_new(place):
         raise ConfigError(
             f"{place} is not registered as yours: it may have come with this folder, or was moved. "
-            "Nothing in it was read. If you trust it, run `openmanus trust` here; otherwise move "
+            "Nothing in it was read. If you trust it, run `openmanus trust` here. If not, move "
             f"it away, or set {HOME_VARIABLE} to a folder of your own."
         )
     return place.resolve()
 
 
 def is_own(place: Path) -> bool:
-    """Return True if a folder in a working folder is the user's own, by its registered id. Blocks.
+    """Return True if a folder is the user's own: its id is registered, or it is `OPENMANUS_HOME`.
 
-    The one that `OPENMANUS_HOME` names is, too.
+    Blocks.
     """
     if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
         return True
@@ -132,12 +131,12 @@ def describe_home(place: Path) -> str:
 
 
 def home_warnings(place: Path) -> tuple[str, ...]:
-    """Return what a run has to say about its home folder. Blocks."""
-    is_named = bool(os.environ.get(HOME_VARIABLE))
+    if os.environ.get(HOME_VARIABLE):
+        return ()
     why = _unregistered.get(place)
-    if why is None and not is_named and is_new(place) and not _can_register():
+    if why is None and is_new(place) and not _can_register():
         why = f"{_registry()} cannot be written."
-    if is_named or why is None:
+    if why is None:
         return ()
     return (
         f"The new folder {place} could not be registered as yours: {why} The next command will "
@@ -146,11 +145,7 @@ def home_warnings(place: Path) -> tuple[str, ...]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder in a home, or a home itself; a new home is registered. Blocks.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make a folder in a home, or a home itself; a new home is registered. Blocks. OSError."""
     home = next((one for one in (folder, *folder.parents) if one.name == HOME), None)
     if home is not None and is_new(home):
         home.mkdir(parents=True, exist_ok=True)
@@ -163,7 +158,6 @@ def make_folder(folder: Path) -> None:
 
 
 def overlook(home: Path) -> None:
-    """Have git overlook a home folder. Blocks."""
     with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")
 
@@ -208,17 +202,13 @@ def _registry() -> Path:
 
 
 def entry_points_of(group: str) -> EntryPoints:
-    """Return the entry points of a group. The packages are looked through once per process."""
+    """Return the entry points of a group. The packages are searched once per `sys.path`."""
     found: EntryPoints = _all_entry_points(tuple(sys.path)).select(group=group)
     return found
 
 
 @cache
-def _all_entry_points(path: tuple[str, ...]) -> Any:
-    """Return the entry points of all packages in the folders of `sys.path`.
-
-    They are `EntryPoints`, from Python 3.12 on; in 3.11 a class that is gone since, with `select`.
-    """
+def _all_entry_points(path: tuple[str, ...]) -> Any:  # in Python 3.11 no `EntryPoints`
     return entry_points()
 
 
@@ -228,77 +218,82 @@ def risky_settings(layer: Layer) -> dict[str, Any]:
     for name, found in _risky_values(layer).items():
         table, _, key = name.partition(".")
         if table == "browser":
-            risky.setdefault(table, {})[key] = (
-                asdict(found) if isinstance(found, ProxySettings) else found
-            )
+            value = _without_defaults(found) if isinstance(found, ProxySettings) else found
+            risky.setdefault(table, {})[key] = value
         elif table == "mcp":
-            risky[table] = {
-                server: keys.model_dump(exclude_defaults=True) for server, keys in found.items()
-            }
+            risky[table] = {server: _without_defaults(one) for server, one in found.items()}
         else:
             risky[name] = found
     return risky
 
 
+def _without_defaults(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ from their defaults; secrets are hidden."""
+    found: dict[str, Any] = {}
+    for each in fields(record):
+        value = getattr(record, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if value == default or each.name == "name":
+            continue
+        if is_dataclass(value):
+            value = _without_defaults(value)
+        elif isinstance(value, dict) and not each.repr:
+            value = {name: SecretStr(one) for name, one in cast("dict[str, str]", value).items()}
+        elif not each.repr:
+            value = SecretStr(cast("str", value))
+        found[each.name] = value
+    return found
+
+
 def _risky_values(layer: Layer) -> dict[str, Any]:
-    """Return what needs trust by the names of `declared`, in their order."""
-    needing = {name: one.setting.trust for name, one in declared().items() if one.setting.trust}
+    """Return the values that need trust by the names of `declared`, in their order."""
     found = {
-        name: trust.risky(layer.values[name])
-        for name, trust in needing.items()
-        if name in layer.values
+        name: key.setting.trust.risky(layer.values[name])
+        for name, key in declared().items()
+        if key.setting.trust and name in layer.values
     }
     return {name: value for name, value in found.items() if value}
 
 
 def is_trusted(folder: Path, layer: Layer) -> bool:
-    """Return whether the person has trusted exactly these settings of this folder."""
-    return is_trusted_content(folder, _name(folder, layer), _digest(risky_settings(layer)))
+    """Return True if the user has trusted exactly these settings of this folder."""
+    return is_trusted_content(folder, *_name_and_digest(folder, layer))
 
 
 def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
-    """Return whether the person has trusted what is in a folder by this name and digest."""
-    known = read_object(_store())  # a damaged file trusts no folder
+    """Return True if the user has trusted a folder's content by this name and digest."""
+    known = read_object(config_home() / TRUST_FILE)  # a damaged file trusts no folder
     return bool(known.get(str(folder), {}).get(name) == digest)
 
 
 def trust(folder: Path, layer: Layer) -> None:
-    """Store that the person trusts the risky settings of this folder."""
-    trust_content(folder, _name(folder, layer), _digest(risky_settings(layer)))
+    """Store that the user trusts the risky settings of this folder."""
+    trust_content(folder, *_name_and_digest(folder, layer))
 
 
 def trust_content(folder: Path, name: str, digest: str) -> None:
-    """Store that the person trusts what is in a folder by this name and digest."""
-    with changed_object(_store(), mode=0o644) as known:
+    """Store that the user trusts a folder's content by this name and digest."""
+    with changed_object(config_home() / TRUST_FILE, mode=0o644) as known:
         known.setdefault(str(folder), {})[name] = digest
 
 
 def without_risks(layer: Layer) -> Layer:
-    """Return the layer without its risky settings."""
     values = dict(layer.values)
     for name in _risky_values(layer):
-        one = declared()[name]
-        trust = one.setting.trust or ALWAYS
+        key = declared()[name]
+        trust = key.setting.trust or ALWAYS
         values[name] = trust.harmless(values[name])
-        values |= {f"{one.table}.{key}".lstrip("."): None for key in trust.also_left_out}
+        values |= dict.fromkeys(map(key.of.key, trust.also_left_out))
     return replace(layer, values={key: value for key, value in values.items() if value is not None})
 
 
-def _store() -> Path:
-    return config_home() / "trusted.json"
-
-
-def _name(folder: Path, layer: Layer) -> str:
-    """Name a file within its folder: there may be two `mcp.json`."""
+def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
     assert layer.path is not None  # only files need trust
-    return layer.path.absolute().relative_to(folder).as_posix()
-
-
-def _digest(settings: dict[str, Any]) -> str:
-    plain = json.dumps(settings, sort_keys=True, default=_plain)
-    return hashlib.sha256(plain.encode()).hexdigest()
-
-
-def _plain(value: object) -> str:
-    """Write out what JSON cannot: a server's variable that changes needs trust again."""
-    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    # A secret is written out: a server's variable that changes needs trust again.
+    plain = json.dumps(
+        risky_settings(layer),
+        sort_keys=True,
+        default=lambda one: one.get_secret_value() if isinstance(one, SecretStr) else str(one),
+    )
+    name = layer.path.absolute().relative_to(folder).as_posix()
+    return name, hashlib.sha256(plain.encode()).hexdigest()

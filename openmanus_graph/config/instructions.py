@@ -1,4 +1,4 @@
-"""`AGENTS.md`: what the person, the project and its subfolders want of every agent."""
+"""Reads `AGENTS.md` files and skills, and decides which of them the user trusts."""
 
 import hashlib
 import importlib.util
@@ -31,16 +31,14 @@ _SKIPPED = frozenset({WORKSPACES, "node_modules"})
 
 
 def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Read the person's `AGENTS.md`, the working folder's, and those on the way to a folder.
-
-    Each stands under its path, the nearest last. Blocks.
+    """Read the user's `AGENTS.md`, the working folder's, and those on the way to a folder. Blocks.
 
     Args:
-        folder: The workspace, resolved. Where it lies outside of the working folder, or is one of
-            those that we make, the working folder alone is looked into.
+        folder: The workspace, resolved. If it is outside of the working folder, or is one that we
+            make, only the working folder is searched.
 
     Returns:
-        The text, empty if there are none, and warnings about what is left out.
+        The texts, each under its path and the nearest last, and warnings about what is left out.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -54,43 +52,39 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
         except UnsafeFileError as error:
             warnings.append(f"{path} is not read: {error}")
             continue
-        if not text:
-            continue
         if len(text) > left:
             warnings.append(
                 f"Models read the first {left} characters of {path} only: all {AGENTS_FILE} "
                 f"together may have {MAX_INSTRUCTIONS_CHARS}. Shorten it."
             )
-        if left:
+        if text and left:
             parts.append(f"[{path}]\n{text[:left]}")
         left -= min(left, len(text))
     return "\n\n".join(parts), tuple(warnings)
 
 
 def untrusted_instructions(folder: Path | None = None) -> list[Path]:
-    """Return the files that the user has not trusted as they are. Blocks.
+    """Return the files that the user has not trusted in their present form. Blocks.
 
     Args:
         folder: As in `read_instructions`. None: all files below the working folder.
     """
     project = Path.cwd().resolve()
-    paths = (
-        _files_below(project)
-        if folder is None
-        else (path for path, _ in _instruction_places(folder))
-    )
     own = config_home().absolute() / AGENTS_FILE
+    if folder is None:
+        paths = list(_files_below(project))
+    else:
+        paths = [path for path, _ in _instruction_places(folder)]
     return [path for path in paths if path != own and not _is_trusted_file(project, path)]
 
 
 def trust_instructions(path: Path) -> None:
-    """Store that the user trusts a file as it is. Blocks."""
+    """Store that the user trusts a file in its present form. Blocks."""
     project = Path.cwd().resolve()
     trust_content(project, path.relative_to(project).as_posix(), _digest(_read(path, project)))
 
 
 def _is_trusted_file(project: Path, path: Path) -> bool:
-    """Return True if there is nothing to trust, too."""
     try:
         text = _read(path, project)
     except UnsafeFileError:  # no model reads it
@@ -104,7 +98,7 @@ def _digest(text: str) -> str:
 
 
 def _files_below(project: Path) -> Iterator[Path]:
-    """Yield the files of a folder that some workspace in it would bring."""
+    """Yield the `AGENTS.md` files of a folder that apply to some workspace in it."""
     for root, folders, files in os.walk(project):
         folders[:] = sorted(one for one in folders if one[0] != "." and one not in _SKIPPED)
         if AGENTS_FILE in files:
@@ -112,7 +106,7 @@ def _files_below(project: Path) -> Iterator[Path]:
 
 
 def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield where files may be, from the general to the special one, and what each must lie in."""
+    """Yield where files may be, the most general first, and the folder that each must be in."""
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
@@ -140,9 +134,9 @@ log = logging.getLogger(__name__)
 
 PROJECT_PLACES = ("skills", ".openmanus/skills")
 ENTRY_POINTS = "openmanus_graph.skills"
-"""Each entry point is a package in whose folder skills lie."""
+"""Each entry point is a package with skills in its folder."""
 SHIPPED = Path(__file__).parent.parent / "skills"
-"""Ours, for `openmanus skills add`: none of them is used before."""
+"""Ours, for `openmanus skills add`; none is used before."""
 FILE_NAMES = ("SKILL.md", "skill.md")
 MAX_FILE_BYTES = 256 * 1024
 """Of `SKILL.md`: a model reads it whole."""
@@ -150,12 +144,12 @@ MAX_SKILL_BYTES = 20 * 1024 * 1024
 MAX_SKILL_FILES = 2000
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 _UNSHOWN = ("Cc", "Cs")
-"""Categories of characters that a terminal obeys, or that no request can hold."""
+"""Categories of characters that control a terminal, or that no request can hold."""
 _MAX_CHARS = {"name": 64, "description": 1024, "compatibility": 500}
 
 
 class SkillError(Exception):
-    """A folder that is no valid skill; `problems` says why."""
+    """A folder is not a valid skill; `problems` says why."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -164,29 +158,25 @@ class SkillError(Exception):
 
 @dataclass(frozen=True)
 class FoundSkill:
-    """A folder in a place for skills."""
-
     folder: Path
     place: str
-    """What people know its place by."""
+    """The name of its place for users."""
     skill: Skill | None = None
-    """None if it is no valid one."""
+    """None if it is not valid."""
     problems: tuple[str, ...] = ()
     """Why it is not used; empty if it is."""
 
 
 def find_skills() -> list[FoundSkill]:
-    """Return all skills in all places, by precedence, with what is wrong with them. Blocks."""
+    """Return all skills in all places, by precedence, with their problems. Blocks."""
     found: list[FoundSkill] = []
     names: dict[str, str] = {}
     if (home := untrusted_home()) is not None:
         why = f"it lies in {home}, which is not registered as yours (openmanus trust)"
         found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
-    for place, root, of_project in _places():
-        if home is not None and place == PROJECT_PLACES[1]:
-            continue
-        for folder in _folders_in(root):
-            found.append(_look_at(folder, place, of_project=of_project, names=names))
+    for place, root in _places():
+        if home is None or place != PROJECT_PLACES[1]:
+            found += [_look_at(folder, place, names) for folder in _folders_in(root)]
     return found
 
 
@@ -202,25 +192,79 @@ def usable_skills() -> tuple[tuple[Skill, ...], list[str]]:
 
 
 def untrusted_skills() -> list[Skill]:
-    """Return the valid skills of the working folder that the person has not trusted. Blocks."""
-    return [
-        one.skill
-        for one in find_skills()
-        if one.skill and one.place in PROJECT_PLACES and not _is_trusted_skill(one.skill)
-    ]
+    """Return the valid skills of the working folder that the user has not trusted. Blocks."""
+    found = [one.skill for one in find_skills() if one.skill and one.place in PROJECT_PLACES]
+    return [skill for skill in found if not _is_trusted_skill(skill)]
 
 
 def trust_name(skill: Skill) -> str:
-    """Return by what name the trust in a skill is stored: two places may hold one of a name."""
-    return f"skill {skill.folder}"
+    return f"skill {skill.folder}"  # two places may have a skill of the same name
+
+
+def _is_trusted_skill(skill: Skill) -> bool:
+    return is_trusted_content(Path.cwd(), trust_name(skill), skill.digest)
+
+
+def _places() -> Iterator[tuple[str, Path]]:
+    for name in PROJECT_PLACES:
+        yield name, Path.cwd() / name
+    yield str(config_home() / "skills"), config_home() / "skills"
+    for package, folder in _package_folders():
+        yield f"package {package}", folder
+
+
+@cache
+def _package_folders() -> tuple[tuple[str, Path], ...]:
+    found: list[tuple[str, Path]] = []
+    for point in entry_points_of(ENTRY_POINTS):
+        try:
+            spec = importlib.util.find_spec(point.value)
+        except (ImportError, ValueError) as error:
+            log.warning("The skills of the package %s cannot be found: %s", point.value, error)
+            continue
+        folders = (spec and spec.submodule_search_locations) or ()
+        found += [(point.value, Path(folder)) for folder in folders]
+    return tuple(found)
+
+
+def _folders_in(root: Path) -> list[Path]:
+    """Return the folders in a place; those without a `SKILL.md` are not skills."""
+    try:
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+    except OSError:  # there is none
+        return []
+    return [folder for folder in folders if _may_be_skill(folder)]
+
+
+def _may_be_skill(folder: Path) -> bool:
+    try:
+        return skill_file(folder) is not None
+    except OSError:
+        return True  # `read_skill` says what is wrong
+
+
+def _look_at(folder: Path, place: str, names: dict[str, str]) -> FoundSkill:
+    of_project = place in PROJECT_PLACES
+    try:
+        skill = read_skill(folder, Path.cwd() if of_project else None)
+    except SkillError as error:
+        return FoundSkill(folder, place, None, error.problems)
+    problem = ""
+    if of_project and not _is_trusted_skill(skill):
+        problem = "it comes with this folder, which you have not trusted (openmanus trust)"
+    elif skill.name in names:
+        problem = f"{names[skill.name]} has one of this name, which counts"
+    else:
+        names[skill.name] = place
+    return FoundSkill(folder, place, skill, (problem,) if problem else ())
 
 
 def read_skill(folder: Path, within: Path | None = None) -> Skill:
-    """Read and validate a skill. Blocks. SkillError says all that is wrong with it.
+    """Read and validate a skill. Blocks. SkillError says everything that is wrong with it.
 
     Args:
         folder: The skill's.
-        within: The folder that it must lie in, also if it is a link; None: it is the user's own.
+        within: The folder that it must be in, even if it is a link; None: it is the user's own.
     """
     if not folder.exists():
         raise SkillError(f"there is no folder {folder}")
@@ -245,7 +289,7 @@ def read_skill(folder: Path, within: Path | None = None) -> Skill:
 
 
 def skill_file(folder: Path) -> Path | None:
-    """Return a skill's `SKILL.md`; in small letters, too. None if it has none."""
+    """Return a skill's `SKILL.md` or `skill.md`; None if it has none."""
     names = {path.name for path in folder.iterdir()}  # a file system may know no small letters
     return next((folder / name for name in FILE_NAMES if name in names), None)
 
@@ -281,7 +325,7 @@ def digest_of(folder: Path) -> str:
     """Return the digest of a skill's files. Blocks.
 
     Raises:
-        SkillError: A file leads out of the folder, is none that can be copied, or it is too large.
+        SkillError: A file leads out of the folder or cannot be copied, or the skill is too large.
     """
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
@@ -316,66 +360,6 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _places() -> Iterator[tuple[str, Path, bool]]:
-    """Yield each place's name, its folder, and whether it is of the working folder."""
-    for name in PROJECT_PLACES:
-        yield name, Path.cwd() / name, True
-    yield str(config_home() / "skills"), config_home() / "skills", False
-    for package, folder in _package_folders():
-        yield f"package {package}", folder, False
-
-
-@cache
-def _package_folders() -> tuple[tuple[str, Path], ...]:
-    found: list[tuple[str, Path]] = []
-    for point in entry_points_of(ENTRY_POINTS):
-        try:
-            spec = importlib.util.find_spec(point.value)
-        except (ImportError, ValueError) as error:
-            log.warning("The skills of the package %s cannot be found: %s", point.value, error)
-            continue
-        found += [
-            (point.value, Path(folder))
-            for folder in (spec and spec.submodule_search_locations) or ()
-        ]
-    return tuple(found)
-
-
-def _folders_in(root: Path) -> list[Path]:
-    """Return the folders in a place; those without a `SKILL.md` are something else's."""
-    try:
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
-    except OSError:  # there is none
-        return []
-    return [folder for folder in folders if _may_be_skill(folder)]
-
-
-def _may_be_skill(folder: Path) -> bool:
-    try:
-        return skill_file(folder) is not None
-    except OSError:
-        return True  # `read_skill` says what is wrong
-
-
-def _look_at(folder: Path, place: str, *, of_project: bool, names: dict[str, str]) -> FoundSkill:
-    try:
-        skill = read_skill(folder, Path.cwd() if of_project else None)
-    except SkillError as error:
-        return FoundSkill(folder, place, None, error.problems)
-    problems: list[str] = []
-    if of_project and not _is_trusted_skill(skill):
-        problems.append("it comes with this folder, which you have not trusted (openmanus trust)")
-    elif skill.name in names:
-        problems.append(f"{names[skill.name]} has one of this name, which counts")
-    else:
-        names[skill.name] = place
-    return FoundSkill(folder, place, skill, tuple(problems))
-
-
-def _is_trusted_skill(skill: Skill) -> bool:
-    return is_trusted_content(Path.cwd(), trust_name(skill), skill.digest)
-
-
 def _read_text(file: Path) -> str:
     with open_beneath(file.parent.resolve(), file.name, follow=False) as opened:
         data = opened.read(MAX_FILE_BYTES + 1)
@@ -398,31 +382,30 @@ def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
         if not isinstance(fields.get(field), str) or not str(fields[field]).strip():
             yield f"its {field} is missing or empty"
     for field, most in _MAX_CHARS.items():
-        yield from _text_problems(field, fields.get(field, ""), most)
-    if isinstance(name := fields.get("name"), str) and name.strip():
-        yield from _name_problems(_normal(name), _normal(folder))
+        value: object = fields.get(field, "")
+        if not isinstance(value, str):
+            yield f"its {field} is no text"
+        elif len(_normal(value)) > most:
+            yield f"its {field} has {len(_normal(value))} characters, more than {most}"
+        elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):
+            yield f"its {field} has characters that cannot be shown"
+    yield from _name_problems(fields.get("name"), _normal(folder))
 
 
-def _text_problems(field: str, value: object, most: int) -> Iterator[str]:
-    if not isinstance(value, str):
-        yield f"its {field} is no text"
-    elif len(_normal(value)) > most:
-        yield f"its {field} has {len(_normal(value))} characters, more than {most}"
-    elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):
-        yield f"its {field} has characters that cannot be shown"
-
-
-def _name_problems(name: str, folder: str) -> Iterator[str]:
-    if name != name.lower():
-        yield "its name is not in small letters"
-    if name.startswith("-") or name.endswith("-"):
-        yield "its name begins or ends with a hyphen"
-    if "--" in name:
-        yield "its name has two hyphens in a row"
-    if not all(char.isalnum() or char == "-" for char in name):
-        yield "its name has other characters than letters, digits and hyphens"
-    if name != folder:
-        yield f"its name {name} is not that of its folder, {folder}"
+def _name_problems(given: object, folder: str) -> Iterator[str]:
+    if not isinstance(given, str) or not given.strip():
+        return
+    name = _normal(given)
+    problems = {
+        "is not in small letters": name != name.lower(),
+        "begins or ends with a hyphen": name.startswith("-") or name.endswith("-"),
+        "has two hyphens in a row": "--" in name,
+        "has other characters than letters, digits and hyphens": any(
+            not char.isalnum() and char != "-" for char in name
+        ),
+        f"{name} is not that of its folder, {folder}": name != folder,
+    }
+    yield from (f"its name {what}" for what, is_wrong in problems.items() if is_wrong)
 
 
 def _normal(text: str) -> str:

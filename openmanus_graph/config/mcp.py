@@ -5,20 +5,21 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from openmanus_graph.config.files import Layer
+from openmanus_graph.config.declared import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient, OAuthKeys
+from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
 
 
 class _UnsetError(Exception):
-    """An environment variable is not set."""
+    pass
 
 
 def mcp_servers(
@@ -27,8 +28,8 @@ def mcp_servers(
     """Return the servers of a run, and warnings about them.
 
     Args:
-        context: May name the servers to use, instead of all that are configured.
-        layers: The files, most important first; the first one that has a name counts.
+        context: May name the servers to use instead of all that are configured.
+        layers: The most important first; the first one that has a name counts.
 
     Raises:
         ConfigError: A server is described wrongly, or one that is named does not exist.
@@ -52,19 +53,20 @@ def configured_servers(
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}
     for layer in layers:
-        for name, section in layer.values.get("mcp.servers", {}).items():
+        for name, described in layer.values.get("mcp.servers", {}).items():
             if name in found or name in problems:
                 continue
             try:
-                found[name] = _server(name, section)
+                found[name] = _server(replace(described, name=name))
             except _UnsetError as unset:
                 problems[name] = (
                     f"{layer.path}: the MCP server {name!r} is left out, because the environment "
                     f"variable {unset} is not set."
                 )
             except ConfigError as error:
-                unknown = ", ".join(section.model_extra or ())
-                hint = f" Not known here: {unknown}." if unknown else ""
+                unknown = [key for key in layer.unknown if f".{name}." in key]
+                names = ", ".join(key.rpartition(".")[2] for key in unknown)
+                hint = f" Not known here: {names}." if names else ""
                 raise ConfigError(f"{layer.path}: {error}{hint}") from error
     return found, problems
 
@@ -120,49 +122,29 @@ def _check_oauth_client(server: MCPServer) -> None:
         raise ConfigError(f"The MCP server {server.name!r} has a client_secret but no client_id.")
 
 
-def _server(name: str, section: MCPServerKeys) -> MCPServer:
-    headers = {key: _expand(value.get_secret_value()) for key, value in section.headers.items()}
-    timeouts = {
-        key: value
-        for key in ("timeout_s", "start_timeout_s")
-        if (value := getattr(section, key)) is not None
-    }
-    server = MCPServer(
-        name=name,
-        command=_expand(section.command) if section.command else None,
-        args=tuple(map(_expand, section.args)),
-        env={key: _expand(value.get_secret_value()) for key, value in section.env.items()},
-        cwd=str(Path(_expand(section.cwd)).expanduser()) if section.cwd else None,
-        url=_expand(section.url) if section.url else None,
-        headers=headers,
-        oauth=_oauth_client(section.oauth),
-        transport=section.type,
-        enabled=section.enabled and not section.disabled,
-        allow=None if section.allow is None else tuple(section.allow),
-        deny=tuple(section.deny),
-        approval=section.approval,
-        effects=section.effects,
-        sends_to=section.sends_to,
-        trusted=section.trusted,
-        private=section.private,
-        sampling=section.sampling,
-        **timeouts,
+def _server(described: MCPServer) -> MCPServer:
+    """Return a server with the environment variables in its texts expanded."""
+    server = replace(
+        described,
+        command=_expand_optional(described.command),
+        args=tuple(map(_expand, described.args)),
+        env={key: _expand(value) for key, value in described.env.items()},
+        cwd=str(Path(_expand(described.cwd)).expanduser()) if described.cwd else None,
+        url=_expand_optional(described.url),
+        headers={key: _expand(value) for key, value in described.headers.items()},
+        oauth=replace(
+            described.oauth,
+            client_id=_expand_optional(described.oauth.client_id),
+            client_secret=_expand_optional(described.oauth.client_secret),
+            private_key=_expand_optional(described.oauth.private_key),
+        ),
     )
     check_servers([server])
     return server
 
 
-def _oauth_client(section: OAuthKeys) -> OAuthClient:
-    secret, key = section.client_secret, section.private_key
-    return OAuthClient(
-        grant=section.grant,
-        client_id=_expand(section.client_id) if section.client_id else None,
-        client_secret=_expand(secret.get_secret_value()) if secret else None,
-        private_key=_expand(key.get_secret_value()) if key else None,
-        issuer=section.issuer,
-        scope=section.scope,
-        redirect_port=section.redirect_port,
-    )
+def _expand_optional(text: str | None) -> str | None:
+    return _expand(text) if text else None
 
 
 def _resolve_entry(
@@ -177,9 +159,9 @@ def _resolve_entry(
         text = _expand(entry)
         words = shlex.split(text)
     except _UnsetError as unset:
-        raise ConfigError(f"--server {entry}: the variable {unset} is not set.") from unset
+        raise ConfigError(f"--mcp-server {entry}: the variable {unset} is not set.") from unset
     except ValueError as error:
-        raise ConfigError(f"--server {entry}: {error}.") from error
+        raise ConfigError(f"--mcp-server {entry}: {error}.") from error
     if urlsplit(text).scheme in ("http", "https"):
         return MCPServer(host_name(text), url=text)
     if len(words) > 1 or (words and shutil.which(words[0])):
@@ -191,21 +173,16 @@ def _resolve_entry(
 
 
 def _expand(text: str) -> str:
-    """Expand the environment variables `${NAME}` and `${NAME:-default}`."""
-
     def value(found: re.Match[str]) -> str:
-        name = str(found[1])
-        default: str | None = found.group(2)
-        known = os.environ.get(name) or default
+        known: str | None = os.environ.get(found[1]) or found[2]
         if known is None:
-            raise _UnsetError(name)
+            raise _UnsetError(found[1])
         return known
 
     return _VARIABLE.sub(value, text)
 
 
 def host_name(url: str) -> str:
-    """Return the name of a server that is given by its address only."""
     return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
 
 

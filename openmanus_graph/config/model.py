@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer
+from openmanus_graph.config.declared import Layer
 from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback
@@ -22,12 +22,18 @@ from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, Profile
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-ALSO_OF_MAIN = ("takes_media", "requests_per_minute", "tokens_per_minute")
-"""Keys of `[llm]` that hold for the main model, whatever its provider is."""
+MAIN_USE: Mapping[str, Any] = {
+    "tool_calling": "auto",
+    "profile": "auto",
+    "takes_media": None,
+    "requests_per_minute": None,
+    "tokens_per_minute": None,
+}
+"""Keys of `[llm]` that apply to the main model of any provider, and their defaults."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
+_OF_ONE_MODEL = ("vision", "context_window", "takes_media", "tool_calling", "profile")
 USUAL_PORTS = (11434, 1234, 8000, 8080, 9931)
 """Ollama, LM Studio, vLLM, llama.cpp now and later; the first that lists a chat model is taken."""
-
 LOCAL_PORTS_VARIABLE = "OPENMANUS_LOCAL_PORTS"
 """Names other ports, separated by commas; empty: none are asked."""
 
@@ -39,15 +45,9 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
 
     Args:
         context: What the caller passed.
-        layers: All places, most important first.
+        layers: The most important first.
     """
-    use: dict[str, Any] = {
-        **{
-            name: first(each.values.get(f"llm.{name}") for each in layers) or "auto"
-            for name in ("tool_calling", "profile")
-        },
-        **{name: first(each.values.get(f"llm.{name}") for each in layers) for name in ALSO_OF_MAIN},
-    }
+    use = {name: _first_value(f"llm.{name}", layers) or usual for name, usual in MAIN_USE.items()}
     if context.model is not None and not isinstance(context.model, str):
         return ModelSettings(context.model, options=context.model_options or {}, **use)
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
@@ -79,7 +79,10 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
         api_key=key,
         stored_key=stored,
         api_version=section.api_version,
-        options={**_llm_options(section), **_model_options(context, layers)},
+        options={
+            **_llm_options(section),
+            **(context.model_options or _first_value("model_options", layers) or {}),
+        },
         vision=section.sees_images,
         context_window=section.context_window,
         **use,
@@ -100,111 +103,88 @@ def _local_model(spec: str | None) -> tuple[str, str]:
     return spec or f"openai:{name}", base_url
 
 
-class OtherModels:
-    """The models that are asked beside the main one, by what their settings call them."""
+def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings) -> dict[str, Any]:
+    """Return `fallback`, `roles` and `vision` of `Settings`.
 
-    def __init__(self, layers: Sequence[Layer], main: ModelSettings) -> None:
-        self._main, self._layers = main, layers
-        self._profiles: dict[str, ProfileKeys] = {}
-        for layer in reversed(layers):
-            self._profiles |= layer.values.get("llm.profiles", {})
+    A model is named by `PROVIDER:NAME`, by its profile, or is an instance.
 
-    def named(self, name: "str | BaseChatModel", key: str) -> ModelSettings:
-        """Return a model by `PROVIDER:NAME`, by the name of its profile, or as an instance.
+    Raises:
+        ConfigError: There is no such profile.
+    """
+    profiles: dict[str, ProfileKeys] = {}
+    for layer in reversed(layers):
+        profiles |= layer.values.get("llm.profiles", {})
 
-        Args:
-            name: What the settings have.
-            key: Where they have it, for the error.
-
-        Raises:
-            ConfigError: There is no such profile.
-        """
+    def named(name: "str | BaseChatModel", key: str) -> ModelSettings:
         if not isinstance(name, str):
             return ModelSettings(name)
-        profile = self._profiles.get(name)
-        if profile is not None:
-            return _of_profile(profile)
+        if name in profiles:
+            return _of_profile(profiles[name])
         if ":" in name:
-            return self._beside_main(name)
-        known = ", ".join(self._profiles) or "there are none"
+            return _in_addition(name, main)
+        known = ", ".join(profiles) or "there are none"
         raise ConfigError(
             f"{key} names the model {name!r}, which is neither PROVIDER:NAME nor a table "
             f"[llm.profiles.{name}]; profiles: {known}."
         )
 
-    def fallback(self, context: Context) -> tuple[ModelSettings, ...]:
-        """Return the models that stand in for others, in order. ConfigError as `named`."""
-        names = context.fallback
-        if names is None:
-            names = first(each.values.get("llm.fallback") for each in self._layers) or ()
-        return tuple(self.named(name, "[llm] fallback") for name in names)
-
-    def roles(self, context: Context) -> dict[ModelRole, ModelSettings]:
-        """Return the models of roles that have one of their own. ConfigError as `named`."""
-        given = context.roles or {}
-        found: dict[ModelRole, ModelSettings] = {}
-        for role in cast("tuple[ModelRole, ...]", get_args(ModelRole)):
-            name = given.get(role) or first(
-                each.values.get(f"llm.roles.{role}") for each in self._layers
-            )
-            if name is not None:
-                found[role] = self.named(name, f"[llm.roles] {role}")
-        return found
-
-    def vision(self, context: Context) -> ModelSettings | None:
-        """Return the model that looks at pictures, if one is set. ConfigError as `named`."""
-        model = context.vision_model or first(
-            layer.values.get("vision_model") for layer in self._layers
-        )
-        if model is not None:
-            return replace(self.named(model, "vision_model"), vision=True)
-        section: LlmKeys | None = first(layer.vision for layer in self._layers)
-        if section is None or section.model is None:
-            return None
-        return ModelSettings(
-            model=f"{_provider(section)}:{section.model}",
-            base_url=section.base_url,
-            api_key=section.api_key,
-            api_version=section.api_version,
-            options=_llm_options(section),
-            vision=True,
-            context_window=section.context_window,
-        )
-
-    def _beside_main(self, spec: str) -> ModelSettings:
-        """Return a model that shares the main one's server, key and rates if their provider is one.
-
-        What is set of the main model itself is not the other's.
-        """
-        main = self._main
-        if not isinstance(main.model, str) or spec.split(":")[0] != main.model.split(":")[0]:
-            return ModelSettings(spec, stored_key=stored_key(spec.partition(":")[0], None))
-        return replace(
-            main,
-            model=spec,
-            vision=None,
-            context_window=None,
-            takes_media=None,
-            tool_calling="auto",
-            profile="auto",
-        )
+    fallback = context.fallback
+    if fallback is None:
+        fallback = _first_value("llm.fallback", layers) or ()
+    roles = {
+        role: (context.roles or {}).get(role) or _first_value(f"llm.roles.{role}", layers)
+        for role in cast("tuple[ModelRole, ...]", get_args(ModelRole))
+    }
+    vision = context.vision_model or _first_value("vision_model", layers)
+    return {
+        "fallback": tuple(named(name, "[llm] fallback") for name in fallback),
+        "roles": {
+            role: named(name, f"[llm.roles] {role}")
+            for role, name in roles.items()
+            if name is not None
+        },
+        "vision": replace(named(vision, "vision_model"), vision=True)
+        if vision is not None
+        else _vision_section(layers),
+    }
 
 
 def _of_profile(profile: ProfileKeys) -> ModelSettings:
+    renamed = {"model_options": "options", "sees_images": "vision"}
+    values = {renamed.get(key, key): value for key, value in vars(profile).items()}
+    stored = stored_key(profile.model.partition(":")[0], profile.base_url)
+    return ModelSettings(**values, stored_key=stored)
+
+
+def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
+    """Return the model of `[llm.vision]`, if there is one."""
+    section: LlmKeys | None = first(layer.vision for layer in layers)
+    if section is None or section.model is None:
+        return None
     return ModelSettings(
-        model=profile.model,
-        base_url=profile.base_url,
-        api_key=profile.api_key,
-        stored_key=stored_key(profile.model.partition(":")[0], profile.base_url),
-        api_version=profile.api_version,
-        options=profile.model_options,
-        vision=profile.sees_images,
-        context_window=profile.context_window,
-        takes_media=profile.takes_media,
-        tool_calling=profile.tool_calling,
-        profile=profile.profile,
-        requests_per_minute=profile.requests_per_minute,
-        tokens_per_minute=profile.tokens_per_minute,
+        model=f"{_provider(section)}:{section.model}",
+        base_url=section.base_url,
+        api_key=section.api_key,
+        api_version=section.api_version,
+        options=_llm_options(section),
+        vision=True,
+        context_window=section.context_window,
+    )
+
+
+def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
+    """Return a model that shares server, key and rates of a main one of the same provider.
+
+    Other settings of the main model do not apply to it.
+    """
+    provider = spec.partition(":")[0]
+    if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
+        return ModelSettings(spec, stored_key=stored_key(provider, None))
+    own = ModelSettings(spec)
+    return replace(
+        main,
+        model=spec,
+        **{name: getattr(own, name) for name in _OF_ONE_MODEL},
     )
 
 
@@ -229,18 +209,16 @@ def _llm_options(section: LlmKeys) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _model_options(context: Context, layers: Sequence[Layer]) -> Mapping[str, Any]:
-    """Return what the caller passed, or else what the first file has."""
-    return context.model_options or first(each.values.get("model_options") for each in layers) or {}
+def _first_value(key: str, layers: Sequence[Layer]) -> Any:
+    return first(layer.values.get(key) for layer in layers)
 
 
 def first(values: Iterable[Any]) -> Any:
-    """Return the first value that is set."""
     return next((value for value in values if value is not None), None)
 
 
 def _is_of(section: LlmKeys | None, provider: str) -> bool:
-    """Return True if a section is filled, and for this provider or the main model's, whatever."""
+    """Return True if a section is for this provider, or for any."""
     if section is None:
         return False
     named = section.model or section.base_url or section.api_key or section.api_type
@@ -248,7 +226,6 @@ def _is_of(section: LlmKeys | None, provider: str) -> bool:
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    """Return a file's address of this provider's server; that of another provider is not it."""
     own = _provider_of(layer.values.get("model") or "openai")
     if "base_url" in layer.values and own == provider:
         return cast("str", layer.values["base_url"])
@@ -256,7 +233,7 @@ def _base_url(layer: Layer, provider: str) -> str | None:
 
 
 def local_ports() -> Sequence[int]:
-    """Return the ports of this machine where a model server is looked for. ConfigError: wrong."""
+    """Return the ports of this machine that may have a model server. ConfigError: wrong."""
     named = os.environ.get(LOCAL_PORTS_VARIABLE)
     if named is None:
         return USUAL_PORTS
@@ -276,49 +253,38 @@ async def find_local_server(
 
     Args:
         ports: `local_ports` if left out.
-        timeout_s: How long each may take to answer.
+        timeout_s: The limit for each answer.
 
     Raises:
         ConfigError: The variable that names the ports is wrong.
     """
     ports = local_ports() if ports is None else ports
-    places = [f"http://127.0.0.1:{port}/v1" for port in ports]
-    models = await asyncio.gather(*(listed_model(place, timeout_s) for place in places))
-    listed = zip(places, models, strict=True)
-    return next(((place, model) for place, model in listed if model is not None), None)
+    addresses = [f"http://127.0.0.1:{port}/v1" for port in ports]
+    models = await asyncio.gather(*(listed_model(address, timeout_s) for address in addresses))
+    listed = zip(addresses, models, strict=True)
+    return next(((address, model) for address, model in listed if model is not None), None)
 
 
 async def listed_model(base_url: str, timeout_s: float = 1.0) -> str | None:
-    """Return the first chat model that a server lists without a key, or None.
-
-    Args:
-        base_url: Of OpenAI's protocol.
-        timeout_s: How long it may take to answer.
-    """
+    """Return the first chat model that a server of OpenAI's protocol lists without a key."""
     return await asyncio.to_thread(_chat_model, base_url, timeout_s)
 
 
 def _chat_model(base_url: str, timeout_s: float) -> str | None:
-    place = urlsplit(base_url)
-    if place.scheme not in ("http", "https"):
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https"):
         return None
     # Proxy variables must not send a question about this machine elsewhere.
-    is_local = is_loopback(place.hostname or "")
-    direct = [urllib.request.ProxyHandler({})] if is_local else []
+    direct = [urllib.request.ProxyHandler({})] if is_loopback(parts.hostname or "") else []
     opener = urllib.request.build_opener(*direct)
     try:
         with opener.open(f"{base_url.rstrip('/')}/models", timeout=timeout_s) as answer:
             listed: object = json.load(answer)
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None
-    for entry in _entries(listed):
-        name = entry.get("id")
+    data = cast("dict[str, Any]", listed).get("data") if isinstance(listed, dict) else None
+    for entry in cast("list[Any]", data) if isinstance(data, list) else ():
+        name = cast("dict[str, Any]", entry).get("id") if isinstance(entry, dict) else None
         if isinstance(name, str) and not any(part in name.lower() for part in _NOT_FOR_CHAT):
             return name
     return None
-
-
-def _entries(listed: object) -> list[Mapping[str, object]]:
-    data = cast("Mapping[str, object]", listed).get("data") if isinstance(listed, dict) else None
-    entries = cast("list[object]", data) if isinstance(data, list) else []
-    return [cast("Mapping[str, object]", entry) for entry in entries if isinstance(entry, dict)]

@@ -1,7 +1,7 @@
-"""All secret values that this machine knows, so that a file which leaves it holds none of them.
+"""Collects the secret values of this machine, so that exported files hold none of them.
 
-They are read from where they may stand, whether or not a run uses them: environment variables,
-configuration files, stored keys, logins at MCP servers, and the server's token.
+They come from environment variables, configuration files, stored keys, logins at MCP servers and
+the server's token, whether or not a run uses them.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
@@ -33,7 +33,7 @@ _SECRET_NAME = re.compile(
 )
 _NO_SECRET = re.compile(r"_(endpoint|method|type|url|uri|file|path|env|name)", re.IGNORECASE)
 _SECRET_TABLES = ("headers", "env")
-"""Whose values are secret if they look like keys, whatever their names."""
+"""Tables whose values are secret if they look like keys, whatever their names."""
 _LOOKS_LIKE_KEY = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w+=.~-]{20,}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
 _MAX_DEPTH = 100
@@ -41,14 +41,10 @@ _MAX_DEPTH = 100
 
 
 class SecretValues:
-    """Removes known values from texts.
+    """Removes known values from texts."""
 
-    Args:
-        values: The secrets; what is too short to be one is left out.
-    """
-
-    def __init__(self, values: Iterator[str]) -> None:
-        known = {one for value in values for one in _forms(value)}
+    def __init__(self, values: Iterable[str]) -> None:
+        known = {form for value in values for form in _forms(value)}
         longest_first = sorted(known, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if known else None
 
@@ -61,26 +57,21 @@ def known_secrets(config: str | None = None) -> SecretValues:
     """Return what is secret on this machine. Blocks.
 
     Args:
-        config: A configuration file that was named beside the usual ones.
+        config: A configuration file in addition to the usual ones.
     """
     folder = config_home()
     files = [Path(name).absolute() for name in (*KEY_FILES, *([config] if config else ()))]
     files += [folder / "config.toml", folder / "mcp.json"]
     files += sorted((folder / MCP_LOGINS).glob("*.json"))
-    return SecretValues(_values(files))
-
-
-def _values(files: Sequence[Path]) -> Iterator[str]:
-    yield from _in_table(os.environ)
+    values = [*_in_table(os.environ), *stored_keys()]
     for file in files:
-        yield from _in_table(_read(file))
-    yield from stored_keys()
+        values += _in_table(_read(file))
     if is_own(home := home_place()):
-        yield _text(home / SERVER_TOKEN_FILE).strip()
+        values.append(_text(home / SERVER_TOKEN_FILE).strip())
+    return SecretValues(values)
 
 
 def _in_table(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is secret in a table of a file, or of the environment."""
     left: list[tuple[Any, tuple[str, ...]]] = [(table, ())]
     while left:  # a hostile file may be nested too deeply for calls
         value, names = left.pop()
@@ -120,7 +111,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    """Return what a file holds; nothing of one that cannot be read: no run reads it either."""
+    """Return what a file holds; nothing if it cannot be read, because no run reads it either."""
     text = _text(file)
     try:
         if file.suffix == ".json":
@@ -168,23 +159,21 @@ def options_key(*, make: bool) -> bytes | None:
             )
         return given.encode("utf-8", "surrogateescape")
     path = key_file()
-    if path not in _known:
+    if path in _known:
+        return _known[path]
+    found = _key(read_object(path))
+    if found is None and make:
+        with contextlib.suppress(ConfigError), changed_object(path, mode=0o600) as entries:
+            if _key(entries) is None:  # no other process was faster
+                entries["key"] = secrets.token_hex(_KEY_BYTES)
         found = _key(read_object(path))
-        if found is None and make:
-            with contextlib.suppress(ConfigError), changed_object(path, mode=0o600) as entries:
-                if _key(entries) is None:  # no other process was faster
-                    entries["key"] = secrets.token_hex(_KEY_BYTES)
-            found = _key(read_object(path))
-        if found is None:
-            return None
+    if found is not None:
         _known[path] = found
-    return _known[path]
+    return found
 
 
 def hmac_of(key: bytes, content: Any) -> str:
-    """Return the HMAC of what can be written as JSON."""
-    text = json.dumps(content, sort_keys=True)
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def key_file() -> Path:

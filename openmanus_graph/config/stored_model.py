@@ -1,8 +1,8 @@
-"""What `openmanus init` and the page keep in the person's own folder: model and providers' keys.
+"""Stores the model and the providers' keys that `openmanus init` and the page ask for.
 
-The model stands in `config.toml`. Keys lie in `credentials.json`, which only the person can read,
-or in the system's keyring where the package `keyring` is installed and works. A key goes only to
-the server that it was given for.
+The model is set in `config.toml`. Keys are in `credentials.json`, which only the user can read, or
+in the system's keyring if the package `keyring` is installed and works. A key goes only to the
+server that it was given for.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from pydantic import SecretStr
 from openmanus_graph.config.declared import LEFT_OUT, moved_keys
 from openmanus_graph.config.files import (
     OLD_CONFIG,
-    Layer,
     changed_object,
     config_home,
     read_layer,
@@ -38,46 +37,39 @@ KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
 SERVICE = "openmanus"
 """Of our entries in the keyring."""
 _TABLE = re.compile(r"^\s*\[", re.MULTILINE)
-_LLM = re.compile(r"^[ \t]*\[llm\][^\n]*\n?", re.MULTILINE)
 
 
 def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
     """Return the key that was stored for a provider at this address. Blocks."""
-    place = _place(provider, base_url)
-    entry = _entries().get(place, {})
-    key = _from_keyring(place) if entry.get("keyring") else entry.get("key")
+    name = _server_name(provider, base_url)
+    entry = _entries().get(name, {})
+    key = _key_of(name, entry)
     return SecretStr(key) if key else None
 
 
 def stored_keys() -> list[str]:
-    """Return all keys that were stored, for whatever server. Blocks."""
-    found = (
-        _from_keyring(place) if entry.get("keyring") else entry.get("key")
-        for place, entry in _entries().items()
-    )
+    found = (_key_of(name, entry) for name, entry in _entries().items())
     return [key for key in found if isinstance(key, str)]
 
 
 def store_key(provider: str, base_url: str | None, key: str) -> str:
-    """Store a key, and say where it is. Blocks. ConfigError if it cannot be stored."""
-    place = _place(provider, base_url)
-    in_keyring = _put_into_keyring(place, key)
-    entry = {"keyring": True} if in_keyring else {"key": key}
+    """Store a key, and return where, in words. Blocks. ConfigError if it cannot be stored."""
+    name = _server_name(provider, base_url)
+    in_keyring = _put_into_keyring(name, key)
     _from_keyring.cache_clear()
     path = config_home() / KEYS_FILE
     with changed_object(path, mode=0o600) as entries:
-        entries[place] = entry
+        entries[name] = {"keyring": True} if in_keyring else {"key": key}
     return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
 
 
 def store_model(spec: str, base_url: str | None, window: int | None = None) -> Path:
-    """Write the model into the person's configuration, and leave the rest of it. Blocks.
+    """Write the model into the user's configuration, and keep the rest of it. Blocks.
 
     Args:
         spec: `PROVIDER:NAME`.
         base_url: Of its server.
-        window: Tokens of one request, where its server tells; else what was set for another model
-            is removed.
+        window: Tokens of one request. None: the value that was set for another model is removed.
 
     Raises:
         ConfigError: The file is no TOML, or cannot be written.
@@ -85,14 +77,10 @@ def store_model(spec: str, base_url: str | None, window: int | None = None) -> P
     path = config_home() / CONFIG_FILE
     try:
         text = path.read_text("utf-8") if path.exists() else ""
-        changed = with_top_keys(text, {"model": spec, "base_url": base_url})
-        changed = with_window(changed, window)
+        changed = with_values(text, {"model": spec, "base_url": base_url})
+        changed = with_values(changed, {"context_window": window}, "llm")
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-    ) as error:  # UnicodeDecodeError and TOMLDecodeError among them
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8
         raise ConfigError(
             f"{path} cannot be changed: {error}. Write model = {json.dumps(spec)} into it."
         ) from error
@@ -100,51 +88,40 @@ def store_model(spec: str, base_url: str | None, window: int | None = None) -> P
     return path
 
 
-def with_top_keys(text: str, values: Mapping[str, str | None]) -> str:
-    """Return a TOML text in which keys of the top level have these values; None removes one.
+def with_values(text: str, values: Mapping[str, str | int | None], table: str = "") -> str:
+    """Return a TOML text with these values at its top level, or in a table; None removes one.
 
-    All else in it, comments too, stays as it is.
-
-    Raises:
-        ValueError: It is no TOML, or not understood, with a key over several lines say.
-    """
-    wanted = {**tomllib.loads(text), **values}
-    table = match.start() if (match := _TABLE.search(text)) else len(text)
-    top, rest = text[:table], text[table:]
-    for key in values:
-        top = re.sub(rf"^[ \t]*(?:{key}|\"{key}\")[ \t]*=.*\n?", "", top, flags=re.MULTILINE)
-    lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in values.items() if v]
-    changed = "".join(lines) + top + rest
-    if tomllib.loads(changed) != {key: value for key, value in wanted.items() if value is not None}:
-        raise ValueError("its beginning is not understood")
-    return changed
-
-
-def with_window(text: str, window: int | None) -> str:
-    """Return a TOML text in which `[llm] context_window` has this value; None removes it.
+    Everything else in it is kept, comments too.
 
     Raises:
-        ValueError: As `with_top_keys`.
+        ValueError: It is not TOML, or not understood: a key over several lines, for example.
     """
     wanted = tomllib.loads(text)
-    if window is None and "context_window" not in wanted.get("llm", {}):
+    known: dict[str, Any] = wanted.get(table, {}) if table else wanted
+    if not any(values.values()) and not known.keys() & values.keys():
         return text
-    begins = _LLM.search(text)
-    head = text[: begins.end()] if begins else f"{text.rstrip()}\n\n[llm]\n"
-    rest = text[begins.end() :] if begins else ""
-    after = match.start() if (match := _TABLE.search(rest)) else len(rest)
-    table = re.sub(r"^[ \t]*context_window[ \t]*=.*\n?", "", rest[:after], flags=re.MULTILINE)
-    line = f"context_window = {window}\n" if window else ""
-    changed = f"{head}{line}{table}{rest[after:]}"
-    llm = {**wanted.get("llm", {}), "context_window": window}
-    wanted["llm"] = {key: value for key, value in llm.items() if value is not None}
+    head, rest = "", text
+    if table:
+        begins = re.search(rf"^[ \t]*\[{table}\][^\n]*\n?", text, re.MULTILINE)
+        head = text[: begins.end()] if begins else f"{text.rstrip()}\n\n[{table}]\n"
+        rest = text[begins.end() :] if begins else ""
+    end = match.start() if (match := _TABLE.search(rest)) else len(rest)
+    keys = rest[:end]
+    for key in values:
+        keys = re.sub(rf"^[ \t]*(?:{key}|\"{key}\")[ \t]*=.*\n?", "", keys, flags=re.MULTILINE)
+    lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in values.items() if v]
+    changed = f"{head}{''.join(lines)}{keys}{rest[end:]}"
+    kept = {key: value for key, value in known.items() if key not in values}
+    kept |= {key: value for key, value in values.items() if value}
+    wanted = {**wanted, table: kept} if table else kept
     if tomllib.loads(changed) != wanted:
-        raise ValueError("its table [llm] is not understood")
+        where = f"its table [{table}]" if table else "its beginning"
+        raise ValueError(f"{where} is not understood")
     return changed
 
 
-def _place(provider: str, base_url: str | None) -> str:
-    """Name the place of a key: it goes to the server that it was given for, never to another."""
+def _server_name(provider: str, base_url: str | None) -> str:
+    """Name the server that a key was given for: it is never sent to another one."""
     return f"{provider} {base_url}" if base_url else provider
 
 
@@ -153,24 +130,26 @@ def _entries() -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
 
 
-def _put_into_keyring(place: str, key: str) -> bool:
-    """Put a key into the system's keyring; False where there is none that works."""
-    if find_spec("keyring") is None:
-        return False
-    keyring: Any = import_module("keyring")
-    with contextlib.suppress(keyring.errors.KeyringError):
-        keyring.set_password(SERVICE, place, key)
-        return bool(keyring.get_password(SERVICE, place) == key)
+def _key_of(name: str, entry: Mapping[str, Any]) -> Any:
+    return _from_keyring(name) if entry.get("keyring") else entry.get("key")
+
+
+def _put_into_keyring(name: str, key: str) -> bool:
+    """Put a key into the system's keyring; False if there is none that works."""
+    if find_spec("keyring") is not None:
+        keyring: Any = import_module("keyring")
+        with contextlib.suppress(keyring.errors.KeyringError):
+            keyring.set_password(SERVICE, name, key)
+            return bool(keyring.get_password(SERVICE, name) == key)
     return False
 
 
 @lru_cache
-def _from_keyring(place: str) -> str | None:
-    if find_spec("keyring") is None:
-        return None
-    keyring: Any = import_module("keyring")
-    with contextlib.suppress(keyring.errors.KeyringError):
-        return cast("str | None", keyring.get_password(SERVICE, place))
+def _from_keyring(name: str) -> str | None:
+    if find_spec("keyring") is not None:
+        keyring: Any = import_module("keyring")
+        with contextlib.suppress(keyring.errors.KeyringError):
+            return cast("str | None", keyring.get_password(SERVICE, name))
     return None
 
 
@@ -194,28 +173,21 @@ class OldFile:
 
 
 def old_files(folder: Path) -> Iterator[OldFile]:
-    """Read OpenManus's files of a folder, those that exist. ConfigError as `read_layer`."""
-    for name in OLD_FILES:
-        path = folder / name
-        if (layer := read_layer(path, folder)) is not None:
-            yield _report(name, layer, _keys(path, folder), folder)
-
-
-def _report(name: str, layer: Layer, keys: list[str], folder: Path) -> OldFile:
-    left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
-    for key in layer.unknown:
-        if key.strip("[]") not in LEFT_OUT:
-            left_out[key] = _advice(key)
     moved = moved_keys()
-    unchanged = (key for key in keys if key not in moved and key not in left_out)
-    untrusted = () if is_trusted(folder, layer) else tuple(risky_settings(layer))
-    return OldFile(
-        path=name,
-        used=tuple(unchanged),
-        renamed={key: moved[key] for key in keys if key in moved},
-        left_out=left_out,
-        untrusted=untrusted,
-    )
+    for name in OLD_FILES:
+        layer = read_layer(folder / name, folder)
+        if layer is None:
+            continue
+        keys = _keys(folder / name, folder)
+        left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
+        left_out |= {key: _advice(key) for key in layer.unknown if key.strip("[]") not in LEFT_OUT}
+        yield OldFile(
+            path=name,
+            used=tuple(key for key in keys if key not in moved and key not in left_out),
+            renamed={key: moved[key] for key in keys if key in moved},
+            left_out=left_out,
+            untrusted=() if is_trusted(folder, layer) else tuple(risky_settings(layer)),
+        )
 
 
 def _advice(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Which folders cannot be a workspace: they belong to the system, or hold everybody's files."""
+"""Refuses folders that cannot be a workspace: system folders, and those of several users."""
 
 import os
 import pwd
@@ -8,21 +8,21 @@ from pathlib import Path
 from openmanus_graph.errors import ConfigError
 
 WORKSPACES = "workspace"
-"""The folder in the working folder that holds each thread's, unless a person names another."""
-_SHARED = ("/", "/etc", "/home", "/run", "/usr", "/usr/local", "/var")
-_SHARED_ON_MACOS = ("/Applications", "/Library", "/System", "/Users", "/Volumes", "/private")
+"""The folder in the working folder that holds each thread's, unless a user names another."""
+_SHARED = (
+    "/", "/etc", "/home", "/run", "/usr", "/usr/local", "/var",
+    "/Applications", "/Library", "/System", "/Users", "/Volumes", "/private",
+)  # fmt: skip
+"""Folders that hold the files of several users or programs."""
 _PROGRAMS = (
     "/bin", "/boot", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr/bin", "/usr/lib",
     "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/sbin",
 )  # fmt: skip
 _KERNEL = ("/dev", "/proc", "/sys")
-_MEMORY = Path("/dev/shm")
 
 
 def refuse_system_folder(workspace: Path) -> None:
-    """Refuse a workspace that the sandbox needs for itself, or that hands over the machine.
-
-    A run's tools may change all that lies in the workspace, and nothing else.
+    """Refuse a workspace that the sandbox needs for itself, or that exposes the machine.
 
     Args:
         workspace: Resolved.
@@ -30,20 +30,30 @@ def refuse_system_folder(workspace: Path) -> None:
     Raises:
         ConfigError: It cannot be one, and why.
     """
-    why = _objection(workspace)
-    if why:
-        raise ConfigError(
-            f"The workspace cannot be {workspace}: {why}. Choose a folder of your own for the "
-            "run's files (--workspace FOLDER, or `workspace` of the Context)."
-        )
+    try:  # not `$HOME`, which is often set to a folder in a project
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a container may run as a user without a name
+        home = Path("/")
+    if any(map(workspace.is_relative_to, _KERNEL)) and not workspace.is_relative_to("/dev/shm"):
+        why = "there are no files, only what the kernel shows"
+    elif any(map(workspace.is_relative_to, _PROGRAMS)):
+        why = "the programs of the machine lie there, and the tools may change all in a workspace"
+    elif workspace in {*map(Path, _SHARED), *home.parents}:
+        why = "that is the whole machine, and the tools may change all in a workspace"
+    else:
+        return
+    raise ConfigError(
+        f"The workspace cannot be {workspace}: {why}. Choose a folder of your own for the run's "
+        "files (--workspace FOLDER, or `workspace` of the Context)."
+    )
 
 
 def require_inside(workspace: Path, real: Path) -> None:
-    """Refuse a default workspace that leads out of the working folder: a clone may bring a link.
+    """Refuse a default workspace that leads out of the working folder: a clone may have a link.
 
     Args:
-        workspace: Of a thread for which a person named none.
-        real: Resolved.
+        workspace: Of a thread for which no workspace was named.
+        real: The same, resolved.
 
     Raises:
         ConfigError: It leads out.
@@ -54,30 +64,3 @@ def require_inside(workspace: Path, real: Path) -> None:
             "folder, so nothing was run. Remove it, or give the folder that you want with "
             f"--workspace {shlex.quote(str(real))}."
         )
-
-
-def _objection(workspace: Path) -> str:
-    if _is_within(workspace, _KERNEL) and not workspace.is_relative_to(_MEMORY):
-        return "there are no files, only what the kernel shows"
-    if _is_within(workspace, _PROGRAMS):
-        return "the programs of the machine lie there, and the tools may change all in a workspace"
-    if workspace in _all_shared():
-        return "that is the whole machine, and the tools may change all in a workspace"
-    return ""
-
-
-def _is_within(workspace: Path, places: tuple[str, ...]) -> bool:
-    return any(workspace.is_relative_to(place) for place in places)
-
-
-def _all_shared() -> set[Path]:
-    """Return the folders that hold more than one person's or one program's files."""
-    return {*map(Path, (*_SHARED, *_SHARED_ON_MACOS)), *_home_of_this_user().parents}
-
-
-def _home_of_this_user() -> Path:
-    """Return the home folder that the system knows: `$HOME` is often set to lie in a project."""
-    try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a container may run as a user without a name
-        return Path("/")

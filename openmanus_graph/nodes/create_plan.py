@@ -59,8 +59,6 @@ async def create_plan(
         return _begun(begun, session, now) | failure(NO_TASK)
     if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
         return _begun(begun, session, now)
-    if now["replanning"]:  # since there are workers, the one whose step failed does that
-        return {"replanning": [], "drafts": []}
     drafting = Drafting(now, now["drafts"], executors, await drafting_toolset(session))
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
     update |= _begun(begun, session, now) if begun else {"branch": session.on_fork(now["branch"])}
@@ -128,7 +126,6 @@ def fresh_plan(state: PlanningState) -> Update:
         "steps": {},
         "drafts": [],
         "planned_from_files": False,
-        "replanning": [],
         "replans": 0,
         "step_count": 0,
         "elapsed_s": 0.0,

@@ -1,4 +1,4 @@
-"""Web addresses as they are reached: one normal form of the host, whatever its spelling."""
+"""Addresses of web pages, databases and folders, in one normal form."""
 
 import re
 import socket
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal, NoReturn
-from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
@@ -21,16 +21,18 @@ _ENTRY = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]/]+))(?::(?P<port>\d
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _BEHIND_IPV6 = re.compile(r"\](?!:|$)")
 _STRIPPED = re.compile(r"[\t\r\n]")
+_SENT_AS_THEY_ARE = "!#$%&'()*+,-./:;=?@[\\]^_|~"
+"""With letters and digits, the characters that HTTP carries in an address."""
 
 IPAddress = IPv4Address | IPv6Address
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-"""The usual names of this machine, any of which stands for the others."""
+"""The usual names of this machine, which are equivalent."""
 
 
 @dataclass(frozen=True)
 class WebAddress:
-    """An http or https address, taken apart."""
+    """The parts of an http or https address."""
 
     scheme: str
     host: str
@@ -46,12 +48,11 @@ class WebAddress:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port."""
         return f"{self.scheme}://{authority(self.host, self.port, self.scheme)}"
 
 
 def parse_address(url: str) -> WebAddress:
-    """Take an address apart. ToolError says what is wrong with it."""
+    """Parse an address. ToolError says what is wrong with it."""
     text = _STRIPPED.sub("", url).strip()
     try:
         parts = urlsplit(text)
@@ -75,30 +76,30 @@ def parse_address(url: str) -> WebAddress:
 
 
 def without_secrets(url: str) -> str:
-    """Return an address as it may be shown: without user, password, query and fragment."""
+    """Return an address without user, password, query and fragment."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def has_scheme(url: str) -> bool:
-    """Say whether an address begins with its scheme; `localhost:80` is a host and a port."""
+    """Return True if an address begins with a scheme; `localhost:80` is a host and a port."""
     return _SCHEME.match(url) is not None
 
 
 def is_path(url: str) -> bool:
-    """Say whether an address is one within a site, without the site."""
+    """Return True if an address is a path within a site."""
     text = url.strip()
     return text.startswith("/") and not text.startswith(("//", "/\\"))
 
 
 def with_scheme(url: str) -> str:
-    """Return an address as one that can be taken apart."""
+    """Return an address with `https://` if it has no scheme."""
     text = url.strip()
     return url if has_scheme(text) else f"https://{text.lstrip('/')}"
 
 
 def normal_host(host: str) -> str:
-    """Return a host in the form in which it is looked up. ToolError for one that cannot be."""
+    """Return a host in normal form, as it is looked up. ToolError if it is no host."""
     text = unquote(host).lower()
     if ":" in text:
         return _ipv6(host, text)
@@ -146,12 +147,11 @@ def parse_domain(entry: str) -> str:
 
 
 def bare_domain(entry: str) -> str:
-    """Return an entry of the domain lists without what only marks the subdomains."""
+    """Return an entry of the domain lists without a mark of subdomains."""
     return entry.strip().lower().removeprefix("*").removeprefix(".").rstrip(".")
 
 
 def literal_ip(host: str) -> IPAddress | None:
-    """Return the IP address that a normalised host is, if it is one."""
     try:
         return ip_address(host)
     except ValueError:
@@ -159,19 +159,19 @@ def literal_ip(host: str) -> IPAddress | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine, by its name or any loopback address."""
+    """Return True if a host is this machine, by its name or any loopback address."""
     address = literal_ip(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def authority(host: str, port: int, scheme: str) -> str:
-    """Write host and port as they stand in an address."""
+    """Return host and port in the form of an address."""
     name = f"[{host}]" if ":" in host else host
     return name if PORTS.get(scheme) == port else f"{name}:{port}"
 
 
 def within(host: str, domain: str) -> bool:
-    """Say whether a host is a domain or lies below it; an IP address has nothing below it."""
+    """Return True if a host is a domain or below it; an IP address has nothing below it."""
     return host == domain or (literal_ip(host) is None and host.endswith("." + domain))
 
 
@@ -198,13 +198,7 @@ def _idna(host: str, text: str) -> str:
 
 def _quoted(part: str) -> str:
     """Escape what HTTP cannot carry, and nothing that is escaped already."""
-    return "".join(
-        char if "!" <= char <= "~" and char not in '"<>`{}' else _percent(char) for char in part
-    )
-
-
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "replace"))
+    return quote(part, safe=_SENT_AS_THEY_ARE, errors="replace")
 
 
 def _refuse(what: str, why: str, advice: str) -> NoReturn:
@@ -219,10 +213,7 @@ _DATABASE_KINDS: dict[str, Literal["sqlite", "postgresql"]] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
 }
-_DATABASE_FORMS = "sqlite:///FILE.db or postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 _REDIS_SCHEMES = ("redis", "rediss", "redis+unix")
-_FOLDER_FORMS = "a folder, file:///FOLDER or s3://BUCKET/FOLDER"
-_HIGHEST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -235,7 +226,6 @@ class DatabaseUrl:
 
     @classmethod
     def of_file(cls, path: Path) -> "DatabaseUrl":
-        """Return the address of a SQLite file."""
         return cls("sqlite", SecretStr(f"sqlite:///{path}"))
 
     @classmethod
@@ -250,7 +240,8 @@ class DatabaseUrl:
         kind = _DATABASE_KINDS.get(text.partition("://")[0])
         if kind is None:
             raise ConfigError(
-                f"[storage] database_url is no address of one. Write {_DATABASE_FORMS}."
+                "[storage] database_url is no address of one. Write sqlite:///FILE.db or "
+                "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
             )
         if kind == "sqlite":
             if not text.startswith("sqlite:///") or text.endswith("/"):
@@ -259,48 +250,42 @@ class DatabaseUrl:
                     "sqlite:////FOLDER/FILE.db for a path from the root."
                 )
             return cls.of_file(Path(text.removeprefix("sqlite:///")).expanduser().absolute())
-        _check_database_server(text)
+        if not _is_readable(text):
+            raise ConfigError(
+                "[storage] database_url cannot be read. Write postgresql://USER:PASSWORD@HOST:5432/"
+                "DATABASE, and special characters of the password as %XX: @ is %40, / is %2F, # is "
+                "%23."
+            )
+        if not unquote(urlsplit(text).path).strip("/"):
+            raise ConfigError(
+                "[storage] database_url names no database. Write its name at the end: "
+                "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
+            )
         return cls(kind, SecretStr(text))
 
     @property
     def file(self) -> Path:
-        """The file of a SQLite database."""
         return Path(self.secret.get_secret_value().removeprefix("sqlite:///"))
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a file, which other machines do not share."""
+        """Whether it is a file of this machine."""
         return self.kind == "sqlite"
 
     @property
     def identity(self) -> str:
-        """What tells it apart from other databases: the address with its options, no password."""
+        """A unique name of the database: the address with its options, without the password."""
         query = parse_qsl(urlsplit(self.secret.get_secret_value()).query)
         options = sorted(one for one in query if "password" not in one[0])
         return f"{self}?{urlencode(options)}"
 
     def __str__(self) -> str:
-        """Write the address without its password and options."""
         if self.is_local:
             return str(self.file)
         parts = urlsplit(self.secret.get_secret_value())
         user, at, place = parts.netloc.rpartition("@")
         place = place or ",".join(parse_qs(parts.query).get("host", []))
         return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}"
-
-
-def _check_database_server(text: str) -> None:
-    """Raise ConfigError where a part of the password could be taken for something else."""
-    if not _is_readable(text):
-        raise ConfigError(
-            "[storage] database_url cannot be read. Write postgresql://USER:PASSWORD@HOST:5432/"
-            "DATABASE, and special characters of the password as %XX: @ is %40, / is %2F, # is %23."
-        )
-    if not unquote(urlsplit(text).path).strip("/"):
-        raise ConfigError(
-            "[storage] database_url names no database. Write its name at the end: "
-            "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
-        )
 
 
 @dataclass(frozen=True)
@@ -314,7 +299,9 @@ class RedisUrl:
     def parse(cls, given: SecretStr | str) -> "RedisUrl":
         """Read an address. ConfigError, which shows nothing of it: a password may be anywhere."""
         text = (given if isinstance(given, str) else given.get_secret_value()).strip()
-        if not _is_readable(text) or not _names_redis(text):
+        parts = urlsplit(text) if _is_readable(text) else urlsplit("")
+        named = parts.path if parts.scheme == "redis+unix" else parts.hostname
+        if parts.scheme not in _REDIS_SCHEMES or not named:
             raise ConfigError(
                 "[storage] rate_limit_url is no address of Redis. Write "
                 "redis://USER:PASSWORD@HOST:6379/0, rediss:// for TLS, or redis+unix:///SOCKET; "
@@ -323,16 +310,8 @@ class RedisUrl:
         return cls(SecretStr(text))
 
     def __str__(self) -> str:
-        """Write the address without its user, password and options."""
         parts = urlsplit(self.secret.get_secret_value())
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _names_redis(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in _REDIS_SCHEMES and bool(
-        parts.path if parts.scheme == "redis+unix" else parts.hostname
-    )
 
 
 @dataclass(frozen=True)
@@ -357,22 +336,21 @@ class WorkspaceUrl:
         is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
         if not is_folder and not (parts.scheme == "s3" and parts.netloc):
             raise ConfigError(
-                f"[storage] workspace_url is no address of one. Write {_FOLDER_FORMS}."
+                "[storage] workspace_url is no address of one. Write a folder, file:///FOLDER or "
+                "s3://BUCKET/FOLDER."
             )
         return cls(text.rstrip("/"))
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder of this machine's file system."""
         return self.text.startswith("file:")
 
     def __str__(self) -> str:
-        """Return the address."""
         return self.text
 
 
 def _is_readable(url: str) -> bool:
-    """Return whether no part of a password could be taken for another part of an address."""
+    """Return True if no part of a password can be read as another part of the address."""
     try:
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2].split(",")
@@ -385,5 +363,5 @@ def _is_readable(url: str) -> bool:
         url.count("@") <= 1
         and ("@" in parts.netloc or "@" not in url)
         and not parts.fragment
-        and all(port.isdigit() and int(port) <= _HIGHEST_PORT for port in ports)
+        and all(port.isdigit() and int(port) < 65536 for port in ports)
     )

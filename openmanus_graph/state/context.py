@@ -20,7 +20,7 @@ ToolCalling = Literal["auto", "native", "text", "constrained"]
 ModelSize = Literal["auto", "small", "standard"]
 AnswerCheck = Literal["off", "mark", "ask", "fail"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
-"""What models are asked for beside the agent's own thinking."""
+"""What models are asked for in addition to the agent's own thinking."""
 
 
 def _model_instance(given: Any) -> Any:
@@ -56,78 +56,84 @@ class PolicyRule(TypedDict):
 class Context:
     """Settings of one run; LangGraph's `context_schema`.
 
-    Every field may be left unset: `resolve_run_settings` then takes the value from the
-    environment, the configuration files and the defaults, in that order. Defaults and limits of
-    values are declared in `state.settings`, not here: a test holds the two lists together.
+    A field that is not set gets its value from the environment, the configuration files and the
+    defaults, in that order.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)
-    """The fields' texts stand in the schema, and so in Studio's form."""
+    """The fields' texts are in the schema, and so in Studio's form."""
 
+    # fields: made from the declarations in `state.settings` by docs/make.py
     model: str | ModelInstance | None = None
-    """`PROVIDER:NAME`, or a LangChain chat model."""
+    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python also a LangChain chat model."""
     vision_model: str | ModelInstance | None = None
-    """Answers requests that hold pictures when `model` cannot see."""
+    """Answers requests with pictures if `model` cannot see."""
     fallback: tuple[str | ModelInstance, ...] | None = None
-    """Models, or names of profiles, that are asked in this order where a model is down,
-    overloaded, out of quota or unknown."""
+    """Models or names of profiles, asked in this order if a model is down, overloaded, out of quota
+    or unknown."""
     roles: Mapping[ModelRole, str | ModelInstance] | None = None
     """Models, or names of profiles, for what is not the agent's own thinking."""
     tool_calling: ToolCalling | None = None
-    """How the model calls tools. Default `auto`: by the provider's protocol, or as text where a
-    server refuses that."""
+    """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
+    without that; `constrained`, by steps that the server makes keep to a JSON schema; `auto` is
+    `native` until a server refuses it, and `constrained` for small models. Default `auto`."""
     profile: ModelSize | None = None
-    """Whether the model is asked as small ones are. Default `auto`: by its size, where that is
-    known."""
+    """How the main model is asked: `small`, with a short prompt, few tools, one step at a time and
+    strict checks of the answer; `standard`; `auto` is `small` below 8 billion parameters, where the
+    server or the name says it. Default `auto`."""
     base_url: str | None = None
-    """Address of the model's server."""
+    """Address of the model's server. Default: the provider's."""
     model_options: Mapping[str, Any] | None = None
-    """Passed to the model's client as it is: `temperature`, `max_tokens` ... Never a key."""
+    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
+    silent server, 300), `max_retries` (5) ... Never a key."""
     max_steps: int | None = None
-    """Model calls of the agent in one run; set, it bounds a whole plan, its planner and all steps
-    together. Default 100, of a plan for each step."""
+    """Model calls of a run; set, it bounds a whole plan, else each of its steps. Default 100."""
     max_cost_usd: float | None = None
-    """Dollars of one run. Default 3."""
+    """Dollars of a run. Default 3."""
     max_total_tokens: int | None = None
-    """Input and output tokens of one run, together. Default: no limit."""
+    """Tokens of a run, in and out. Default: none."""
     timeout_s: float | None = None
-    """Seconds of one run, waiting for people not counted. Default: no limit."""
+    """Seconds of a run, waiting for people not counted. Default: none."""
     max_parallel_steps: int | None = None
-    """Steps of a plan that run at once. Default 4."""
+    """Steps of a plan at once. Default 4."""
     step_timeout_s: float | None = None
     """Seconds of one step of a plan. Default 3600."""
     review_plan: bool | None = None
-    """Whether a person sees a plan before it is carried out. Default no."""
+    """Whether a person sees a plan before it is carried out. Default false."""
     answer_check: AnswerCheck | None = None
-    """What happens to an answer whose figures occur neither in the task nor in any result. `mark`
-    (default): after one correction it is marked. `ask`: after three. `fail`: the run fails."""
+    """What happens to an answer whose figures occur nowhere. `mark`: after one correction it is
+    marked. `ask`: after three. `fail`: the run fails. Default: `mark`."""
     workspace: str | None = None
-    """Folder of the run's files. Default `./workspace/<thread>`."""
+    """Folder of the run's files. Default: `./workspace/THREAD`."""
     sandbox: SandboxMode | None = None
-    """How Python and shell are confined. Default `auto`: the best that works here."""
+    """How Python and shell are confined. `auto` is bubblewrap, else nono, else none with a warning.
+    Default `auto`."""
     network: bool | None = None
-    """Whether the sandbox reaches the network. Default no."""
+    """Whether Python and shell reach the network. Default false."""
     allow_hosts: tuple[str, ...] | None = None
-    """`HOST[:PORT]`s that web tools may reach although the guard refuses their kind."""
+    """`HOST[:PORT]` that web tools may reach although it is private."""
     web: Mapping[str, Any] | None = None
     """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     policy: Policy | None = None
-    """What happens to calls that would be asked about: those with external effects, and those that
-    a rule says. Default `ask`."""
+    """What happens to calls that need approval: those with external effects, and those that a rule
+    says. Default `ask`."""
     policy_rules: tuple[PolicyRule, ...] | None = None
-    """Come before the rules of the configuration files; a `deny` of any of them denies."""
+    """Each with `tool`, `args` and `decision`: see the page on approvals. Rules of a run come
+    before those of files; a `deny` of any of them denies."""
     tools: tuple[str, ...] | None = None
-    """Names of the tools to offer, out of those the graph was built with. Default all."""
+    """Names of the tools to offer, out of the agent's; `+NAME` adds an optional one. Default:
+    all."""
     mcp_servers: tuple[str | MCPServer, ...] | None = None
-    """MCP servers: names out of the configuration, addresses, commands, or described in full.
+    """MCP servers: names from the configuration, addresses, commands, or described in full.
     Default: all that are configured."""
     listing: bool | None = None
-    """Whether the first message of a run lists the workspace's files. Default true."""
+    """Whether a run's first message lists the workspace's files, with the first rows of tables.
+    Default true."""
     search_tools_above: int | None = None
-    """How many tools of MCP servers the model is sent at most; above it, it searches for them.
+    """With more tools of MCP servers than this, the model gets `search_tools` instead of all.
     Default 30."""
     prompts: Mapping[str, str] | None = None
-    """Texts that replace the agent's own: `system`, `next_step`."""
+    """A table: `system` and `next_step` replace the agent's own."""
     browser: Mapping[str, Any] | None = None
     """The `[browser]` keys of the configuration file."""
     search: Mapping[str, Any] | None = None
@@ -136,9 +142,10 @@ class Context:
     """JSON schema or pydantic model of the structured answer."""
     untrusted_prompt: bool | None = None
     """Whether somebody else may have written `prompts` or `response_format`: then the rules about
-    addresses and values hold from the first step. Default no; servers set it."""
+    addresses and values hold from the first step. Servers set it. Default false."""
     config: str | None = None
-    """Configuration file to read instead of `./openmanus.toml`."""
+    """Configuration file instead of `./openmanus.toml`."""
+    # /fields
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Questions to people: what an interrupt shows, and what an answer may look like.
+"""Questions to people: the value of an interrupt, and the answers that are understood.
 
 Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox understand, with our
-`kind`, `question` and `calls` beside it.
+`kind`, `question` and `calls` in addition.
 """
 
 import json
@@ -18,7 +18,7 @@ Kind = Literal["question", "approval", "unknown_outcome"]
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person decided about a call."""
+    """A person's decision about a call."""
 
     type: Literal["approve", "edit", "reject", "respond"]
     args: Mapping[str, Any] | None = None
@@ -28,20 +28,47 @@ class Decision:
     message: str = ""
     """A rejection's reason, or the answer itself."""
     remember: bool = False
-    """An approval holds for calls of this kind in the rest of the run."""
+    """Whether an approval also allows calls of this kind in the rest of the run."""
+
+
+def decision_request(
+    kind: Kind,
+    question: str,
+    name: str,
+    args: Mapping[str, Any],
+    call_id: str,
+    allowed: Sequence[str],
+) -> dict[str, Any]:
+    """Return a request about a call of the tool `name`, in the form that inboxes understand.
+
+    Args:
+        kind: The kind of question.
+        question: For the person.
+        name: Of the tool.
+        args: Of the call.
+        call_id: The model's.
+        allowed: Decisions that answer it.
+    """
+    return {
+        "kind": kind,
+        "question": question,
+        "calls": [{"call_id": call_id, "tool": name, "args": dict(args)}],
+        "action_requests": [{"name": name, "args": dict(args), "description": question}],
+        "review_configs": [{"action_name": name, "allowed_decisions": list(allowed)}],
+    }
 
 
 def question_request(question: str, *, browser: str | None = None) -> dict[str, Any]:
-    """Return what an interrupt shows for a question.
+    """Return the value of an interrupt for a question.
 
-    With `browser` the person is asked to act in an agent's browser, and to answer when it is done:
-    the name of the worker whose it is, empty for the thread's own.
-
-    Inboxes send what was typed as `respond` or, not knowing that, as a rejection's reason: both
-    are the answer.
+    With `browser` the person is asked to act in the browser of the worker with this name (empty:
+    the thread's own), and to answer when it is done.
     """
-    name, args = "ask_human", {"inquire": question}
-    request = decision_request("question", question, name, args, "", ("respond", "reject"))
+    # Inboxes send the typed text as `respond` or as a rejection's reason: both are the answer.
+    allowed = ("respond", "reject")
+    request = decision_request(
+        "question", question, "ask_human", {"inquire": question}, "", allowed
+    )
     more = {"browser": browser} if browser is not None else {}
     return {**request, "calls": [], **more}
 
@@ -49,14 +76,13 @@ def question_request(question: str, *, browser: str | None = None) -> dict[str, 
 def approval_request(
     name: str, args: Mapping[str, Any], call_id: str, reason: str = ""
 ) -> dict[str, Any]:
-    """Return what an interrupt shows to have a call allowed."""
     question = f"{reason} Allow {name}?".lstrip()
     allowed = ("approve", "edit", "reject", "respond")
     return decision_request("approval", question, name, args, call_id, allowed)
 
 
 def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
-    """Return what an interrupt shows to learn what became of a call that a crash cut off."""
+    """Return the value of an interrupt that asks for the outcome of a call that a crash cut off."""
     question = (
         f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
         "Approve to run it again, reject to leave it, or give its result."
@@ -66,9 +92,9 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
 
 
 def as_approval(waiting: Interrupt, plan_step: str = "") -> Interrupt:
-    """Return the question of a LangChain middleware with our `kind`, `question` and `calls` too.
+    """Return a LangChain middleware's question with our `kind`, `question` and `calls` too.
 
-    Others, and those that have them, stay as they are.
+    Other questions, and those that have these, are returned unchanged.
 
     Args:
         waiting: The question.
@@ -81,30 +107,26 @@ def as_approval(waiting: Interrupt, plan_step: str = "") -> Interrupt:
     if "kind" in value or not actions:
         return waiting
     shown = [_fields(action) for action in actions]
-    names = [str(action.get("name", "")) for action in shown]
-    calls = [
+    calls: list[dict[str, Any]] = [
         {
             "call_id": str(action.get("tool_call_id", "")),
-            "tool": name,
+            "tool": str(action.get("name", "")),
             "args": dict(action.get("args", {})),
         }
-        for name, action in zip(names, shown, strict=True)
+        for action in shown
     ]
-    descriptions = [str(action.get("description", "")) for action in shown]
-    question = "\n\n".join(filter(None, descriptions)) or f"Allow {', '.join(names)}?"
+    question = "\n\n".join(filter(None, (str(action.get("description", "")) for action in shown)))
+    if not question:
+        question = f"Allow {', '.join(call['tool'] for call in calls)}?"
     ours: dict[str, Any] = {"kind": "approval", "question": question, "calls": calls}
     ours |= {"plan_step": plan_step} if plan_step else {}
     return _with_value(waiting, {**value, **ours, MIDDLEWARE_KEY: len(calls)})
 
 
 def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
-    """Return a question that is put again, since its answer could not be used.
+    """Return a question that is asked again, with the reason why its answer could not be used.
 
-    It says so if it is a text or an object; other values stay as they are.
-
-    Args:
-        waiting: The question.
-        problem: What was wrong with the answer.
+    The value of a question that is neither a text nor an object is unchanged.
     """
     preface = f"The answer could not be used: {problem}."
     if isinstance(waiting.value, str):
@@ -117,9 +139,8 @@ def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
     elif count := value.get(MIDDLEWARE_KEY, 0):
         form = '{"decisions": [{"type": "approve"}, ...]}'
         preface += f" Its form is {form}, with a decision for each call ({count}), in their order."
-    return _with_value(
-        waiting, {**value, "question": f"{preface} {value.get('question', '')}".strip()}
-    )
+    question = f"{preface} {value.get('question', '')}".strip()
+    return _with_value(waiting, {**value, "question": question})
 
 
 def _with_value(waiting: Interrupt, value: Any) -> Interrupt:
@@ -127,13 +148,13 @@ def _with_value(waiting: Interrupt, value: Any) -> Interrupt:
 
 
 def middleware_answer(asked: Any, answer: Any) -> Any:
-    """Return an answer in the form that the asking middleware reads; others stay as they are.
+    """Return an answer in the form that the asking middleware reads; others are unchanged.
 
-    LangChain's middleware wants a decision for each call of a reply, in order. A single one counts
-    for all of them, but for an edit: several calls must not become the same one.
+    LangChain's middleware wants a decision for each call of a reply, in order. A single decision
+    counts for all of them, except an edit: several calls must not become the same one.
 
     Args:
-        asked: What the interrupt showed.
+        asked: The value of the interrupt.
         answer: A word, a decision, or `{"decisions": [...]}`.
     """
     count: int = _fields(asked).get(MIDDLEWARE_KEY, 0)
@@ -152,18 +173,23 @@ def middleware_answer(asked: Any, answer: Any) -> Any:
 
 
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
-    """Return the decisions that answer a request."""
     return list(request["review_configs"][0]["allowed_decisions"])
 
 
 def read_decision(value: Any) -> Decision | None:
-    """Understand an answer; None if it is none.
+    """Parse an answer; None if it is not a decision.
 
     Args:
-        value: A text as `read_typed_decision` takes it, a decision, also written out as JSON,
+        value: A text as `read_typed_decision` takes it, a decision, also as JSON text,
             `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
     """
-    value = _alone(_written_out(value))
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            written = json.loads(value)
+            value = written if "type" in _fields(_alone(written)) else value
+        except (ValueError, RecursionError):
+            pass
+    value = _alone(value)
     if isinstance(value, str):
         return read_typed_decision(value)
     fields = _fields(value)
@@ -192,11 +218,11 @@ _REJECT = frozenset({"r", "reject", "n", "no"})
 
 
 def read_typed_decision(text: str) -> Decision | None:
-    """Understand a decision that a person typed; None if the text is none.
+    """Parse a decision that a person typed; None if the text is none.
 
-    `a` (`approve`, `y`, `yes`) approves, `always` also the calls of its kind, `r WHY` (`reject`,
-    `n`, `no`; the reason may be missing) rejects, `= RESULT` is the call's result. Nothing else
-    counts: of `yes please do` nobody knows whether it is an approval or a result.
+    `a` (`approve`, `y`, `yes`) approves, `always` also the calls of its kind. `r WHY` (`reject`,
+    `n`, `no`, with or without a reason) rejects. `= RESULT` is the call's result. Nothing else
+    counts: `yes please do` may be an approval or a result.
     """
     typed = text.strip()
     if typed.startswith("="):
@@ -206,18 +232,16 @@ def read_typed_decision(text: str) -> Decision | None:
     word, reason = first.lower(), "".join(rest)
     if word in _REJECT:
         return Decision("reject", message=reason)
-    if reason:
+    if reason or word not in {*_APPROVE, "always"}:
         return None
-    if word in _APPROVE:
-        return Decision("approve")
-    return Decision("approve", remember=True) if word == "always" else None
+    return Decision("approve", remember=word == "always")
 
 
 def read_decision_on(kind: str, value: Any) -> Decision | None:
-    """Understand an answer to a question of a kind; None if it is none.
+    """Parse an answer to a question of a kind; None if it is none.
 
-    What became of a call is told in any words, as nothing is allowed by them. A text that should be
-    JSON and is not is no answer there either.
+    The outcome of a call may be written in any words, because they allow nothing. A text that
+    should be JSON and is not is no answer there either.
     """
     decision = read_decision(value)
     if decision is None and kind == "unknown_outcome" and isinstance(value, str):
@@ -228,40 +252,14 @@ def read_decision_on(kind: str, value: Any) -> Decision | None:
 
 
 def no_decision(allowed: Sequence[str]) -> str:
-    """Say that an answer is no decision, and which words would be.
-
-    Args:
-        allowed: Decisions that answer the request.
-    """
+    """Return the sentence for an answer that is not one of the allowed decisions."""
     words = {"approve": "`approve`", "reject": "`reject WHY`", "respond": "`= RESULT`"}
     known = [words[one] for one in allowed if one in words]
     return f"That is no decision, and nothing was done: answer {', '.join(known)}."
 
 
-def _alone(value: Any) -> Any:
-    """Take a single decision out of what inboxes wrap round it."""
-    for _ in range(2):
-        inner: Any = _fields(value).get("decisions", value)
-        if isinstance(inner, list):
-            made = cast("list[Any]", inner)
-            inner = made[0] if len(made) == 1 else None
-        value = inner
-    return value
-
-
-def _written_out(value: Any) -> Any:
-    """Read a decision that was typed as JSON; any other text stays as it is."""
-    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
-        return value
-    try:
-        written = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return written if "type" in _fields(_alone(written)) else value
-
-
 def read_text(value: Any) -> str | None:
-    """Understand the answer to a question; None if it is none."""
+    """Parse the answer to a question; None if it is none."""
     alone = _alone(value)
     fields = _fields(alone)
     for key in ("answer", "message", "args", "content", "text"):
@@ -272,31 +270,15 @@ def read_text(value: Any) -> str | None:
     return None if alone is None or isinstance(alone, Mapping | list) else str(alone)
 
 
-def decision_request(
-    kind: Kind,
-    question: str,
-    name: str,
-    args: Mapping[str, Any],
-    call_id: str,
-    allowed: Sequence[str],
-) -> dict[str, Any]:
-    """Return a request in the form that inboxes understand.
-
-    Args:
-        kind: What is asked for.
-        question: For the person.
-        name: Of the tool.
-        args: Of the call.
-        call_id: The model's.
-        allowed: Decisions that answer it.
-    """
-    return {
-        "kind": kind,
-        "question": question,
-        "calls": [{"call_id": call_id, "tool": name, "args": dict(args)}],
-        "action_requests": [{"name": name, "args": dict(args), "description": question}],
-        "review_configs": [{"action_name": name, "allowed_decisions": list(allowed)}],
-    }
+def _alone(value: Any) -> Any:
+    """Return the single decision in the lists and objects that inboxes put around it."""
+    for _ in range(2):
+        inner: Any = _fields(value).get("decisions", value)
+        if isinstance(inner, list):
+            made = cast("list[Any]", inner)
+            inner = made[0] if len(made) == 1 else None
+        value = inner
+    return value
 
 
 def _fields(value: Any) -> Mapping[str, Any]:

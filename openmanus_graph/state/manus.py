@@ -10,6 +10,7 @@ from langgraph.checkpoint.serde.types import (
     _DeltaSnapshot,  # pyright: ignore[reportPrivateUsage]
 )
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]
+from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict, override
 
 from openmanus_graph.state.plan import Plans
@@ -23,14 +24,13 @@ merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise th
 
 
 class Conversation(DeltaChannel[list[AnyMessage]]):
-    """LangGraph's incremental channel, quicker where messages are only added.
+    """LangGraph's incremental channel, but faster if messages are only added, as usual.
 
-    That is nearly always so, and LangGraph's reducer makes an index of the whole conversation
-    each time.
+    LangGraph's reducer indexes the whole conversation with each update.
     """
 
     _ids: set[str | None] | None = None
-    """Of the messages in the channel, where they are known."""
+    """Ids of the messages in the channel, if they are known."""
 
     @override
     def copy(self) -> Self:
@@ -41,34 +41,28 @@ class Conversation(DeltaChannel[list[AnyMessage]]):
     @override
     def update(self, values: Sequence[Any]) -> bool:
         new = _plain_messages(values)
-        if new is None or not self.is_available():
-            return self._update_slowly(values)
-        if self._ids is None:
-            self._ids = {message.id for message in self.value}
-        added = {message.id for message in new}
-        if len(added) < len(new) or not added.isdisjoint(self._ids):
-            return self._update_slowly(values)
-        self._ids |= added
-        self.value = [*self.value, *new]
-        return bool(values)
+        if new is not None and self.is_available():
+            known = {message.id for message in self.value} if self._ids is None else self._ids
+            added = {message.id for message in new}
+            if len(added) == len(new) and added.isdisjoint(known):
+                known |= added
+                self._ids = known
+                self.value = [*self.value, *new]
+                return bool(values)
+        self._ids = None
+        return super().update(values)
 
     @override
     def replay_writes(self, writes: Sequence[PendingWrite]) -> None:
         self._ids = None
         super().replay_writes(writes)
 
-    def _update_slowly(self, values: Sequence[Any]) -> bool:
-        self._ids = None
-        return super().update(values)
-
 
 def _plain_messages(values: Sequence[Any]) -> list[AnyMessage] | None:
-    """Return the messages of updates that only bring messages; None for others."""
-    new: list[Any] = []
-    for value in values:
-        if not isinstance(value, list):
-            return None
-        new += value
+    """Return the messages of updates that only add messages; None for others."""
+    if not all(isinstance(value, list) for value in values):
+        return None
+    new: list[Any] = [item for value in values for item in value]
     if all(isinstance(item, BaseMessage) and item.id and item.type != "remove" for item in new):
         return new
     return None
@@ -90,12 +84,10 @@ class Usage(TypedDict):
 
 
 def no_usage() -> Usage:
-    """Return the usage of nothing."""
     return Usage(input_tokens=0, cached_tokens=0, output_tokens=0, model_calls=0, cost_usd=0.0)
 
 
 def add_usage(left: Usage, right: Usage) -> Usage:
-    """Add two usages; sub-agents report theirs the same way."""
     return Usage(
         input_tokens=left["input_tokens"] + right["input_tokens"],
         cached_tokens=left["cached_tokens"] + right["cached_tokens"],
@@ -105,41 +97,43 @@ def add_usage(left: Usage, right: Usage) -> Usage:
     )
 
 
+# Reducers
+
+
 def merge_usage(left: Usage | None, right: Usage | None) -> Usage:
-    """Reducer of `usage`: a missing side counts as nothing."""
     return add_usage(left or no_usage(), right or no_usage())
 
 
 def newest(left: str, right: str) -> str:
-    """Reducer of `branch`: parallel calls name the same one."""
+    """Return the later value; parallel calls name the same branch."""
     return right
 
 
 def furthest(left: float, right: float) -> float:
-    """Reducer of `elapsed_s`: parallel calls count once, by the slowest of them."""
+    """Return the larger value; parallel calls count once, by the slowest of them."""
     return max(left, right)
 
 
 def union(left: list[str], right: list[str]) -> list[str]:
-    """Reducer of lists that parallel calls add to: each entry once, in order."""
+    """Return each entry once, in order; parallel calls add to the list."""
     return list(dict.fromkeys([*left, *right]))
 
 
 class HandleState(TypedDict):
-    """What one live handle (kernel, shell, browser) holds beside the files."""
+    """What one live handle (kernel, shell, browser) holds in addition to the files."""
 
     what: str
-    """Description of what it holds; empty when nothing would be lost with it."""
+    """Description of what it holds; empty if nothing would be lost with it."""
     at: int
     """Counts the observations of the handle: the highest is the newest."""
 
 
 HandleStates = dict[str, HandleState]
-"""By the handle's identity: its name and, after a colon, what no other handle has."""
+"""By the handle's identity: its name and, after a colon, a unique part."""
 
 
 def merge_handle_states(left: HandleStates, right: HandleStates) -> HandleStates:
-    """Reducer of `handle_state`: of what parallel calls saw of one handle, the newest counts."""
+    """Keep the newest state of each handle that parallel calls saw."""
     newer = {
         identity: handle_state
         for identity, handle_state in right.items()
@@ -150,16 +144,9 @@ def merge_handle_states(left: HandleStates, right: HandleStates) -> HandleStates
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
 StopReason = Literal[
-    "answer",
-    "terminate",
-    "middleware",
-    "error",
-    "max_steps",
-    "budget",
-    "stuck",
-    "timeout",
+    "answer", "terminate", "middleware", "error", "max_steps", "budget", "stuck", "timeout",
     "cancelled",
-]
+]  # fmt: skip
 
 
 class Artifact(TypedDict):
@@ -182,7 +169,6 @@ class Claims(TypedDict):
 
 
 def no_claims() -> Claims:
-    """Return what nothing was checked of."""
     return Claims(found=0, not_found=0, checked=0)
 
 
@@ -193,25 +179,25 @@ FlowRule = Literal[
 
 
 class ValueSource(TypedDict):
-    """The text in which a value first stood."""
+    """The text in which a value first occurred."""
 
     tool: str
-    """Whose result it is; or, in words, which other text."""
+    """The tool whose result it is; or, in words, which other text."""
     args: str
-    """Of that call, as JSON; empty where it is no call."""
+    """Arguments of that call, as JSON; empty if it is no call."""
     text: str
     """The sentence around the value."""
 
 
 class UnverifiedValue(TypedDict):
-    """A value of a call that nobody verified, after something untrusted was read."""
+    """A value of a call that is not verified, after untrusted content was read."""
 
     value: str
     argument: str
     """The name of the argument that holds it."""
     rule: FlowRule
     source: ValueSource | None
-    """None: it stands in no result, the model composed it; or the question does not name it."""
+    """None: it occurs in no result, so the model composed it; or the question does not name it."""
 
 
 class PendingCall(TypedDict):
@@ -220,32 +206,32 @@ class PendingCall(TypedDict):
     id: str
     name: str
     args: dict[str, Any]
-    """With the names that the tool declares."""
+    """Under the names that the tool declares."""
     requested_args: NotRequired[dict[str, Any]]
-    """As the model named them, where that differs: by these the ledger knows the call."""
+    """As the model named them, if that differs: the ledger uses these."""
     occurrence: int
     """How many calls with the same tool and arguments came before in this branch."""
     problem: str | None
-    """Why it cannot be run at all: its arguments were no JSON, say."""
+    """Why it cannot be run: for example, its arguments are not JSON."""
     unverified: NotRequired[list[str]]
-    """Addresses it would open that nobody named, after something untrusted was read."""
+    """Addresses it would open that nobody named, after untrusted content was read."""
     excess: NotRequired[list[str]]
-    """Links it would open of which too many are opened, after something private was read."""
+    """Links it would open beyond the limit, after private content was read."""
     unverified_values: NotRequired[list[UnverifiedValue]]
     """Values of its arguments that need a person's approval."""
     tainted: NotRequired[bool]
-    """Whether untrusted content was read before it was made; of tools whose writing outlasts the
-    thread only. Where nobody looked, it counts as true."""
+    """Whether untrusted content was read before; only for tools whose writing outlasts the thread.
+    Missing: true."""
 
 
 class ActInput(TypedDict):
     """What one `Send` to `act` carries."""
 
     calls: list[PendingCall]
-    """A chain: they run in this order."""
+    """A sequential group: they run in this order."""
     branch: str
     elapsed_s: float
-    """The run's time before this agent step."""
+    """Seconds of the run before this agent step."""
     handle_state: HandleStates
     """What live handles held before this agent step."""
     usage: Usage
@@ -260,6 +246,11 @@ class ActInput(TypedDict):
     """Values that a person approved for the rest of the thread, before this agent step; sealed."""
 
 
+_DESCRIBED = with_config(ConfigDict(use_attribute_docstrings=True))
+"""Puts the fields' texts into the schema, and so into Studio's form."""
+
+
+@_DESCRIBED
 class ManusInput(TypedDict):
     """What callers pass."""
 
@@ -267,49 +258,49 @@ class ManusInput(TypedDict):
     """The conversation; written by the caller and by nodes, shortened by compaction."""
 
 
+@_DESCRIBED
 class ManusOutput(ManusInput):
-    """What callers get: how a run ended and what came of it."""
+    """What callers get: how a run ended, and its results."""
 
     status: Status | None
-    """How the run ended; None while it goes on."""
+    """How the run ended; None while it is running."""
     stop_reason: StopReason | None
     """Why it ended; setting it sends the run to its last node."""
     answer: str
     """Text for the user; set when the run ends."""
     claims: NotRequired[Claims]
-    """What of the answer was found in the task and in results; set when the run ends."""
+    """Figures of the answer found in the task and in results; set when the run ends."""
     structured: Any
     """The validated object, if the caller gave a `response_format`; set when the run ends."""
     usage: Annotated[Usage, merge_usage]
-    """Of this run, sub-agents included."""
+    """Cost of this run, subagents included."""
     artifacts: list[Artifact]
     """Files created or changed by the run; set when it ends."""
 
 
 class ManusState(ManusOutput):
-    """What a checkpoint holds. A run begins with a new user message, which resets it.
+    """What a checkpoint holds.
 
-    The run's first node does: `think`, or `begin` where middleware has hooks before it. Before
-    that only `messages` is there.
+    A run begins with a new user message. Its first node resets the state: `think`, or `begin` if
+    middleware has hooks before it. Before that only `messages` is there.
     """
 
     step_count: int
     """Model calls of the agent so far in this run; written by `think`."""
     branch: Annotated[str, newest]
-    """Id of the thread's history, as the ledger knows it: new with each user message, fork and
-    compaction."""
+    """Id of the thread's history in the ledger: new with each user message, fork and compaction."""
     run_message: str
     """Id of the user message that began the run; written by `think`."""
     run_date: str
     """ISO date on which the run began, for the system prompt; written by `think`."""
     elapsed_s: Annotated[float, furthest]
-    """Seconds that the run's agent steps took, over all its processes; waiting for people not
-    counted. Each writes the time before it plus its own, so that parallel calls count once."""
+    """Seconds of the run's agent steps, over all its processes, without waiting for people. Each
+    writes the time before it plus its own, so that parallel calls count once."""
     hint: str
-    """What `stuck_check` wants the next request to say; never stored in `messages`."""
+    """Text that `stuck_check` adds to the next request; never stored in `messages`."""
     handle_state: Annotated[HandleStates, merge_handle_states]
-    """What live handles hold, as each `act` leaves them. `think` reports once to the model what was
-    lost with its process, and removes it."""
+    """What live handles hold after each `act`. `think` reports to the model once what was lost with
+    its process, and removes it."""
     remembered_approvals: Annotated[list[str], union]
     """What a person approved for the rest of this run, sealed; written by `act`, emptied by
     `think`."""
@@ -320,9 +311,9 @@ class ManusState(ManusOutput):
     steering: list[str]
     """Ids of the person's steering messages that this run has read; written by `think`."""
     plans: Plans
-    """Made with the `planning` tool, over all runs of the thread; written by `act`."""
+    """Plans of the `planning` tool, over all runs of the thread; written by `act`."""
     workspace_snapshot: str
-    """Id of the newest snapshot of the workspace: as it was before the run's first call that may
-    change files, then after each step that changed some; written by `think`, `stuck_check`."""
+    """Id of the newest snapshot of the workspace: before the run's first call that may change
+    files, then after each step that changed some; written by `think`, `stuck_check`."""
     snapshot_gap: str
-    """Why files changed since are in no snapshot; empty if all are. Written with the former."""
+    """Why later changes are in no snapshot; empty if all are. Written with the snapshot's id."""

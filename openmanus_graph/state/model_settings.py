@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveInt, SecretStr
 
-from openmanus_graph.state.context import MEDIA_KINDS, MediaKind, ModelSize, ToolCalling
+from openmanus_graph.state.context import (
+    MEDIA_KINDS,
+    MediaKind,
+    ModelInstance,
+    ModelSize,
+    ToolCalling,
+)
 from openmanus_graph.state.setting_declaration import (
     AlternativeKey,
     Setting,
@@ -57,12 +63,16 @@ class ModelSettings:
 class ModelKeys:
     """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
 
-    model: Annotated[str | None, Setting(option="--model", env=("OPENMANUS_MODEL",))] = None
-    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`."""
-    vision_model: Annotated[
-        str | None, Setting(alternative_keys=(AlternativeKey("llm.roles.vision"),))
+    model: Annotated[
+        str | None,
+        Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",)),
     ] = None
-    """Asked with pictures where `model` cannot see."""
+    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python also a LangChain chat model."""
+    vision_model: Annotated[
+        str | None,
+        Setting(passed=str | ModelInstance, alternative_keys=(AlternativeKey("llm.roles.vision"),)),
+    ] = None
+    """Answers requests with pictures if `model` cannot see."""
     base_url: Annotated[
         str | None,
         Setting(
@@ -73,11 +83,12 @@ class ModelKeys:
     model_options: Annotated[
         dict[str, Any] | None,
         Setting(
-            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning")
+            passed=Mapping[str, Any],
+            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning"),
         ),
     ] = None
-    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds a silent
-    server is waited for, 300), `max_retries` (5) ..."""
+    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for
+    a silent server, 300), `max_retries` (5) ... Never a key."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +174,6 @@ def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, Profile
 
 
 def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
-    """Return the profiles that need no trust."""
     return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
 
 
@@ -171,8 +181,11 @@ def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys
 class ModelUseKeys:
     """`[llm]`: which models stand in for the main one, and how the models are asked."""
 
-    fallback: Annotated[tuple[str, ...], Setting(context="fallback")] = ()
-    """Models or names of profiles, asked in this order where a model is down, overloaded, out of
+    fallback: Annotated[
+        tuple[str, ...],
+        Setting(context="fallback", passed=tuple[str | ModelInstance, ...]),
+    ] = ()
+    """Models or names of profiles, asked in this order if a model is down, overloaded, out of
     quota or unknown."""
     tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
     """How the main model calls tools: `native`, by the provider's protocol; `text`, for models

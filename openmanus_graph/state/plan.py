@@ -14,15 +14,15 @@ class Step(TypedDict):
     id: str
     text: str
     executor: str
-    """Name of the graph that does it; empty where nobody asked."""
+    """Name of the graph that does it; empty if none was asked for."""
     depends_on: list[str]
     """Ids of the steps that must be completed before."""
     done_when: str
-    """What must hold: `file: PATH`, `command: SHELL COMMAND`, or a question in words."""
+    """The condition: `file: PATH`, `command: SHELL COMMAND`, or a question in words."""
     status: StepStatus
     notes: str
     result: str
-    """What its run answered."""
+    """The answer of its run."""
 
 
 class Plan(TypedDict):
@@ -34,20 +34,20 @@ class Plan(TypedDict):
 
 
 class Origin(TypedDict):
-    """What verifies values in a message that holds more than what a person typed."""
+    """What verifies values in a message that does not come only from a person."""
 
     words: str
-    """The person's own."""
+    """The text that the person wrote."""
     urls: list[str]
-    """Seen by the steps before, word for word."""
+    """Addresses that earlier steps saw, word for word."""
     tainted: bool
     """Whether these steps may have read anything, or the message holds untrusted text."""
     private: NotRequired[bool]
-    """Whether they may have read what is not of the public web; where it lacks, as `tainted`."""
+    """Whether they may have read what is not on the public web. Missing: as `tainted`."""
     openings: NotRequired[dict[str, int]]
     """How many links of sites that nobody named were opened before, by site."""
     names: NotRequired[bool]
-    """Whether it names files: names arm the rules about values, but not the leak rule."""
+    """Whether it names files. Names arm the rules about values, but not the leak rule."""
 
 
 class Plans(TypedDict):
@@ -55,37 +55,31 @@ class Plans(TypedDict):
 
     plans: dict[str, Plan]
     active: str | None
-    """Id of the plan that commands without a `plan_id` mean."""
+    """Id of the plan for commands without a `plan_id`."""
 
 
 def no_plans() -> Plans:
-    """Return the plans of a new thread."""
     return Plans(plans={}, active=None)
 
 
 def active_plan(plans: Plans) -> Plan | None:
-    """Return the plan that commands without a `plan_id` mean."""
+    """Return the plan for commands without a `plan_id`."""
     return plans["plans"].get(plans["active"] or "")
 
 
 def current_plan_step(plans: Plans) -> str | None:
-    """Name the step of the active plan that is under way, as PLAN/INDEX."""
+    """Return the step of the active plan that is in progress, as PLAN/INDEX."""
     plan = active_plan(plans)
-    if plan is None:
-        return None
-    under_way = (i for i, step in enumerate(plan["steps"]) if step["status"] == "in_progress")
-    index = next(under_way, None)
-    return None if index is None else f"{plan['plan_id']}/{index}"
-
-
-StepUpdate = Mapping[str, Any]
-"""Fields of a step that change."""
+    for index, step in enumerate(plan["steps"] if plan else ()):
+        if plan and step["status"] == "in_progress":
+            return f"{plan['plan_id']}/{index}"
+    return None
 
 
 def merge_steps(
-    steps: Mapping[str, Any], updates: Sequence[Mapping[str, StepUpdate | None]]
+    steps: Mapping[str, Any], updates: Sequence[Mapping[str, Mapping[str, Any] | None]]
 ) -> dict[str, Any]:
-    """Reducer of steps by id: fields are merged, None removes a step."""
+    """Merge changed fields of steps by id; None removes a step. A reducer."""
     merged = dict(steps)
     for update in updates:
         for step_id, fields in update.items():

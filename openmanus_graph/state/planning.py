@@ -21,18 +21,18 @@ Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 
 
 class PausedRun(TypedDict):
-    """What a step resumes with, after a limit of the whole run ended its run."""
+    """What a step resumes with, after a limit of the whole run stopped it."""
 
     message_id: str
-    """Under which its messages were said; names its branch in the ledger."""
+    """Id of the message that began it; names its branch in the ledger."""
     messages: list[AnyMessage]
     """Its conversation so far."""
     state: dict[str, Any]
-    """What else its executor keeps."""
+    """The rest of its executor's state."""
 
 
 class FlowProgress(TypedDict):
-    """How far the whole run had come before the steps that run at once."""
+    """Progress of the whole run before this parallel batch."""
 
     steps: int
     usage: Usage
@@ -43,45 +43,44 @@ class StepRun(Step):
     """A step of the plan with its progress."""
 
     attempt: int
-    """How often it was begun."""
+    """How often it was started."""
     failures: int
-    """How often it failed by itself, and not because the budget was used up."""
+    """How often it failed for another reason than the budget."""
     worker: int
     """Which kernel, shell and browser it uses; steps that run at once never share one."""
     outcome: Outcome
     """How its newest run ended, until it is reviewed."""
     paused_run: PausedRun | None
-    """Where it goes on, after a limit of the whole run ended it."""
+    """Where it resumes, after a limit of the whole run stopped it."""
     seconds: float
-    """Of all its runs."""
+    """Seconds of all its runs."""
     cost_usd: float
-    """Of all its runs."""
+    """Dollars of all its runs."""
     urls: list[str]
-    """Addresses in its result that it really saw; the steps after it may open them."""
+    """Addresses in its result that it really saw; later steps may open them."""
     openings: dict[str, dict[str, int]]
-    """Links that its runs opened of sites that nobody named: by attempt, then by site."""
+    """How many links of sites that nobody named its runs opened, by attempt, then by site."""
     files: list[str]
     """Paths that its newest run may have changed, relative to the workspace."""
     written_files: list[str]
-    """Those of them that it certainly changed."""
+    """Those of `files` that it certainly changed."""
     evidence: str
-    """What its tools and the person said in its newest run, until it is completed. Threads of
-    before checks were judged have none of these three."""
+    """What its tools and the person said in its newest run, until it is completed."""
     disputed: str
-    """What its check said that a judge is to look at; empty if none is."""
+    """The finding of its check that a judge must review; empty if there is none."""
     judged_attempt: int
-    """The last attempt in which a judge looked at its check; 0 if none did."""
+    """The last attempt in which a judge reviewed its check; 0 if none did."""
 
 
 class Replacement(TypedDict):
-    """A part of the plan that was planned anew."""
+    """A part of the plan that was replaced."""
 
     number: int
-    """Of the run's replacements, from 1: they are applied in this order."""
+    """Its number in the run, from 1: replacements are applied in this order."""
     replaced: list[str]
-    """Ids of the steps that are gone."""
+    """Ids of the steps that are removed."""
     new: list[StepRun]
-    """What stands in the place of the first of them."""
+    """The steps in the place of the first of them."""
 
 
 class RunEnd(TypedDict):
@@ -93,57 +92,54 @@ class RunEnd(TypedDict):
 
 
 class WorkerReport(TypedDict):
-    """What a worker's steps came to."""
+    """The results of a worker's steps."""
 
     steps: dict[str, dict[str, Any]]
-    """The steps that it ran, or their fields that changed, by id."""
+    """The steps that it ran, or their changed fields, by id."""
     replacements: list[Replacement]
     run_end: RunEnd | None
 
 
 class WorkerInput(TypedDict):
-    """What one `Send` to `run_step` carries: a worker, and the step that it begins with.
-
-    Threads of before there were workers have neither `parallel batch` nor `worker` in it.
-    """
+    """What one `Send` to `run_step` carries: a worker, and the step that it begins with."""
 
     batch: str
     """Names the workers that run at once."""
     worker: int
-    """Its number. One without a step takes the first that another worker makes ready."""
+    """Its number. A worker without a step takes the first one that becomes ready."""
     step_run: StepRun | None
-    """The step, as it begins; None when there is none to do any more."""
+    """The step, as it begins; None if no step is left."""
     message_id: str
-    """Of the message that begins the executor's run; names its branch in the ledger."""
+    """Id of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
     task: NotRequired[str]
-    """The whole task, if the step is all of the plan: then its run ends as any other does, and its
-    answer is the flow's. Empty if there are other steps."""
+    """The whole task, if the plan has only this step: its answer is then the flow's. Empty if there
+    are other steps."""
     origin: Origin
-    """What verifies addresses in it."""
+    """What verifies addresses in the prompt."""
     images: list[str]
-    """Pictures that the user gave, relative to the workspace."""
+    """Paths of the user's pictures, relative to the workspace."""
     before: FlowProgress
 
 
 class WorkerState(WorkerInput):
-    """The state of the graph inside `run_step`: of one worker, which does step after step."""
+    """The state of the graph inside `run_step`: one worker, which does step after step."""
 
     steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
-    """The steps that it ran, by id, as they are now."""
+    """The steps that the worker ran, by id, as they are now."""
     replacements: Annotated[list[Replacement], operator.add]
-    """Parts of the plan that it planned anew."""
+    """Parts of the plan that it replaced."""
     drafts: list[AnyMessage]
-    """What was said with the model about the part that it plans anew; emptied when that stands."""
+    """The conversation with the model about the part that it replaces; emptied when done."""
     run_end: RunEnd | None
-    """Set where the whole run ends with one of its steps."""
+    """Set if the whole run ends with one of its steps."""
     usage: Annotated[Usage, merge_usage]
-    """Of its steps' runs that have ended, their checks and replanning."""
+    """What its steps' ended runs, their checks and replanning cost."""
     step_count: Annotated[int, operator.add]
     """Model calls of these runs and of replanning."""
     elapsed_s: Annotated[float, furthest]
-    """Of the whole run."""
+    """Seconds of the whole run."""
 
 
 class PlanningState(ManusOutput):
@@ -153,33 +149,30 @@ class PlanningState(ManusOutput):
     """
 
     title: str
-    """Of the plan; empty while there is none. Written by `create_plan`."""
+    """The plan's title; empty while there is none. Written by `create_plan`."""
     order: list[str]
     """Ids of the plan's steps, as they are shown; written by `create_plan`, `review_step`."""
     steps: Annotated[dict[str, StepRun], DeltaChannel(merge_steps, snapshot_frequency=1000)]
-    """By id. Incremental, so that storage grows linearly with the steps."""
+    """The steps by id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
-    """What was said with the model about the plan that is being made; emptied when it stands."""
+    """The conversation with the model about a new plan; emptied when the plan is made."""
     planned_from_files: bool
-    """Whether files were shown to the model that made the plan, so that one may have written what
-    the steps say; written by `create_plan`."""
-    replanning: list[str]
-    """Only of threads that `create_plan` planned anew: ids of the steps that had failed."""
+    """Whether the model that made the plan read files, which may have influenced the steps; written
+    by `create_plan`."""
     replans: int
-    """How often a part was replaced in this run."""
+    """How often a part of the plan was replaced in this run."""
     batch: str
     """Names the workers that run at once; written by `schedule`."""
     workers: int
-    """How many there are; written by `schedule`."""
+    """How many workers run at once; written by `schedule`."""
     reports: Annotated[dict[str, WorkerReport], operator.or_]
-    """What the workers of this parallel batch did, by their number; emptied by `review_step`."""
+    """Reports of this parallel batch, by the worker's number; emptied by `review_step`."""
     reviewed: bool
-    """Whether nobody needs to see the plan any more; written by `create_plan`, `approve_plan`."""
+    """Whether the plan needs no approval; written by `create_plan`, `approve_plan`."""
     run_message: str
     """Id of the user message that began the run; written by `create_plan`."""
     branch: str
-    """Id of this line of the thread's history, as the ledger knows it: new with each user message
-    and fork."""
+    """Id of the thread's history in the ledger: new with each user message and fork."""
     step_count: Annotated[int, operator.add]
     """Model calls of the planner and of the steps in this run."""
     elapsed_s: Annotated[float, furthest]
@@ -188,4 +181,4 @@ class PlanningState(ManusOutput):
     """Id of the newest snapshot of the workspace, before and after each parallel batch; written by
     `schedule`, `review_step`."""
     snapshot_gap: str
-    """Why files changed since are in no snapshot; empty if all are. Written with the former."""
+    """Why later changes are in no snapshot; empty if all are. Written with the snapshot's id."""

@@ -1,14 +1,15 @@
-"""Search engines: names, variables, limits, and languages and countries in the form of each."""
+"""Search engines: names, keys, settings, and codes of languages and countries."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.setting_declaration import ALWAYS, AlternativeKey, Setting
 
 MAX_RESULTS = 50
 
@@ -26,17 +27,17 @@ DDGS_BACKENDS = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo", "wikiped
 """What ddgs asks, in this order; Grokipedia is left out, because machines write it."""
 
 ENGINES = ("ddgs", "searxng", *KEY_VARIABLES, *(name for name in DDGS_BACKENDS if name != "brave"))
-"""What may stand as `engine` and in `fallback_engines`; case does not matter."""
+"""Values of `engine` and `fallback_engines`; case does not matter."""
 
 RETIRED = {"bing": "duckduckgo"}
-"""Engines that old files name although they are gone, and what shows the same results."""
+"""Engines that no longer exist, and the ones with the same results."""
 
 ServiceName = Literal["searxng", "tavily", "brave", "google", "baidu", "bing"]
-"""Engines whose address may be another one; that of a retired one is left out."""
+"""Engines whose address can be set; that of a retired one is ignored."""
 
 
 def known_engine(name: str) -> str:
-    """Return an engine's name as it stands in `ENGINES`. ConfigError if there is no such engine."""
+    """Return an engine's name as in `ENGINES`. ConfigError if there is no such engine."""
     known = name.strip().lower()
     known = RETIRED.get(known, known)
     if known not in ENGINES:
@@ -63,25 +64,23 @@ def usable_keys(keys: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
 
 def web_addresses(urls: Mapping[str, str]) -> dict[str, str]:
     """Return the addresses that are not empty, by engine. ConfigError if one is no web address."""
-    return {
-        engine: _web_address(engine, url)
-        for engine, url in urls.items()
-        if url.strip() and engine not in RETIRED
-    }
-
-
-def _web_address(engine: str, url: str) -> str:
-    try:
-        parts = urlsplit(url.strip())
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number
-        usable = False
-    if not usable:
-        raise ConfigError(
-            f"The address of the search engine {engine} is no web address. Write it like "
-            "http://127.0.0.1:8080."
-        )
-    return url.strip().rstrip("/")
+    found: dict[str, str] = {}
+    for engine, given in urls.items():
+        url = given.strip()
+        if not url or engine in RETIRED:
+            continue
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is no number
+            usable = False
+        if not usable:
+            raise ConfigError(
+                f"The address of the search engine {engine} is no web address. Write it like "
+                "http://127.0.0.1:8080."
+            )
+        found[engine] = url.rstrip("/")
+    return found
 
 
 _TAG = re.compile(r"([a-z]{2,3})(?:[-_]([a-z]{4}))?(?:[-_]([a-z]{2}))?", re.IGNORECASE)
@@ -99,17 +98,13 @@ class SearchLocale:
 
     @property
     def tag(self) -> str:
-        """`en-US`."""
         return f"{self.lang}-{self.country.upper()}"
 
 
 def parse_search_locale(lang: str, country: str = "", usual_country: str = "us") -> SearchLocale:
     """Read codes as people write them: `en`, `en-GB`, `zh-Hant`, `UK`. ValueError says what fits.
 
-    Args:
-        lang: A language code.
-        country: A country code, or "": that of the language, if it has one.
-        usual_country: The country when neither says it.
+    An empty `country` is that of the language, or else the usual one.
     """
     match = _TAG.fullmatch(lang.strip())
     if match is None:
@@ -125,8 +120,82 @@ def parse_search_locale(lang: str, country: str = "", usual_country: str = "us")
     return SearchLocale(language, found, traditional)
 
 
+def search_language(lang: str) -> str:
+    return _checked_locale(lang, lang, "")
+
+
+def search_country(country: str) -> str:
+    return _checked_locale(country, "en", country)
+
+
+def _checked_locale(code: str, lang: str, country: str) -> str:
+    try:
+        parse_search_locale(lang, country)
+    except ValueError as error:
+        raise ConfigError(f"[search] {error}.") from error
+    return code
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Which engines `web_search` asks, and how long it may take."""
+
+    engine: Annotated[
+        str | None,
+        Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
+    ] = None
+    """The first one asked."""
+    fallback_engines: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            shown="all others that can be asked",
+            parse=lambda names: tuple(map(known_engine, names)),
+        ),
+    ] = None
+    """Those asked after it."""
+    lang: Annotated[str, Setting(parse=search_language)] = "en"
+    """Language of results."""
+    country: Annotated[str, Setting(parse=search_country)] = "us"
+    """Country of results."""
+    timeout_s: Annotated[float, Field(gt=0), Setting()] = 10
+    """Seconds of one engine."""
+    total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
+    """Seconds of all of them, retries included; 100 at most."""
+    max_retries: Annotated[int, Field(ge=0), Setting()] = 1
+    """Further rounds when no engine answered and waiting could help; 5 at most."""
+    retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
+    """Seconds before such a round; 5 at most, whatever is set."""
+    keys: Annotated[
+        Mapping[str, SecretStr],
+        Setting(
+            key=None,
+            alternative_keys=tuple(
+                AlternativeKey(f"{engine}_api_key", part=engine, env=variables)
+                for engine, variables in KEY_VARIABLES.items()
+            ),
+            merged=True,
+            parse=usable_keys,
+        ),
+    ] = field(default_factory=dict[str, SecretStr])
+    """Keys by engine; rather set the environment's variables."""
+    google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
+    """Google's keys search by a search engine id."""
+    urls: Annotated[
+        Mapping[str, str],
+        Setting(
+            written=dict[ServiceName, str],
+            alternative_keys=(
+                AlternativeKey("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),
+            ),
+            merged=True,
+            parse=web_addresses,
+            trust=ALWAYS,
+        ),
+    ] = field(default_factory=dict[str, str])
+    """Addresses by engine, where they are not the usual ones; `urls` is a table."""
+
+
 def codes(text: str) -> frozenset[str]:
-    """Read a list of codes."""
     return frozenset(text.split())
 
 

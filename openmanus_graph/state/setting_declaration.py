@@ -1,40 +1,31 @@
-"""What makes a field of `state.settings` a setting, and what reads its values.
+"""What makes a field of `state.settings` a setting, and the functions that read its values.
 
-From one such declaration come: what a file, the environment and `Context` may say, the names of
-unknown keys, what needs trust, and the tables of `docs/configuration.md`.
+One declaration makes the keys of files, environment variables, fields of `Context`, options of
+the command, the trust a value needs, and the tables of `docs/configuration.md`.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import SecretStr
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import parse_allowed, parse_domain
 from openmanus_graph.state.context import PolicyRule, RuleDecision
-from openmanus_graph.state.search_engines import parse_search_locale
-
-
-def _whole(value: Any) -> Any:
-    return value
-
-
-def _nothing(value: Any) -> Any:
-    del value
 
 
 @dataclass(frozen=True)
 class Trust:
-    """A value in the working folder that counts only once the person trusts that folder."""
+    """A value in the working folder counts only after the user trusts that folder."""
 
-    risky: Callable[[Any], Any] = _whole
-    """Returns what of the value needs trust; nothing does if that is empty or false."""
-    harmless: Callable[[Any], Any] = _nothing
-    """Returns what of a risky value counts without trust. None: it is as if not set."""
+    risky: Callable[[Any], Any] = lambda value: value
+    """Returns the part of the value that needs trust; empty or false if none does."""
+    harmless: Callable[[Any], Any] = lambda _: None
+    """Returns the part of a risky value that counts without trust. None: it is not set."""
     words: str = ""
     """Which values are risky, for the documentation. Empty: all."""
     also_left_out: tuple[str, ...] = ()
@@ -46,47 +37,52 @@ ALWAYS = Trust()
 
 @dataclass(frozen=True)
 class AlternativeKey:
-    """Another key that sets the same field: OpenManus's name, or one part of a table."""
+    """Another key that sets the same field: OpenManus's name, or one entry of a table."""
 
     key: str
     part: str = ""
     """The table's entry that it sets. Empty: the whole field."""
     env: tuple[str, ...] = ()
     moved: str = ""
-    """OpenManus's key, and how it is written here."""
+    """For a key of OpenManus: how it is written here."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a person sets a field. Its default is the field's, its text the field's docstring."""
+    """How a user sets a field. The field has the default, its docstring is the text."""
 
     key: str | None = ""
-    """In the table of the field's class. Empty: as the field; None: only alternatives."""
+    """In the table of the field's class. Empty: the field's name; None: only alternatives."""
     written: Any = None
-    """The type in a file, where it is not the field's."""
+    """The type in a file, if it is not the field's."""
     alternative_keys: tuple[AlternativeKey, ...] = ()
     context: str | None = ""
-    """The field of `Context`. Empty: of the same name; None: there is none that is written so."""
+    """The field of `Context`. Empty: the same name, or none if the field is in a table; None:
+    there is none."""
+    passed: Any = None
+    """The type in `Context`, if it is not the one in a file."""
     option: str = ""
     """The command's option."""
+    help: str = ""
+    """The option's help, if it is not the first sentence of the field's text."""
     env: tuple[str, ...] = ()
     """Environment variables; the first that is not empty counts."""
     env_prefix: str = ""
-    """Each variable that begins so is an entry of this table, by the rest of its name."""
+    """Each variable with this prefix is an entry of this table, by the rest of its name."""
     trust: Trust | None = None
     merged: bool = False
-    """Whether the entries of a table are collected from all places; else the first place counts."""
+    """Whether the entries of a table are collected from all layers; else the first layer counts."""
     parse: Callable[[Any], Any] | None = None
-    """Makes the field's value of what is written. ConfigError says what is wrong with it."""
+    """Makes the field's value from what is written. ConfigError says what is wrong with it."""
     join: Callable[[Sequence[tuple[str, Any]]], Any] | None = None
-    """Makes it of what all places say: pairs of a place's name and its value, the first counts
-    most. ConfigError as `parse`."""
+    """Makes it from all layers: pairs of a layer's name and its value, the most important first.
+    ConfigError as `parse`."""
     shown: str = ""
-    """What the documentation has as its default, where that is more than a value."""
+    """The default in texts, if it is more than a value."""
     accepts: tuple[str, ...] = ()
-    """The values, for the documentation, where the type does not list them."""
+    """The values, for the documentation, if the type does not list them."""
     moved: str = ""
-    """That OpenManus has this key, and how it is written here."""
+    """For a key of OpenManus: how it is written here."""
 
 
 TUNING_OPTIONS = frozenset({
@@ -118,11 +114,6 @@ def ssh_name(value: str) -> str:
     return value
 
 
-def home_path(value: str) -> str:
-    """Return a path with `~` as the home folder."""
-    return str(Path(value).expanduser()) if value else ""
-
-
 def rerouting_options(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the client's options if they could do more than tune the model's replies."""
     return options if set(options) - TUNING_OPTIONS else None
@@ -134,16 +125,6 @@ def outside_folder(workspace: str) -> str | None:
     return workspace if leaves else None
 
 
-def allowing_rules(rules: Sequence[PolicyRule]) -> list[PolicyRule]:
-    """Return the rules that need trust: they `allow`."""
-    return [rule for rule in rules if rule["decision"] == "allow"]
-
-
-def other_rules(rules: Sequence[PolicyRule]) -> tuple[PolicyRule, ...]:
-    """Return the rules that need no trust: they `ask` or `deny`."""
-    return tuple(rule for rule in rules if rule["decision"] != "allow")
-
-
 def checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts as they are written. ConfigError: one is no `HOST[:PORT]`."""
     for entry in entries:
@@ -152,37 +133,17 @@ def checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
 
 
 def domains(entries: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in the form in which they are compared. ConfigError: one is none."""
+    """Return the domains in normal form. ConfigError: one is no domain."""
     return tuple(map(parse_domain, entries))
 
 
 def all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
-    """Return the domains of all places, each once."""
     return tuple(dict.fromkeys(domain for _, entries in places for domain in domains(entries)))
-
-
-def search_language(lang: str) -> str:
-    """Return the code as it is written. ConfigError: it is no language's."""
-    _check_locale(lang)
-    return lang
-
-
-def search_country(country: str) -> str:
-    """Return the code as it is written. ConfigError: it is no country's."""
-    _check_locale("en", country)
-    return country
-
-
-def _check_locale(lang: str, country: str = "") -> None:
-    try:
-        parse_search_locale(lang, country)
-    except ValueError as error:
-        raise ConfigError(f"[search] {error}.") from error
 
 
 @dataclass(frozen=True)
 class SiteSecret:
-    """What the model types by its name only, and only on one site."""
+    """A value that the model types only by its name, and only on one site."""
 
     name: str
     value: SecretStr
@@ -210,16 +171,12 @@ def site_secrets(places: Sequence[tuple[str, Any]]) -> tuple[SiteSecret, ...]:
     """Collect secrets by name and site; what comes first wins."""
     found: dict[tuple[str, str], SiteSecret] = {}
     for _, given in places:
-        for secret in _secrets_in(given):
+        is_table = isinstance(given, Mapping)
+        entries: Any = cast("Any", given).items() if is_table else ((None, one) for one in given)
+        for name, text in entries:
+            secret = parse_secret(text, name)
             found.setdefault((secret.name, secret.domain), secret)
     return tuple(found.values())
-
-
-def _secrets_in(given: Sequence[SecretStr] | Mapping[str, SecretStr]) -> Iterator[SiteSecret]:
-    if isinstance(given, Mapping):
-        yield from (parse_secret(text, name) for name, text in given.items())
-    else:
-        yield from map(parse_secret, given)
 
 
 @dataclass(frozen=True)
@@ -235,7 +192,6 @@ class Rule:
     """Where it was written."""
 
     def __str__(self) -> str:
-        """Write the rule as it can be found again."""
         patterns = "".join(f" {name}={pattern!r}" for name, pattern in self.args.items())
         return f"{self.decision} {self.tool}{patterns}, {self.source}"
 
@@ -245,14 +201,14 @@ def policy_rules(places: Sequence[tuple[str, Sequence[PolicyRule]]]) -> tuple[Ru
     found: list[Rule] = []
     for source, rules in places:
         for number, rule in enumerate(rules, 1):
-            if not rule["tool"].strip():
+            tool, given = rule["tool"].strip(), rule.get("args", {})
+            if not tool:
                 raise ConfigError(
                     f"{source}: rule {number} names no tool; write * for all of them."
                 )
             args = {
                 name: pattern if isinstance(pattern, str) else json.dumps(pattern)
-                for name, pattern in rule.get("args", {}).items()
+                for name, pattern in given.items()
             }
-            where = f"rule {number} of {source}"
-            found.append(Rule(rule["tool"].strip(), args, rule["decision"], where))
+            found.append(Rule(tool, args, rule["decision"], f"rule {number} of {source}"))
     return tuple(found)

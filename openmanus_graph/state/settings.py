@@ -1,13 +1,14 @@
 """The settings of a run, each declared once, and the records that code reads them from.
 
-A field with a `Setting` can be set by people; one without is computed. To add a setting, add a
+A field with a `Setting` can be set by users; one without is computed. To add a setting, add a
 field with its type, default, `Setting` and text here, run `uv run python docs/make.py`, and read
-it where it counts. A field of `Context` or an option of the command comes on top where people want
-one: both are lists of names without defaults, and tests hold them against these declarations.
+it where it counts. The fields of `Context`, the options of the command and the tables of the
+documentation are made from these declarations.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,24 +17,17 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.context import (
     AnswerCheck,
+    ModelInstance,
     ModelRole,
     Policy,
     PolicyRule,
+    PydanticModel,
     SandboxMode,
     Skill,
 )
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
+from openmanus_graph.state.mcp_server import FileServer, MCPServer
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.search_engines import (
-    ENGINES,
-    GOOGLE_ID_VARIABLE,
-    KEY_VARIABLES,
-    SEARXNG_VARIABLE,
-    ServiceName,
-    known_engine,
-    usable_keys,
-    web_addresses,
-)
+from openmanus_graph.state.search_engines import SearchSettings
 from openmanus_graph.state.setting_declaration import (
     ALWAYS,
     AlternativeKey,
@@ -42,16 +36,11 @@ from openmanus_graph.state.setting_declaration import (
     SiteSecret,
     Trust,
     all_domains,
-    allowing_rules,
     checked_hosts,
     domains,
-    home_path,
     megabytes,
-    other_rules,
     outside_folder,
     policy_rules,
-    search_country,
-    search_language,
     site_secrets,
     ssh_name,
 )
@@ -62,6 +51,9 @@ SECRET_VARIABLE = "OPENMANUS_SECRET_"
 
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
+_TRUSTED = Setting(trust=ALWAYS)
+_SSH = Setting(trust=ALWAYS, shown="as ssh decides")
+_SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="as ssh decides")
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,8 @@ class SandboxSettings:
             trust=Trust(lambda mode: mode if mode == "none" else None, words="it is `none`"),
         ),
     ] = "auto"
-    """`auto` is bubblewrap, else nono, else none with a warning."""
+    """How Python and shell are confined. `auto` is bubblewrap, else nono, else none with a
+    warning."""
     network: Annotated[
         bool,
         Setting(
@@ -95,19 +88,15 @@ class SandboxSettings:
     """Of the mode `ssh`: the other machine's address, or its name in `~/.ssh/config`."""
     ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="as ssh decides")] = ""
     """The account there."""
-    ssh_port: Annotated[
-        int, Field(ge=0, le=65535), Setting(trust=ALWAYS, shown="as ssh decides")
-    ] = 0
+    ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
     """Its port."""
-    ssh_key: Annotated[str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")] = ""
+    ssh_key: Annotated[str, _SSH_FILE] = ""
     """File of the private key."""
-    ssh_known_hosts: Annotated[
-        str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")
-    ] = ""
+    ssh_known_hosts: Annotated[str, _SSH_FILE] = ""
     """File with the other machine's host key."""
-    ssh_python: Annotated[str, Setting(trust=ALWAYS)] = "python3"
+    ssh_python: Annotated[str, _TRUSTED] = "python3"
     """The interpreter there; `python_execute` needs one with `ipykernel`."""
-    ssh_folder: Annotated[str, Setting(trust=ALWAYS)] = "~/.openmanus-sandboxes"
+    ssh_folder: Annotated[str, _TRUSTED] = "~/.openmanus-sandboxes"
     """The folder there, which holds one for each sandbox until it is closed."""
     memory_mb: Annotated[
         int,
@@ -133,65 +122,6 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True)
-class SearchSettings:
-    """Which engines `web_search` asks, and how long it may take."""
-
-    engine: Annotated[
-        str | None,
-        Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
-    ] = None
-    """The first one asked."""
-    fallback_engines: Annotated[
-        tuple[str, ...] | None,
-        Setting(
-            shown="all others that can be asked",
-            parse=lambda names: tuple(map(known_engine, names)),
-        ),
-    ] = None
-    """Those asked after it."""
-    lang: Annotated[str, Setting(parse=search_language)] = "en"
-    """Language of results."""
-    country: Annotated[str, Setting(parse=search_country)] = "us"
-    """Country of results."""
-    timeout_s: Annotated[float, _Positive, Setting()] = 10
-    """Seconds of one engine."""
-    total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
-    """Seconds of all of them, retries included; 100 at most."""
-    max_retries: Annotated[int, Field(ge=0), Setting()] = 1
-    """Further rounds when no engine answered and waiting could help; 5 at most."""
-    retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
-    """Seconds before such a round; 5 at most, whatever is set."""
-    keys: Annotated[
-        Mapping[str, SecretStr],
-        Setting(
-            key=None,
-            alternative_keys=tuple(
-                AlternativeKey(f"{engine}_api_key", part=engine, env=variables)
-                for engine, variables in KEY_VARIABLES.items()
-            ),
-            merged=True,
-            parse=usable_keys,
-        ),
-    ] = field(default_factory=dict[str, SecretStr])
-    """Keys by engine; rather set the environment's variables."""
-    google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
-    """Google's keys search by a search engine id."""
-    urls: Annotated[
-        Mapping[str, str],
-        Setting(
-            written=dict[ServiceName, str],
-            alternative_keys=(
-                AlternativeKey("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),
-            ),
-            merged=True,
-            parse=web_addresses,
-            trust=ALWAYS,
-        ),
-    ] = field(default_factory=dict[str, str])
-    """Addresses by engine, where they are not the usual ones; `urls` is a table."""
-
-
-@dataclass(frozen=True)
 class ProxySettings:
     """The proxy that the browser's traffic goes through."""
 
@@ -206,18 +136,18 @@ class BrowserSettings:
 
     headless: Annotated[bool, Setting()] = True
     """Whether the browser has no window."""
-    profile: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    profile: Annotated[str | None, _TRUSTED] = None
     """A folder in which logins last; one process at a time."""
     chrome_instance_path: Annotated[str | None, Setting(shown="found", trust=ALWAYS)] = None
     """The browser's program."""
-    cdp_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    cdp_url: Annotated[str | None, _TRUSTED] = None
     """A running Chromium to use instead, in a window of its own; its logins are taken over. One
     of this, `wss_url` and `profile` can be set."""
-    wss_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    wss_url: Annotated[str | None, _TRUSTED] = None
     """A Playwright server to use instead."""
-    extra_chromium_args: Annotated[tuple[str, ...], Setting(trust=ALWAYS)] = ()
+    extra_chromium_args: Annotated[tuple[str, ...], _TRUSTED] = ()
     """Further arguments of the program."""
-    disable_security: Annotated[bool, Setting(trust=ALWAYS)] = False
+    disable_security: Annotated[bool, _TRUSTED] = False
     """Pages may read each other, and certificates are not checked."""
     proxy: Annotated[
         ProxySettings | None,
@@ -232,13 +162,15 @@ class BrowserSettings:
     """Characters of a page that `extract_content` returns."""
     observation_tokens: Annotated[int, Field(ge=200), Setting()] = 2500
     """Of one observation of a page, about."""
-    max_download_mb: Annotated[int, _Positive, Setting(trust=ALWAYS)] = 200
+    max_download_mb: Annotated[int, _Positive, _TRUSTED] = 200
     """Of one download."""
     secrets: Annotated[
         tuple[SiteSecret, ...],
         Setting(
             written=tuple[SecretStr, ...] | dict[str, SecretStr],
             option="--secret",
+            help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
+            "users see it in the process list, so rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN.",
             env_prefix=SECRET_VARIABLE,
             trust=ALWAYS,
             join=site_secrets,
@@ -268,6 +200,8 @@ class StorageSettings:
         Setting(
             written=SecretStr | None,
             option="--database-url",
+            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
+            "so rather set OPENMANUS_DATABASE_URL.",
             env=("OPENMANUS_DATABASE_URL",),
             shown="SQLite in `OPENMANUS_HOME`",
             trust=ALWAYS,
@@ -305,6 +239,8 @@ class StorageSettings:
         Setting(
             written=str | None,
             option="--workspace-url",
+            help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
+            "machine to machine.",
             env=("OPENMANUS_WORKSPACE_URL",),
             shown="files stay where they are",
             trust=ALWAYS,
@@ -325,7 +261,6 @@ class StorageSettings:
 
     @property
     def takes_any(self) -> bool:
-        """Whether snapshots are taken at all."""
         return self.snapshot_max_mb > 0
 
 
@@ -380,34 +315,41 @@ class Settings:
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
     """Seconds of one step of a plan."""
     review_plan: Annotated[bool, Setting(option="--review-plan")] = False
-    """Show a plan before it is carried out."""
-    answer_check: Annotated[AnswerCheck | None, Setting(shown="mark")] = None
+    """Whether a person sees a plan before it is carried out."""
+    answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
     """What happens to an [answer whose figures occur nowhere](agents.md#answers-are-checked).
     `mark`: after one correction it is marked. `ask`: after three. `fail`: the run fails."""
     policy: Annotated[
         Policy,
         Setting(
             option="--policy",
+            help="Calls with external effects: ask, auto (allow) or never. Default ask.",
             alternative_keys=(AlternativeKey("policy.mode"),),
             trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),
         ),
     ] = "ask"
-    """What becomes of calls that would be asked about; a table `[policy]` holds rules, too."""
+    """What happens to calls that need approval: those with external effects, and those that a rule
+    says."""
     rules: Annotated[
         tuple[Rule, ...],
         Setting(
             key="policy.rules",
             context="policy_rules",
             written=tuple[PolicyRule, ...],
-            trust=Trust(allowing_rules, other_rules, words="they `allow`"),
+            trust=Trust(
+                lambda rules: [rule for rule in rules if rule["decision"] == "allow"],
+                lambda rules: tuple(rule for rule in rules if rule["decision"] != "allow"),
+                words="they `allow`",
+            ),
             join=policy_rules,
         ),
     ] = ()
-    """Each with `tool`, `args` and `decision`: [approvals.md](approvals.md)."""
+    """Each with `tool`, `args` and `decision`: see the page on [approvals](approvals.md). Rules of
+    a run come before those of files; a `deny` of any of them denies."""
     allow_hosts: Annotated[
         tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
     ] = ()
-    """`HOST[:PORT]`s that web tools may reach although they are private."""
+    """`HOST[:PORT]` that web tools may reach although it is private."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
     """Names of the tools to offer, out of the agent's; `+NAME` adds an
@@ -416,20 +358,21 @@ class Settings:
         tuple[MCPServer, ...],
         Setting(
             key="mcp.servers",
-            written=dict[str, MCPServerKeys],
+            written=dict[str, FileServer],
             context=None,  # says which servers, not what they are
             trust=ALWAYS,
         ),
     ] = ()
     """A table by name."""
     listing: Annotated[bool, Setting()] = True
-    """List the workspace's files, with the first rows of tables, in a run's first message."""
+    """Whether a run's first message lists the workspace's files, with the first rows of tables."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
-    """With more tools of servers than so many, the model gets `search_tools` instead of all."""
+    """With more tools of MCP servers than this, the model gets `search_tools` instead of all."""
     prompts: Annotated[
-        Mapping[str, str], Setting(written=dict[Literal["system", "next_step"], str])
+        Mapping[str, str],
+        Setting(written=dict[Literal["system", "next_step"], str], passed=Mapping[str, str]),
     ] = field(default_factory=dict[str, str])
-    """A table: `system`, `next_step` instead of the agent's own."""
+    """A table: `system` and `next_step` replace the agent's own."""
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -459,3 +402,35 @@ class Settings:
     def has_several_models(self) -> bool:
         """Whether replies of different models may stand in one conversation."""
         return bool(self.fallback or self.roles or self.vision)
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """What only a run can be given, and no file: fields of `Context` and options."""
+
+    roles: Annotated[Mapping[ModelRole, str | ModelInstance] | None, Setting(key=None)] = None
+    """Models, or names of profiles, for what is not the agent's own thinking."""
+    web: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
+    mcp_servers: Annotated[
+        tuple[str | MCPServer, ...] | None,
+        Setting(
+            key=None,
+            option="--mcp-server",
+            help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
+            "Repeatable; ${NAME} stands for an environment variable.",
+            shown="all that are configured",
+        ),
+    ] = None
+    """MCP servers: names from the configuration, addresses, commands, or described in full."""
+    browser: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[browser]` keys of the configuration file."""
+    search: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
+    """The `[search]` keys of the configuration file."""
+    response_format: Annotated[dict[str, Any] | PydanticModel | None, Setting(key=None)] = None
+    """JSON schema or pydantic model of the structured answer."""
+    untrusted_prompt: Annotated[bool, Setting(key=None)] = False
+    """Whether somebody else may have written `prompts` or `response_format`: then the rules about
+    addresses and values hold from the first step. Servers set it."""
+    config: Annotated[str | None, Setting(key=None, option="--config")] = None
+    """Configuration file instead of `./openmanus.toml`."""

@@ -11,8 +11,8 @@ from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.settings import SandboxSettings
 
 Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
-"""Asks the other side what became of a call: given its arguments and its key, returns its result,
-or None where nothing is known of it; then a person is asked."""
+"""Asks the other side for the outcome of a call: given its arguments and its key, returns its
+result, or None if it is unknown; then a person is asked."""
 FILE = "file:"
 """Begins the name of a resource that is one file."""
 
@@ -33,7 +33,7 @@ class PageUse:
 
 @dataclass(frozen=True)
 class Traits:
-    """What the graph must know of a tool beside its schema."""
+    """What the graph must know about a tool in addition to its schema."""
 
     effect: EffectName | Callable[[Mapping[str, Any]], EffectName] = "external"
     """What a call may change; a function is given the arguments."""
@@ -75,7 +75,7 @@ class Traits:
     destructive: bool = False
     """A call destroys what cannot be brought back: the person must have named what it hits."""
     reconcile: Reconcile | None = None
-    """Finds out what became of an external call that a crash cut off."""
+    """Finds out the outcome of an external call that a crash cut off."""
     page: Callable[[Mapping[str, Any]], PageUse] | None = None
     """Returns what a call does with the page that the tool shows; what is entered goes to its
     site."""
@@ -101,19 +101,17 @@ class Traits:
             object.__setattr__(self, "effect", as_effect(self.effect))
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
-        """Say what a call with these arguments may change."""
         return as_effect(self.effect(args) if callable(self.effect) else self.effect)
 
     def resource_of(self, args: Mapping[str, Any]) -> str | None:
-        """Name the resource that a call with these arguments uses."""
         return self.resource(args) if callable(self.resource) else self.resource
 
     def is_composed(self, args: Mapping[str, Any]) -> bool:
-        """Say whether a model may have written the output of a call with these arguments."""
+        """Return True if a model may have written the output of a call with these arguments."""
         return self.composed(args) if callable(self.composed) else self.composed
 
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
-        """Return what holds for a call with these arguments."""
+        """Return the traits of a call with these arguments."""
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
 
     @property
@@ -123,10 +121,7 @@ class Traits:
 
     @property
     def uses_one_file(self) -> bool:
-        """Whether all that a call uses is one file, as far as its resource says.
-
-        A name without a suffix may be a folder, which holds the files of other calls.
-        """
+        """Whether a call uses only one file. A name without a suffix may be a folder."""
         named = isinstance(self.resource, str) and self.resource.startswith(FILE)
         return named and bool(PurePath(str(self.resource)).suffix)
 

@@ -1,7 +1,8 @@
-"""What is wrong with a value, in words a model can act on."""
+"""Checks values against schemas, with errors that a model can act on."""
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -15,36 +16,32 @@ _MOST_STEPS = 50_000
 
 
 def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
-    """Check a value against a JSON schema."""
-    return schema_checker(schema)(value)
-
-
-def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
-    """Return a function that checks values against a JSON schema.
+    """Check a value against a JSON schema.
 
     `pattern`, `patternProperties` and `unevaluatedProperties` are not checked, see `_validator`.
     """
+    try:
+        return [
+            f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
+            for error in _validator(schema).iter_errors(value)
+        ]
+    except _TooManySteps as error:
+        return [f"value: it cannot be checked, the schema {error}"]
 
-    def check(value: Any) -> list[str]:
-        try:
-            return [
-                f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
-                for error in _validator(schema).iter_errors(value)
-            ]
-        except _TooManySteps as error:
-            return [f"value: it cannot be checked, the schema {error}"]
 
-    return check
+def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
+    """Return a function that checks values against a JSON schema, as `schema_problems`."""
+    return partial(schema_problems, schema)
 
 
 class _TooManySteps(Exception):
-    """A value cannot be checked in a reasonable time."""
+    pass
 
 
 def _validator(schema: dict[str, Any]) -> Any:
-    """Return a checker that ends soon, whoever wrote the schema, and fetches nothing.
+    """Return a checker for an untrusted schema: it ends soon, and fetches nothing.
 
-    A regular expression of somebody else's can take for ever, as can parts that refer to each other
+    An untrusted regular expression may run forever, and so may parts that refer to each other
     twice. So no expression is run, and parts are counted.
     """
     import attrs
@@ -78,7 +75,7 @@ def _passes(*_: Any) -> tuple[()]:
 
 
 def schema_defect(schema: dict[str, Any]) -> str:
-    """Say why something is no JSON schema by which values can be checked; empty if it is one."""
+    """Return why values cannot be checked by a JSON schema; empty if they can."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing.exceptions import Unresolvable
@@ -103,7 +100,7 @@ def schema_defect(schema: dict[str, Any]) -> str:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Return what a schema refers to; not in parts that are found by a name of their own."""
+    """Yield the references in a schema, except in parts with an `$id`."""
     if isinstance(schema, list):
         for part in cast("list[Any]", schema):
             yield from _references(part)
@@ -116,11 +113,9 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def validation_problems(error: ValidationError, whole: str = "value") -> list[str]:
-    """Put pydantic's findings into words; values are left out, they may be secret or long.
+    """Return pydantic's findings in words, without values, which may be secret or long.
 
-    Args:
-        error: The findings.
-        whole: What to call the value itself.
+    `whole` is the name of the value itself.
     """
     return [
         f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg'].replace('tuple', 'list')}"

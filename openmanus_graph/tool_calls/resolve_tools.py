@@ -194,7 +194,7 @@ async def resolve_tools(
     elif agent.needs_servers and replay is None:
         raise ConfigError(
             f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
-            "Name one by --server NAME, URL or COMMAND, or in mcp.json."
+            "Name one by --mcp-server NAME, URL or COMMAND, or in mcp.json."
         )
     else:
         resolved = ResolvedTools(await _run_toolset(agent, session, absent))

@@ -132,7 +132,7 @@ def test_wrong_files_and_names_are_wrong_usage(cli: Cli) -> None:
     paths = [str(cli.write(f"{number}.json", text)) for number, text in enumerate(wrong)]
     *listed, unknown, bad, none = cli.run_all(
         *(("mcp", "list", "--config", path) for path in paths),
-        ("run", "x", "--agent", "mcp", "--server", "nosuch"),
+        ("run", "x", "--agent", "mcp", "--mcp-server", "nosuch"),
         ("mcp", "call", sys.executable + " x.py", "tool", "no json"),
         ("run", "x", "--agent", "mcp"),
     )
@@ -140,7 +140,7 @@ def test_wrong_files_and_names_are_wrong_usage(cli: Cli) -> None:
         assert (done.code, path in done.stderr, words in done.stderr) == (2, True, True)
     assert (unknown.code, "nosuch" in unknown.stderr) == (2, True)
     assert (bad.code, "not JSON" in bad.stderr) == (2, True)
-    assert (none.code, "--server" in none.stderr) == (2, True)
+    assert (none.code, "--mcp-server" in none.stderr) == (2, True)
 
 
 def test_manus_uses_the_configured_servers_and_others_by_option(
@@ -159,7 +159,7 @@ def test_manus_uses_the_configured_servers_and_others_by_option(
     assert {name[:6] for name in offered - {"terminate"}} == {"mcp_b_"}
     model.add(Reply(calls=(Call("mcp_mcp_raw_echo", {"text": "three"}),)), Reply("done"))
     command = f"{sys.executable} {RAW}"
-    done = cli.run("run", "x", "--json", "--agent", "mcp", "--server", command)
+    done = cli.run("run", "x", "--json", "--agent", "mcp", "--mcp-server", command)
     assert "three" in done.of("tool_end")[0]["output"]
 
 

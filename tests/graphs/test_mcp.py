@@ -279,7 +279,7 @@ async def test_the_agent_ends_when_its_servers_are_gone(monkeypatch: pytest.Monk
 
 
 async def test_an_agent_without_servers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--server"):
+    with pytest.raises(ConfigError, match="--mcp-server"):
         await run_mcp("x", servers=[])
 
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from openmanus_graph.backends.search.search_engine import SearchEngine
 from openmanus_graph.backends.search.searching import choose_engines
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.settings import SearchSettings
+from openmanus_graph.state.search_engines import SearchSettings
 from openmanus_graph.testing import tool_session
 from tests.support.search_engines import API_ENGINES, KEY, SearchServer
 from tests.support.search_protocols import CX

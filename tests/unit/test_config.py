@@ -3,30 +3,34 @@
 import re
 import subprocess
 import sys
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from openmanus_graph import ConfigError, Context
+from docs.settings_source import sources
+from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
+from openmanus_graph.config import declared as table
 from openmanus_graph.config import resolve, resolve_settings
-from openmanus_graph.config.declared import declared, setting_of
+from openmanus_graph.config.declared import Layer, declared, declared_fields
 from openmanus_graph.config.homes import risky_settings, without_risks
-from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
-from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, command_fields
+from openmanus_graph.interfaces.server.setup import FORM
+from openmanus_graph.interfaces.service.options import (
+    RunOptions,
+    StorageOptions,
+    command_fields,
+    takes,
+)
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.state.manus import ManusOutput
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
+from openmanus_graph.state.setting_declaration import Setting
 from openmanus_graph.state.settings import Settings
 from tests.support.layers import layer_of
-
-ONLY_FILES = {"prices", "mcp.servers"}
-"""What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""
-ONLY_RUNS = {"config", "mcp_servers", "response_format", "untrusted_prompt"}
-"""Fields of `Context` that no file can have."""
-TABLES = {*CONTEXT_TABLES, "roles"}
-"""Fields of `Context` that are a table in a file."""
 
 WITHOUT_TRUST = {
     "answer_check",
@@ -58,26 +62,62 @@ def written(text: str, path: str = "openmanus.toml") -> Path:
     return Path(path)
 
 
-def test_context_has_a_field_for_every_setting_and_no_others() -> None:
-    root = {name for name, one in declared().items() if not one.table}
-    own = {name: context_field(one) for name, one in declared().items() if context_field(one)}
-    assert root - ONLY_FILES <= set(own)
-    named = {field.name for field in fields(Context)}
-    assert {*own.values(), *TABLES, *ONLY_RUNS} == named
+def test_the_generated_sources_are_current() -> None:
+    for path, source in sources():
+        assert path.read_text(encoding="utf-8") == source, "run: uv run python docs/make.py"
+
+
+def test_only_what_the_table_declares_is_a_field_of_the_context_or_an_option() -> None:
+    context = {one.context for one in declared_fields()} - {None}
+    assert {field.name for field in fields(Context)} == context
     assert all(field.default is None for field in fields(Context)), "defaults are declared"
+    options = [*command_fields(RunOptions), *command_fields(StorageOptions)]
+    assert {field.name for field in options} == {one.option for one in declared_fields()} - {""}
+    assert all(field.default is None for field in options), "defaults are declared"
 
 
-def test_every_option_of_a_run_sets_what_is_declared() -> None:
-    given = [*command_fields(RunOptions), *command_fields(StorageOptions)]
-    options = {field.name.replace("_", "-") for field in given}
-    declared_options = {one.setting.option.lstrip("-") for one in declared().values()} - {""}
-    assert options == declared_options | {"server", "config"}
-    assert all(field.default is None for field in fields(RunOptions)), "defaults are declared"
+@dataclass(frozen=True)
+class More:
+    colour: Annotated[
+        Literal["red", "blue"], Setting(option="--colour", env=("OPENMANUS_COLOUR",))
+    ] = "red"
+    """Colour of the answer. Nobody reads it."""
+
+
+def test_a_new_setting_is_declared_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "TABLE", (*table.TABLE, (More, "")))
+    caches = (declared_fields, declared, table._by_key, table._tables)  # pyright: ignore[reportPrivateUsage]
+    try:
+        for cached in caches:
+            cached.cache_clear()
+        layer = Layer()
+        layer.read({"colour": "blue"})
+        assert layer.values == {"colour": "blue"}
+        assert declared()["colour"].env == ("OPENMANUS_COLOUR",)
+        (_, context), (_, options) = sources()
+        kind = """Literal['red', 'blue']""".replace("'", '"')
+        assert f"    colour: {kind} | None = None" in context
+        assert '"""Colour of the answer. Nobody reads it. Default `red`."""' in context
+        assert f'{kind} | None, typer.Option(help="Colour of the answer. Default red.")' in options
+    finally:
+        monkeypatch.undo()
+        for cached in caches:
+            cached.cache_clear()
+
+
+def test_server_is_another_spelling_of_mcp_server() -> None:
+    given: list[RunOptions] = []
+    app = typer.Typer()
+    app.command()(takes(RunOptions)(given.append))
+    runner = CliRunner()
+    assert "--server" not in runner.invoke(app, ["--help"]).output.replace("--mcp-server", "")
+    assert runner.invoke(app, ["--mcp-server", "a", "--server", "b"]).exit_code == 0
+    assert given[0].mcp_server == ["a", "b"]
 
 
 @pytest.mark.parametrize("option", [field.name for field in command_fields(RunOptions)])
 def test_every_option_reaches_the_context(option: str) -> None:
-    given = {"allow_host": ["h"], "server": ["s"], "secret": ["a=b@c.d"]}.get(option, "1")
+    given = {"allow_host": ["h"], "mcp_server": ["s"], "secret": ["a=b@c.d"]}.get(option, "1")
     context = to_context(RunOptions(**{option: given}))  # type: ignore[arg-type]  # any field
     assert replace(context) != Context()
 
@@ -97,8 +137,9 @@ def test_a_new_setting_needs_trust_until_it_is_found_harmless() -> None:
 
 @pytest.mark.parametrize("kind", [Settings, ModelKeys, LlmKeys, ModelUseKeys, RoleKeys])
 def test_every_setting_has_a_default(kind: type[Any]) -> None:
+    named = {one.name for one in declared_fields() if one.owner is kind}
     for field in fields(kind):
-        if setting_of(field.type) is not None and field.name != "workspace":
+        if field.name in named - {"workspace"}:
             assert (field.default, field.default_factory) != (MISSING, MISSING), field.name
         elif is_dataclass(field.type) and field.name not in ("main", "database"):
             field.type()  # type: ignore[operator]  # a section's defaults
@@ -193,3 +234,19 @@ def test_no_validator_is_built_for_a_setting_that_nobody_set() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 4, "of the two fields, as a field of Context and as a key"
+
+
+@pytest.mark.parametrize("graph", [build_manus_graph(), build_planning_graph()])
+def test_internal_keys_of_the_state_are_in_no_schema(graph: Any) -> None:
+    given, result = graph.get_input_jsonschema(), graph.get_output_jsonschema()
+    assert set(given["properties"]) == {"messages"}
+    assert set(result["properties"]) == set(get_type_hints(ManusOutput))
+    context = graph.get_context_jsonschema()["properties"]
+    assert set(context) == {field.name for field in fields(Context)}
+    texts = [*given["properties"].values(), *context.values()]
+    assert all(shown.get("description") for shown in texts), "a form shows them"
+
+
+def test_the_form_of_the_page_has_the_simple_options() -> None:
+    simple = {"max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy"}
+    assert {one.context for one in FORM} == simple | {"review_plan", "sandbox", "network"}

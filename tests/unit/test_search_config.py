@@ -12,7 +12,7 @@ from openmanus_graph.config.homes import risky_settings, trust
 from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.doctor import examine
-from openmanus_graph.state.settings import SearchSettings
+from openmanus_graph.state.search_engines import SearchSettings
 from tests.support.layers import layer_of
 
 
@@ -79,7 +79,7 @@ def test_an_old_file_that_names_bing_works_with_a_warning(text: str) -> None:
 
 def test_a_key_of_bing_is_named_as_useless_and_never_shown() -> None:
     layer = layer_of(written('[search]\nbing_api_key = "secret-key"\n'))
-    assert layer.unknown == ("search.bing_api_key",)
+    assert layer.unknown == ["search.bing_api_key"]
 
 
 def test_a_key_of_bing_in_the_environment_is_nothing_to_warn_of(

@@ -11,8 +11,7 @@ from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.search_engines import DDGS_BACKENDS, parse_search_locale
-from openmanus_graph.state.settings import SearchSettings
+from openmanus_graph.state.search_engines import DDGS_BACKENDS, SearchSettings, parse_search_locale
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import Behaviour, SearchServer, found
 from tests.support.search_protocols import Found

@@ -11,7 +11,7 @@ from openmanus_graph.backends.search import searching
 from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.settings import SearchSettings
+from openmanus_graph.state.search_engines import SearchSettings
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import KEY, Behaviour, SearchServer, found
 from tests.support.searching import local_settings, search_session

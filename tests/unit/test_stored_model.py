@@ -21,8 +21,7 @@ from openmanus_graph.config.stored_model import (
     store_key,
     store_model,
     stored_key,
-    with_top_keys,
-    with_window,
+    with_values,
 )
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
@@ -124,7 +123,7 @@ def test_keys_in_a_damaged_file_are_left_alone(person: Path, text: str) -> None:
     person.mkdir(parents=True)
     (person / "credentials.json").write_text(text)
     assert stored_key("openai", None) is None
-    with pytest.raises(ConfigError, match="is damaged .* and was left as it is. Mend it"):
+    with pytest.raises(ConfigError, match="is damaged .* and was not changed. Fix it"):
         store_key("deepseek", None, KEY)
     assert (person / "credentials.json").read_text() == text
     store_trust = partial(trust_content, Path("project"), "mcp.json", "digest")
@@ -147,10 +146,10 @@ def test_keys_that_are_stored_at_the_same_time_are_all_kept() -> None:
 
 def test_other_lines_of_the_configuration_stay_as_they_are() -> None:
     text = '# mine\nmodel = "openai:old" # why\nmax_steps = 3\n\n[llm]\nmodel = "inner"\n'
-    changed = with_top_keys(text, {"model": 'a:"b"', "base_url": None})
+    changed = with_values(text, {"model": 'a:"b"', "base_url": None})
     assert tomllib.loads(changed) == {"model": 'a:"b"', "max_steps": 3, "llm": {"model": "inner"}}
     assert "# mine\n" in changed
-    assert with_top_keys(changed, {"model": 'a:"b"', "base_url": None}) == changed
+    assert with_values(changed, {"model": 'a:"b"', "base_url": None}) == changed
 
 
 async def test_a_model_is_kept_only_if_it_answers(person: Path) -> None:
@@ -220,13 +219,13 @@ def test_a_keyring_is_used_where_it_works(person: Path, monkeypatch: pytest.Monk
 def test_the_window_is_stored_and_the_rest_stays(
     text: str, window: int | None, expected: str
 ) -> None:
-    assert with_window(text, window) == expected
+    assert with_values(text, {"context_window": window}, "llm") == expected
 
 
 @pytest.mark.parametrize("text", ["llm.context_window = 1\n", "llm = {context_window = 1}\n", "="])
 def test_a_window_is_not_stored_in_what_is_not_understood(text: str) -> None:
     with pytest.raises(ValueError, match="."):
-        with_window(text, 2)
+        with_values(text, {"context_window": 2}, "llm")
 
 
 def test_a_stored_window_holds_for_any_provider(person: Path) -> None:

@@ -28,9 +28,9 @@ from openmanus_graph.state.search_engines import (
     MAX_RESULTS,
     SEARXNG_VARIABLE,
     SearchLocale,
+    SearchSettings,
     parse_search_locale,
 )
-from openmanus_graph.state.settings import SearchSettings
 
 _ENGINES_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
     "tavily": Tavily,

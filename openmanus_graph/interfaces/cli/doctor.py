@@ -159,7 +159,7 @@ def _search() -> Iterator[Finding]:
     from openmanus_graph.backends.search.searching import choose_engines
     from openmanus_graph.config.resolve import all_layers, section
     from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import SearchSettings
+    from openmanus_graph.state.search_engines import SearchSettings
 
     try:
         settings = section(SearchSettings, all_layers(Context())[0])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.declared import Layer
+from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.homes import (
     describe_home,
     is_trusted,

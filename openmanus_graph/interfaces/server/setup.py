@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
@@ -13,6 +13,7 @@ from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.spec import RECORDED, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields
 from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
@@ -96,7 +97,14 @@ def _check_that_it_counts(form: ModelForm) -> None:
         )
 
 
-SHOWN = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy", "review_plan")
+def _is_in_form(one: DeclaredField) -> bool:
+    """Return True for options that are a number, a switch or a choice."""
+    kind = bare_type(one.written)
+    is_simple = get_origin(kind) is Literal or {bool, int, float} & {kind, *get_args(kind)}
+    return bool(one.option and one.context and is_simple)
+
+
+FORM = tuple(filter(_is_in_form, declared_fields()))
 RECENT_THREADS = 200
 """How many threads' models are offered."""
 
@@ -110,10 +118,10 @@ async def show_options() -> dict[str, Any]:
 def _options(threads: Threads) -> dict[str, Any]:
     settings, problem, needs_model = _settings()
     model = model_label(settings) if settings and not needs_model else None
-    defaults: dict[str, Any] = dict.fromkeys((*SHOWN, "sandbox", "network"))
-    if settings:
-        defaults = {name: getattr(settings, name) for name in SHOWN}
-        defaults |= {"sandbox": settings.sandbox.mode, "network": settings.sandbox.network}
+    defaults: dict[str, Any] = {}
+    for one in FORM:
+        record = getattr(settings, one.table) if settings and one.table else settings
+        defaults[str(one.context)] = getattr(record, one.name, None)
     return {
         "agents": [{"name": name, "description": describe_agent(name)} for name in agent_names()],
         "default_agent": DEFAULT_AGENT,

@@ -15,9 +15,9 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.steering import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.declared import declared
+from openmanus_graph.config.declared import declared_fields
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import context_field, database_url
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.journal import Journal
@@ -31,11 +31,11 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
 _OPTION_OF = {
-    name: one.setting.option.lstrip("-").replace("-", "_")
-    for one in declared().values()
-    if one.setting.option and (name := context_field(one)) is not None
+    one.context: one.option
+    for one in declared_fields()
+    if one.option and one.context not in (None, "mcp_servers")
 }
-"""The options by the fields of the context, where those are declared."""
+"""The options by the fields of the context. MCP servers are not kept."""
 _FIELD_OF = {option: name for name, option in _OPTION_OF.items()}
 _CONTEXT = {field.name for field in fields(Context)}
 _KEPT = {field.name for field in fields(RunOptions)} - {"secret"}

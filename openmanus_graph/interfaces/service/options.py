@@ -11,104 +11,104 @@ import typer
 
 from openmanus_graph.errors import ConfigError
 
-SandboxName = Literal["auto", "bwrap", "nono", "docker", "ssh", "none"]
-PolicyName = Literal["ask", "auto", "never"]
 DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
 WORKSPACE_URL_VARIABLE = "OPENMANUS_WORKSPACE_URL"
 PlanName = Literal["auto", "never"]
+PolicyName = Literal["ask", "auto", "never"]
+Transport = Literal["stdio", "http"]
 _KEPT_ONLY = {"kept_only": True}
 """Metadata of a field that no command takes: `replay --go-on` keeps it with the thread it makes."""
-Transport = Literal["stdio", "http"]
+_ServerAlias = Annotated[list[str] | None, typer.Option("--server", hidden=True)]
+"""The earlier spelling of `--mcp-server`."""
 
 
-def use_database(url: str | None) -> str | None:
-    """Make an address that was given by option the one of this process."""
+def use_database(url: str | None) -> None:
+    """Use a database that was given by an option in this process."""
     if url:
         os.environ[DATABASE_VARIABLE] = url
-    return url
 
 
-def use_workspace_url(url: str | None) -> str | None:
-    """Make an address that was given by option the one of this process."""
-    if url:
-        os.environ[WORKSPACE_URL_VARIABLE] = url
-    return url
-
-
-def use_configuration(config: str | None) -> str | None:
-    """Make the database of a configuration file that was given by option that of this process."""
+def use_configuration(config: str | None) -> None:
+    """Use the database of a configuration file that was given by an option in this process."""
     if config and not os.environ.get(DATABASE_VARIABLE):
         from openmanus_graph.config.resolve import configured_database
         from openmanus_graph.state.context import Context
 
         url = configured_database(Context(config=config))
         use_database(url.secret.get_secret_value() if url else None)
-    return config
 
 
 @dataclass(frozen=True)
 class StorageOptions:
     """Where threads are kept. It holds for the whole process, and is not kept with a thread."""
 
+    # storage options: made from the declarations in `state.settings` by docs/make.py
     database_url: Annotated[
         str | None,
         typer.Option(
-            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list: "
-            f"rather set {DATABASE_VARIABLE}.",
-            callback=use_database,
+            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
+            "so rather set OPENMANUS_DATABASE_URL."
         ),
     ] = None
     workspace_url: Annotated[
         str | None,
         typer.Option(
             help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
-            "machine to machine.",
-            callback=use_workspace_url,
+            "machine to machine."
         ),
     ] = None
+    # /storage options
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """What `run`, `chat` and `resume` take; None means: not given.
 
-    Each sets what is declared in `state.settings` (`Setting.option` names it), which also checks
-    the value; here are names and help only, because `--help` cannot wait for the declarations.
+    Defaults and checks are declared in `state.settings`, for which `--help` cannot wait.
     """
 
-    model: Annotated[
-        str | None, typer.Option(help="PROVIDER:NAME, for example openai:gpt-5-mini.")
-    ] = None
+    # options: made from the declarations in `state.settings` by docs/make.py
+    model: Annotated[str | None, typer.Option(help="PROVIDER:NAME, such as openai:gpt-5-mini.")] = (
+        None
+    )
     base_url: Annotated[str | None, typer.Option(help="Address of the model's server.")] = None
     workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
-    max_steps: Annotated[int | None, typer.Option(help="Model calls of the run. Default 100.")] = (
-        None
-    )
-    max_cost_usd: Annotated[float | None, typer.Option(help="Dollars of the run. Default 3.")] = (
-        None
-    )
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens of the run, in and out.")] = None
-    timeout: Annotated[float | None, typer.Option(help="Seconds of the run.")] = None
+    max_steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Model calls of a run; set, it bounds a whole plan, else each of its steps. "
+            "Default 100."
+        ),
+    ] = None
+    max_cost_usd: Annotated[float | None, typer.Option(help="Dollars of a run. Default 3.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of a run, in and out.")] = None
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds of a run, waiting for people not counted.")
+    ] = None
     sandbox: Annotated[
-        SandboxName | None, typer.Option(help="How Python and shell are confined. Default auto.")
+        Literal["auto", "bwrap", "nono", "docker", "ssh", "none"] | None,
+        typer.Option(help="How Python and shell are confined. Default auto."),
     ] = None
     network: Annotated[
         bool | None,
-        typer.Option("--network/--no-network", help="Let the sandbox reach the network."),
+        typer.Option("--network/--no-network", help="Whether Python and shell reach the network."),
     ] = None
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="HOST[:PORT] that web tools may reach although it is private."),
     ] = None
     policy: Annotated[
-        PolicyName | None,
+        Literal["ask", "auto", "never"] | None,
         typer.Option(help="Calls with external effects: ask, auto (allow) or never. Default ask."),
     ] = None
     review_plan: Annotated[
         bool | None,
-        typer.Option("--review-plan/--no-review-plan", help="Ask before a plan is carried out."),
+        typer.Option(
+            "--review-plan/--no-review-plan",
+            help="Whether a person sees a plan before it is carried out.",
+        ),
     ] = None
-    server: Annotated[
+    mcp_server: Annotated[
         list[str] | None,
         typer.Option(
             help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
@@ -116,18 +116,17 @@ class RunOptions:
         ),
     ] = None
     config: Annotated[
-        str | None,
-        typer.Option(
-            help="Configuration file instead of ./openmanus.toml.", callback=use_configuration
-        ),
+        str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
     ] = None
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE@DOMAIN, typed by the browser there only, by name. Repeatable; other "
-            "users see it in the process list: rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
+            help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
+            "users see it in the process list, so rather set "
+            "OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
         ),
     ] = None
+    # /options
 
     prompts: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)
     """Texts that replace the agent's own, by their names."""
@@ -135,7 +134,7 @@ class RunOptions:
     """Functions that are called in place of tools, `FOLDER/module:function` by the tools' names."""
 
     def stored(self) -> dict[str, Any]:
-        """Return the given options, as a thread keeps them. There are no keys among them."""
+        """Return the given options as a thread keeps them, without any secret."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         given.pop("secret", None)
         # A thread may be resumed from another folder.
@@ -145,9 +144,10 @@ class RunOptions:
         return given
 
     def over(self, stored: dict[str, Any]) -> "RunOptions":
-        """Return these options, and those of the thread where none is given.
+        """Return these options, and the thread's for those that are not given.
 
-        ConfigError for one that does not exist: from a later version, or a damaged database.
+        Raises:
+            ConfigError: One does not exist: it is from a later version, or the data is damaged.
         """
         unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:
@@ -169,7 +169,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What goes into a run beside the task."""
+    """What goes into a run in addition to the task."""
 
     agent: Annotated[str | None, typer.Option(help="Which agent works. Default manus.")] = None
     thread: Annotated[
@@ -188,7 +188,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where a server listens, and who may come."""
+    """Where a server listens, and who may connect."""
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[
@@ -237,34 +237,38 @@ def takes(
     """Give a command the options of these groups; it gets one object per group, in order.
 
     Typer reads options from a function's signature, and only from there. `StorageOptions` take
-    effect when they are read, and are not passed on.
+    effect before the command, and are not passed on.
     """
     passed = [group for group in groups if group is not StorageOptions]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         own = list(inspect.signature(command).parameters.values())[len(passed) :]
+        options = {one.name: one.type for group in groups for one in command_fields(group)}
+        defaults = {one.name: one.default for group in groups for one in command_fields(group)}
+        if RunOptions in groups:
+            options["server"], defaults["server"] = _ServerAlias, None
+        keyword = inspect.Parameter.KEYWORD_ONLY
         shared = [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=one.default,
-                annotation=one.type,
-            )
-            for group in groups
-            for one in command_fields(group)
-            if one.name not in without
+            inspect.Parameter(name, keyword, default=defaults[name], annotation=kind)
+            for name, kind in options.items()
+            if name not in without
         ]
 
         def run(**given: Any) -> Any:
+            use_database(given.pop("database_url", None))
+            if url := given.pop("workspace_url", None):
+                os.environ[WORKSPACE_URL_VARIABLE] = url
+            if RunOptions in groups:
+                use_configuration(given.get("config"))
+                servers = [*(given["mcp_server"] or ()), *(given.pop("server") or ())]
+                given["mcp_server"] = servers or None
             objects = [
                 group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
                 for group in passed
             ]
-            given.pop("database_url", None)
-            given.pop("workspace_url", None)
             return command(*objects, **given)
 
-        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        keywords = [p.replace(kind=keyword) for p in own]
         run.__signature__ = inspect.Signature([*keywords, *shared])  # type: ignore[attr-defined]  # what Typer reads
         run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
         run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.config import resolve_settings
@@ -138,26 +138,20 @@ def to_context(options: RunOptions) -> "Context":
     """Turn options into a run's context."""
     from pydantic import SecretStr
 
+    from openmanus_graph.config.declared import declared_fields
     from openmanus_graph.state.context import Context
 
-    return Context(
-        model=options.model,
-        base_url=options.base_url,
-        workspace=options.workspace,
-        max_steps=options.max_steps,
-        max_cost_usd=options.max_cost_usd,
-        max_total_tokens=options.max_tokens,
-        timeout_s=options.timeout,
-        sandbox=options.sandbox,
-        network=options.network,
-        allow_hosts=tuple(options.allow_host) if options.allow_host else None,
-        policy=options.policy,
-        mcp_servers=tuple(options.server) if options.server else None,
-        browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
-        review_plan=options.review_plan,
-        config=options.config,
-        prompts=options.prompts,
-    )
+    given: dict[str, Any] = {"prompts": options.prompts}
+    for one in declared_fields():
+        value: Any = getattr(options, one.option, None) if one.option else None
+        if value is None or value == []:
+            continue
+        if one.context:
+            is_list = isinstance(value, list)
+            given[one.context] = tuple(cast("list[str]", value)) if is_list else value
+        else:  # `secrets` is the only option of a table; no log may show its values
+            given[one.table] = {one.name: list(map(SecretStr, value))}
+    return Context(**given)
 
 
 def prepare_input(
