@@ -24,7 +24,6 @@ from openmanus_graph.backends.persistence.ledger import (
     CallPlace,
     EffectKey,
     Ledger,
-    LedgerEntry,
     open_ledger,
 )
 from openmanus_graph.config.resolve import database_url
@@ -40,13 +39,8 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
-from openmanus_graph.state.tool_traits import Reconcile
-from openmanus_graph.tool_calls.call_ledger import (
-    ask_elsewhere,
-    decide_unknown_outcome,
-    exception_of,
-    exception_record,
-)
+from openmanus_graph.state.tool_traits import Observation, Reconcile
+from openmanus_graph.tool_calls.call_ledger import LedgerCall, exception_of, exception_record
 from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
 from openmanus_graph.tool_calls.questions import Questions
 
@@ -60,7 +54,7 @@ _LIBRARY_EFFECTS: Mapping[str, Effect] = {
     "read_file": "read_only",
     "glob": "read_only",
     "grep": "read_only",
-    "task": "read_only",  # an agent with checkpoints of its own, which goes on where it was
+    "task": "read_only",  # an agent with its own checkpoints, which resumes where it was
     "write_file": "workspace",
     "edit_file": "workspace",
 }
@@ -73,12 +67,12 @@ _executions: ContextVar[dict[str, int]] = ContextVar("executions")
 class EffectLedger(AgentMiddleware[Any, Any, Any]):
     """Lets no tool call of a `create_agent` or deepagents graph take effect twice unnoticed.
 
-    Each call with an effect is written down before it runs, and its result after. When a run goes
-    on after a crash, a call with a result gets that result; of one that was cut off the other side
-    is asked (`reconcile`), else a person: an interrupt as in docs/approvals.md, kind
+    Each call with an effect is recorded before it runs, and its result afterwards. When a run
+    resumes after a crash, a call with a result gets that result. If a call was cut off, the other
+    side is asked (`reconcile`), or else a person: an interrupt as in docs/approvals.md, kind
     `unknown_outcome`, whose `respond` is the result. It needs a checkpointer and a `thread_id`.
 
-    Put it last in `middleware`, where it stands around nothing but the tool.
+    Put it last in `middleware`, so that it is directly around the tool.
     """
 
     def __init__(
@@ -94,13 +88,13 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         Args:
             ledger: `sqlite:///FILE` or `postgresql://...`; by default `OPENMANUS_DATABASE_URL`, or
                 the file in `OPENMANUS_HOME`.
-            effects: Of tools by name: `read_only` calls change nothing, `workspace` ones
-                change files that the agent can look at, `external` ones the outer world. Others
-                count as `metadata["effect"]` of the tool says, else as external.
+            effects: Of tools by name: `read_only` calls change nothing, `workspace` calls change
+                files that the agent can look at, `external` calls change the outside world. The
+                effect of other tools is their `metadata["effect"]`, or external without it.
             reconcile: For tools by name, an async function of a call's arguments and its key that
                 returns the call's result if the other side knows it, else None.
-            stored_types: Types of your own that results may hold: pydantic models, dataclasses,
-                enums and named tuples. Others are neither written down nor read.
+            stored_types: Your own types that results may hold: pydantic models, dataclasses,
+                enums and named tuples. Other types are neither stored nor read.
         """
         super().__init__()
         self.tools = []
@@ -117,34 +111,40 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        """Run a call, or return what came of it before."""
+        """Run a call, or return its recorded outcome."""
         effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
-            if effect != "read_only":
-                self._warn()
+            if effect != "read_only" and not self._warned:
+                self._warned = True
+                log.warning(
+                    "EffectLedger records nothing: this graph has no checkpointer. If the run is "
+                    "cut off and made again, tool calls that have taken effect are made again too. "
+                    "Compile the graph with a checkpointer and run it with a thread_id."
+                )
             return await handler(request)
         call = _Call.of(request, outer_namespace(config))
         if effect == "read_only":
             return call.answered(await handler(request))
         ledger = await asyncio.to_thread(self._open, config)
         key = await call.key(thread, await self._branch_of(thread, config), ledger)
-        execution = _Execution(
+        recorded = LedgerCall(
             key,
-            request,
-            effect,
+            call.id,
             ledger,
             Questions(ledger, config),
+            effect,
             self._reconcile.get(key.tool),
-            self._serializer,
+            idempotency_key=key.digest,
         )
+        execution = _Execution(request, recorded, self._serializer)
         return call.answered(await execution.run(handler))
 
     @override
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
     ) -> Result:
-        """Do the same in a graph that is invoked synchronously; it runs its tools in threads."""
+        """Do the same in a graph that is invoked synchronously, which runs its tools in threads."""
         _executions_so_far()  # else counted in the loop's context, which ends with it
 
         async def run(request: ToolCallRequest) -> Result:
@@ -153,7 +153,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         return asyncio.run(self.awrap_tool_call(request, run))
 
     async def _branch_of(self, thread: str, config: RunnableConfig) -> str:
-        """Return the fork that the run is on; it is looked up once in a run: that reads history."""
+        """Return the fork that the run is on. It is looked up once in a run: that reads history."""
         control = get_runtime().control
         known = self._branches.get(thread)
         if known and known[0] is control and config.get("configurable", {}).get(REPLAY_KEY) is None:
@@ -183,71 +183,53 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
             self._ledger = open_ledger(url)
         return self._ledger
 
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning(
-                "EffectLedger writes nothing down: this graph has no checkpointer. If the run is "
-                "cut off and made again, tool calls that have taken effect are made again too. "
-                "Compile the graph with a checkpointer and run it with a thread_id."
-            )
-
 
 class _Execution:
-    """One execution of a call that has an effect."""
+    """One execution of a call that has an effect. A middleware around ours may repeat the call."""
 
     def __init__(
-        self,
-        key: EffectKey,
-        request: ToolCallRequest,
-        effect: Effect,
-        ledger: Ledger,
-        questions: Questions,
-        reconcile: Reconcile | None,
-        serializer: StrictSerializer,
+        self, request: ToolCallRequest, recorded: LedgerCall, serializer: StrictSerializer
     ) -> None:
-        self._first, self._request, self._effect = key, request, effect
-        self._ledger, self._questions, self._reconcile = ledger, questions, reconcile
-        self._serializer = serializer
+        self._request, self._serializer, self._first = request, serializer, recorded.key
         so_far = _executions_so_far()
-        self._number = so_far.get(key.digest, 0)
-        so_far[key.digest] = self._number + 1
-        self._key = self._numbered(self._number)
+        self._number = so_far.get(recorded.key.digest, 0)
+        so_far[recorded.key.digest] = self._number + 1
+        self._recorded = replace(recorded, key=self._numbered(self._number))
 
     async def run(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
-        """Run the call, or return or raise what came of it before."""
-        call = self._request.tool_call
-        if self._number:  # what came of it may be known elsewhere
-            entry = await self._ledger.find(self._key)
-        else:
-            entry = await self._ledger.begin(self._key, call["args"], str(call["id"]))
+        """Run the call, or return or raise its recorded outcome."""
+        recorded, args = self._recorded, self._request.tool_call["args"]
+        entry = await recorded.look_up(args, begin=not self._number)
         outcome = (entry and entry.outcome) or {}
         if "result" in outcome:
-            await self._questions.skip(self._key)
+            await recorded.questions.skip(recorded.key)
             return self._stored(outcome["result"])
-        if "raised" in outcome and await self._ledger.find(self._numbered(self._number + 1)):
-            raise exception_of(tuple(outcome["raised"]))  # a middleware around ours had it again
-        is_unknown = entry is not None and entry.stage != "waiting"
-        if (is_unknown or self._number) and (known := await self._known_elsewhere()):
-            return await self._concluded(known)
-        if entry is not None and is_unknown and (reported := await self._settled_unknown(entry)):
-            return await self._concluded(reported)
-        if entry is not None or self._number:
-            await self._ledger.intend(self._key, call["args"], str(call["id"]))
-        return await self._executed(handler)
-
-    async def _executed(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
-        call = self._request.tool_call
-        run = partial(handler, with_idempotency_key(self._request, self._first.digest))
+        if "raised" in outcome and await self._was_repeated():
+            raise exception_of(tuple(outcome["raised"]))
+        unknown = entry if entry is not None and entry.stage != "waiting" else None
+        # An earlier execution may be known to the other side.
+        settled = await recorded.settle(args, unknown) if unknown or self._number else None
+        if settled is not None:
+            return await self._conclude(self._message(settled))
+        await recorded.intend(args)
         try:
-            result = await self._questions.run_with_answers(self._key, run)
+            keyed = with_idempotency_key(self._request, recorded.idempotency_key)
+            result = await recorded.run(args, partial(handler, keyed))
         except Exception as error:
-            if isinstance(error, GraphBubbleUp) or is_invalid_resume(error):
-                await self._ledger.wait(self._key, call["args"])
-            else:
-                await self._conclude({"raised": exception_record(error)})
+            if not (isinstance(error, GraphBubbleUp) or is_invalid_resume(error)):
+                await recorded.conclude(args, {"raised": exception_record(error)})
             raise
-        return await self._concluded(result)
+        return await self._conclude(result)
+
+    async def _was_repeated(self) -> bool:
+        """Return True if a middleware around ours has made the call again after it raised."""
+        following = replace(self._recorded, key=self._numbered(self._number + 1))
+        return await following.look_up({}, begin=False) is not None
+
+    async def _conclude(self, result: Result) -> Result:
+        outcome = {"result": self._serializer.to_text(result)}
+        await self._recorded.conclude(self._request.tool_call["args"], outcome)
+        return result
 
     def _stored(self, text: str) -> Result:
         result: object = self._serializer.from_text(text)
@@ -255,34 +237,9 @@ class _Execution:
             raise RefusedDataError(f"a result of {self._first.tool} that no tool may return")
         return cast(Result, result)
 
-    async def _concluded(self, result: Result) -> Result:
-        await self._conclude({"result": self._serializer.to_text(result)})
-        return result
-
-    async def _conclude(self, outcome: dict[str, Any]) -> None:
-        await self._ledger.conclude(self._key, self._request.tool_call["args"], outcome)
-
-    async def _known_elsewhere(self) -> ToolMessage | None:
-        """Return what the other side knows of the call; None if nothing, or it cannot be asked."""
-        args, key = dict(self._request.tool_call["args"]), self._first.digest
-        found = await ask_elsewhere(self._reconcile, self._first.tool, args, key)
-        return None if found is None else self._message(found)
-
-    async def _settled_unknown(self, entry: LedgerEntry) -> ToolMessage | None:
-        """Return what became of a call, as far as it may be known; None: it is to run again."""
-        if self._effect == "workspace" and entry.stage == "done":
-            return None  # it raised, in this process or another
-        call_id = str(self._request.tool_call["id"])
-        external = self._effect == "external"
-        outcome = await decide_unknown_outcome(
-            self._key, entry, call_id, self._questions, external=external
-        )
-        return None if outcome is None else self._message(outcome.text, failed=outcome.failed)
-
-    def _message(self, text: str, *, failed: bool = False) -> ToolMessage:
-        call = self._request.tool_call
-        status = "error" if failed else "success"
-        return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status=status)
+    def _message(self, outcome: Observation) -> ToolMessage:
+        call, status = self._request.tool_call, "error" if outcome.failed else "success"
+        return ToolMessage(outcome.text, tool_call_id=call["id"], name=call["name"], status=status)
 
     def _numbered(self, number: int) -> EffectKey:
         """Return the key of one of several executions of the call."""
@@ -337,10 +294,10 @@ class _Call:
         return EffectKey(thread, line, self.name, self.args, 0, " ".join(made_by))
 
     def answered(self, result: Result) -> Result:
-        """Make a result the answer to this call, with an id that stays if its checkpoint is lost.
+        """Make a result the answer to this call, with an id that is the same after a crash.
 
-        Calls of the next reply are known by it. LangGraph would give it another one each time.
-        A result that was kept may have answered a reply that was lost, whose call had another id.
+        The keys of the next reply's calls depend on it, and LangGraph would give it another id each
+        time. A recorded result may have answered a lost reply, whose call had another id.
         """
         parts = (self.namespace, self.parent, *map(str, self.made))
         answer_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -22,10 +22,10 @@ from openmanus_graph.state.manus import ActInput, PendingCall, add_usage, no_usa
 from openmanus_graph.state.plan import active_plan
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
+from openmanus_graph.tool_calls.permission import request_permissions
 from openmanus_graph.tool_calls.questions import UNBELIEVED, believed, seal
 from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
-from openmanus_graph.tool_calls.sequential_groups import request_permissions
 
 RunCall = Callable[[PendingCall, ToolCallContext], Awaitable[ToolMessage]]
 

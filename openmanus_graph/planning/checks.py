@@ -40,8 +40,8 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import open_unrecorded_context
+from openmanus_graph.state.tool_traits import Effects, Limits, Observation
+from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -54,7 +54,12 @@ _REFUSED_WRITES = ("Read-only file system", "Permission denied")
 _ADVICE = "A check looks and changes nothing; temporary files go to $TMPDIR."
 
 
-@manus_tool(effect="workspace", timeout_s=None, stops_itself=True, shell="command")
+@manus_tool(
+    effect="workspace",
+    timeout_s=None,
+    effects=Effects(shell="command"),
+    limits=Limits(stops_itself=True),
+)
 async def bash(  # no model sees `runtime`
     command: str, runtime: ToolRuntime[Any, Any], in_empty_folder: bool = False
 ) -> Observation:
@@ -170,7 +175,7 @@ async def command_problem(
     async def run() -> str | None:
         progress = Progress(0, state["usage"], state["elapsed_s"])
         tools = Toolset({bash.name: bash}, None)
-        context = await open_unrecorded_context(session, tools, emit, progress)
+        context = await open_call_context(session, tools, emit, progress, recorded=False)
         result = await run_call(call, context)
         if result.status != "error":
             return None

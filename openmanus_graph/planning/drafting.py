@@ -41,7 +41,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.tool_calls.context import open_unrecorded_context
+from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -163,7 +163,7 @@ async def _look(
     """Run the calls by which the model looks at files, and answer them."""
     state = drafting.state
     progress = Progress(0, state["usage"], state["elapsed_s"])
-    context = await open_unrecorded_context(session, drafting.toolset, emit, progress)
+    context = await open_call_context(session, drafting.toolset, emit, progress, recorded=False)
     session.max_observation_chars = MIN_OBSERVATION_CHARS  # a glance is enough
     results = [await run_call(call, context) for group in groups for call in group]
     spent = (result.artifact["usage"] for result in results if "usage" in (result.artifact or ()))

@@ -27,12 +27,11 @@ from openmanus_graph.model_calls.budget import (
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of
-from openmanus_graph.safety.information_flow import excess_addresses, unverified_values
-from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall, add_usage, no_usage
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
-from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
+from openmanus_graph.tool_calls.run_call import run_call, run_to_message
+from openmanus_graph.tool_calls.sequential_groups import label_call
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class _WrappedCall:
         if not self._executions:
             execution = CallExecution(self._call, self._context)
             execution.announce(self._call["args"])
-            announce_end(execution, message.text, ok=message.status == "success")
+            execution.announce_end(message.text, ok=message.status == "success")
         return self._accounted(message)
 
     async def _request(self) -> ToolCallRequest:
@@ -136,24 +135,18 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        traits = self._context.toolset.traits
-        tainted = self._context.toolset.untrusted_prompt
-        find = partial(unverified_addresses, tainted=tainted)
-        if unverified := await asyncio.to_thread(find, call, self._messages, traits):
-            call["unverified"] = unverified
-        budget = shared_budget()
-        shared = None if budget is None else budget.openings
-        find = partial(excess_addresses, tainted=tainted, shared=shared)
-        if excess := await asyncio.to_thread(find, call, self._messages, traits):
-            call["excess"] = excess
-        find_values = partial(
-            unverified_values,
-            network=self._context.session.settings.sandbox.network,
-            tainted=tainted,
+        context, budget = self._context, shared_budget()
+        label = partial(
+            label_call,
+            call,
+            self._messages,
+            context.toolset.traits,
+            context.approved_values,
+            network=context.session.settings.sandbox.network,
+            tainted=context.toolset.untrusted_prompt,
+            shared=None if budget is None else budget.openings,
         )
-        approved = self._context.approved_values
-        if values := await asyncio.to_thread(find_values, call, self._messages, traits, approved):
-            call["unverified_values"] = values
+        await asyncio.to_thread(label)
         return call
 
     async def _result(self, through: Awaitable[Any]) -> Any:

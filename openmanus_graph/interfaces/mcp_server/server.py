@@ -37,7 +37,8 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.agent import define_agent
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.toolset import Toolset, no_such_tool
+from openmanus_graph.tool_calls.tool_search import no_such_tool
+from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import closing_tools, data_analysis_tools, planner_tools
 from openmanus_graph.tools.planning import planning
 
