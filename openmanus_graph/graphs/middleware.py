@@ -34,8 +34,7 @@ from openmanus_graph.conversation.history import last_reply
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.budget import counting_external_calls
-from openmanus_graph.nodes.begin import begin
-from openmanus_graph.nodes.think import route_after_think
+from openmanus_graph.nodes.think import begin, route_after_think
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.middleware import (
     NodeHook,

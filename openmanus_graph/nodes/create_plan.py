@@ -12,7 +12,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import has_task, last_user_message
+from openmanus_graph.conversation.history import has_task, last_user_message, resumed_state
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.model_calls.recorder import awaited_fact, run_path
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
@@ -20,7 +20,6 @@ from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.flow import (
     new_step_run,
     plan_of,
-    state_of_paused_run,
     unfinished_plan,
 )
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
@@ -51,7 +50,7 @@ async def create_plan(
     begun = fresh_plan(state)
     if begun:
         run, fork = begun["run_message"], bool(session.fork_id)
-        await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fork)
         if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
             notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
@@ -138,7 +137,7 @@ def fresh_plan(state: PlanningState) -> Update:
         "answer": "",
         "structured": None,
         "artifacts": [],
-        **state_of_paused_run(message),
+        **resumed_state(message),
     }
 
 

@@ -243,7 +243,7 @@ async def execute_step(
     session = await enter_session(runtime)
     batch, step_run, run = batch_of(session, state), current_step(state), state["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
+    await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
         step_messages(state),

@@ -95,7 +95,7 @@ class AgentStep:
     """The run's user message, where its environment is new."""
 
 
-async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
+async def with_environment_told(step: AgentStep, tools: ResolvedTools) -> AgentStep:
     """Have the run's user message tell what is new of where the agent works.
 
     An agent with a system prompt of the caller's own is told nothing.

@@ -10,7 +10,12 @@ from typing import Any, Literal, TypeGuard, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import last_user_message, run_messages
+from openmanus_graph.conversation.history import (
+    NOT_RESUMED,
+    RESUMED_KEY,
+    last_user_message,
+    run_messages,
+)
 from openmanus_graph.planning.plan import dependents, ready_steps
 from openmanus_graph.runtime.limits import Limit, LimitReason, Progress, most_used_limit
 from openmanus_graph.safety.value_labels import handed_on
@@ -26,13 +31,6 @@ from openmanus_graph.state.settings import Settings
 
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
-PAUSED_RUN_KEY = "openmanus_carried"
-"""Key of a paused run's state in `additional_kwargs` of the message that resumes it."""
-_NOT_RESUMED = {
-    "messages", "run_message", "usage", "step_count", "elapsed_s", "status", "stop_reason",
-    "answer", "structured", "artifacts",
-}  # fmt: skip
-"""State that a resumed run does not take over: counts and the end of the run before."""
 
 
 def step_runs_of(state: PlanningState) -> list[StepRun]:
@@ -350,7 +348,7 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
         values: The state of the run's graph.
         message_id: The id of the message that started it.
     """
-    state = {key: value for key, value in values.items() if key not in _NOT_RESUMED}
+    state = {key: value for key, value in values.items() if key not in NOT_RESUMED}
     messages = _without_open_calls(values.get("messages") or ())
     return PausedRun(message_id=message_id, messages=messages, state=state)
 
@@ -368,16 +366,10 @@ def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]
             state = dict(paused_run["state"])
             if str(state.get("branch", "")).startswith(old):
                 state["branch"] = message_id + state["branch"][len(old) :]
-            extra = {**message.additional_kwargs, PAUSED_RUN_KEY: state}
+            extra = {**message.additional_kwargs, RESUMED_KEY: state}
             renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
             messages[position] = renamed
     return messages
-
-
-def state_of_paused_run(message: AnyMessage | None) -> dict[str, Any]:
-    """Return the state of the paused run that a user message resumes; empty if it resumes none."""
-    kept: dict[str, Any] = message.additional_kwargs.get(PAUSED_RUN_KEY, {}) if message else {}
-    return {key: value for key, value in kept.items() if key not in _NOT_RESUMED}
 
 
 def _without_open_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

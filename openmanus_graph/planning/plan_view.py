@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from openmanus_graph.runtime.events import Emit, notice
@@ -10,11 +10,10 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.interrupts import decision_request
-from openmanus_graph.state.plan import Plan, Step
+from openmanus_graph.state.plan import EDITABLE, Plan, ShownPlan, Step, plan_fields
 
 SHOWN_CHARS = 600
 """Limit of a step's result in the checklist; all of it is in the thread."""
-EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
@@ -22,7 +21,6 @@ PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
 """In the files that we wrote; a `plan.md` without it is the person's own."""
 _MOST_BYTES = 10 * 1024**2
 """Of a file that may be ours."""
-_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
 """Markdown's checkboxes."""
 
@@ -39,7 +37,7 @@ def plan_for_review(plan: Plan) -> str:
 
 def plan_as_json(plan: Plan) -> str:
     """Render a plan's title and steps as JSON that a person may edit."""
-    return json.dumps(_plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
+    return json.dumps(plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
 
 
 def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
         f"\n\n{plan_for_review(plan)}"
     )
     allowed = ("approve", "edit", "reject", "respond")
-    args = _plan_fields(plan, EDITABLE)
+    args = plan_fields(plan, EDITABLE)
     return decision_request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)
 
 
@@ -91,11 +89,6 @@ def plan_document(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plan_fields(plan: Plan, fields: Collection[str]) -> dict[str, Any]:
-    steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
-    return {"title": plan["title"], "steps": steps}
-
-
 def _terms(step: Step) -> str:
     """Return a step's executor, dependencies and check as text."""
     terms = [step["executor"]]
@@ -115,58 +108,6 @@ def _time_and_cost(step: Mapping[str, Any]) -> Iterator[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-class ShownPlan:
-    """A plan as those who follow a run have seen it, so that its events carry what changed.
-
-    A run of n steps names O(n) steps in its events, though some of them are whole.
-    """
-
-    def __init__(self) -> None:
-        self._plan_id = ""
-        self._title = ""
-        self._steps: dict[str, dict[str, Any]] = {}
-        self._named = 0
-        """How many steps were named since the plan was last shown whole."""
-
-    def next_event(self, plan: Plan) -> dict[str, Any] | None:
-        """Return the event that shows a plan as it stands; None if nothing changed.
-
-        It is whole where there is something that nobody has seen yet, at the plan's end, and where
-        the changes since would name as many steps: who began to listen in between gets it then.
-        """
-        title = plan["title"]
-        steps = {step["id"]: step for step in _plan_fields(plan, _EVENT_FIELDS)["steps"]}
-        changed = [step for name, step in steps.items() if step != self._steps.get(name)]
-        is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
-        same_order = list(steps) == list(self._steps)
-        if not (is_new or changed) and same_order:
-            return None
-        self._plan_id, self._title, self._steps = plan["plan_id"], title, steps
-        self._named += len(changed)
-        ended = all(step["status"] in ("completed", "blocked") for step in steps.values())
-        if is_new or ended or self._named >= len(steps):
-            self._named = 0
-            return {"type": "plan", "title": title, "steps": list(steps.values())}
-        order = {} if same_order else {"order": list(steps)}
-        return {"type": "plan_change", "steps": changed, **order}
-
-
-def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return title and steps as a `plan` or `plan_change` event leaves them.
-
-    Args:
-        shown: What this returned for the event before with the same `plan_step`; empty at first.
-        event: The event.
-    """
-    if event["type"] == "plan":
-        return {"title": event["title"], "steps": event["steps"]}
-    if not shown:
-        return {}
-    steps = {step["id"]: step for step in (*shown["steps"], *event["steps"])}
-    order = event.get("order") or steps
-    return {**shown, "steps": [steps[name] for name in order]}
 
 
 async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:

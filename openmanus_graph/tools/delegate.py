@@ -150,7 +150,7 @@ class SubagentRun:
         namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
         event = {"id": name, "executor": agent, "namespace": namespace}
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
-        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
+        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, fresh=False)
         with (
             sharing(budget_of(session, self._subagents, self._openings)),
             exclude_from_external_calls(),
