@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import time
-from functools import partial
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
@@ -44,7 +43,7 @@ ONLY_STEP = "Do the task."
 async def create_plan(
     state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> Update:
-    """Take a turn at the plan: the next pass takes another one, until there is a plan."""
+    """Take a turn at the plan. The node is repeated until there is a plan."""
     started = time.monotonic()
     session = await enter_session(runtime)
     begun = fresh_plan(state)
@@ -56,10 +55,8 @@ async def create_plan(
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     if begun and not has_task(now["messages"]):
         return _begun(begun, session, now) | failure(NO_TASK)
-    if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
+    if begun and unfinished_plan(now) != "create_plan":  # the run resumes with its plan
         return _begun(begun, session, now)
-    if now["replanning"]:  # since there are workers, the one whose step failed does that
-        return {"replanning": [], "drafts": []}
     drafting = Drafting(now, now["drafts"], executors, await drafting_toolset(session))
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
     update |= _begun(begun, session, now) if begun else {"branch": session.on_fork(now["branch"])}
@@ -78,7 +75,6 @@ async def create_plan(
 
 
 def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
-    """Return what a turn means: another one, or the plan."""
     seen = {"planned_from_files": True} if draft.saw_files else {}
     if not draft.over:
         return {"drafts": draft.messages, **seen}
@@ -96,7 +92,7 @@ def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
 
 
 def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
-    """Return the update that begins a run: what counts up in the state begins anew."""
+    """Return the update that begins a run: sums in the state are overwritten."""
     fresh = {key: Overwrite(begun[key]) for key in ("usage", "elapsed_s", "step_count", "steps")}
     reviewed = begun.get("reviewed", not session.settings.review_plan)
     return {**begun, **fresh, "reviewed": reviewed, "branch": session.on_fork(state["branch"])}
@@ -127,7 +123,6 @@ def fresh_plan(state: PlanningState) -> Update:
         "steps": {},
         "drafts": [],
         "planned_from_files": False,
-        "replanning": [],
         "replans": 0,
         "step_count": 0,
         "elapsed_s": 0.0,
@@ -153,24 +148,23 @@ async def approve_plan(
     plan = plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
     problem, review = "", f"review of the plan {run_path()}".rstrip()
+
+    async def ask() -> Any:
+        return interrupt(plan_request(plan, problem))
+
     while True:
-        answer = await awaited_fact(session, review, partial(_ask, plan_request(plan, problem)))
+        answer = await awaited_fact(session, review, ask)
         try:
             return _apply_decision(read_review(answer), state, executors)
         except PlanError as error:
             problem = str(error)
 
 
-async def _ask(request: dict[str, Any]) -> Any:
-    """Pause the run until a person has answered, and return the answer."""
-    return interrupt(request)
-
-
 def read_review(answer: Any) -> Decision | None:
-    """Understand an answer about a plan: a decision, the steps that are wanted, or what to change.
+    """Read an answer about a plan: a decision, the wanted steps, or what to change.
 
     Raises:
-        PlanError: It begins as JSON does, and is none.
+        PlanError: It begins like JSON, but is not.
     """
     if isinstance(answer, str) and _AS_JSON.match(answer):
         try:
@@ -194,7 +188,7 @@ def read_review(answer: Any) -> Decision | None:
 def _apply_decision(
     decision: Decision | None, state: PlanningState, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Return the update that a decision means. PlanError: it cannot be carried out, and why."""
+    """Return the update for a decision. PlanError: it cannot be carried out, and why."""
     if decision is None:
         raise PlanError("that is no decision (`approve`, `reject`, the steps, or what to change)")
     if decision.type == "approve":

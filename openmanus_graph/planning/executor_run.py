@@ -1,7 +1,4 @@
-"""One run of an executor inside another run: a step of a plan, or a subagent's task.
-
-It has a session and a place of its own, its limits, and spends from the budget of the tree.
-"""
+"""One run of an executor inside another run: a step of a plan, or a subagent's task."""
 
 import asyncio
 import contextlib
@@ -63,10 +60,6 @@ class ExecutorSet:
 def collect_executors(executors: Executors, describe: Describe = lambda _: "") -> ExecutorSet:
     """Collect the executors. A single graph, or a list, gets names as in OpenManus.
 
-    Args:
-        executors: Graphs with `messages` in their state.
-        describe: Returns a one-line description of an executor whose graph has none.
-
     Raises:
         ConfigError: There is none, one is no graph, or a name cannot be used in a plan.
     """
@@ -100,15 +93,15 @@ GRACE_S = 10.0
 
 
 class ExecutorRun:
-    """One run of an executor, whose state and written files are recorded as it goes.
+    """One run of an executor. Its state and written files are recorded while it runs.
 
     Args:
         executor: The graph that is run.
-        messages: What it is given.
-        limits: Bound its run.
+        messages: Its input.
+        limits: Of its run.
         session: Of the run around it.
-        outer_context: The context of the run around it.
-        config: Names the session and the place of its run, see `metadata_inside`.
+        outer_context: Of the run around it.
+        config: Names the session of its run, see `metadata_inside`.
     """
 
     def __init__(
@@ -131,7 +124,7 @@ class ExecutorRun:
 
     @property
     def values_to_resume(self) -> Mapping[str, Any]:
-        """The state to continue from after a limit; of a third-party graph only messages."""
+        """The state to continue from after a limit; only messages of a third-party graph."""
         return self._values if self._ours else {"messages": messages_in(self._values)}
 
     async def run(self) -> StepOutcome:
@@ -178,11 +171,11 @@ class ExecutorRun:
 
 
 def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str, Any]:
-    """Return the metadata that name the session and the place of a run inside a node.
+    """Return the metadata of a run inside a node: the session that it uses, and its plan step.
 
     Args:
         around: The node's config.
-        worker: Tells apart the sessions of runs side by side.
+        worker: Tells the sessions of parallel runs apart.
         name: The plan step's id, or the subagent's name.
     """
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
@@ -191,7 +184,7 @@ def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str,
 
 
 def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -> Context:
-    """Return the context of a run inside another one: that one's, within limits of its own."""
+    """Return the context of a run inside another one: that one's, with its own limits."""
     context = outer_context if isinstance(outer_context, Context) else Context()
     return replace(
         context,
@@ -207,7 +200,7 @@ def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -
 
 
 def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:
-    """Return the changed files that a run's calls name: steps side by side share the workspace."""
+    """Return the changed files that a run's calls name: parallel steps share the workspace."""
     said = "\n".join(
         str(call["args"]) for message in messages for call in getattr(message, "tool_calls", ())
     )

@@ -96,7 +96,7 @@ def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Normalise the spelling of a name: `[DATA-ANALYSIS]` is `data_analysis`."""
+    """Normalise a name: `[DATA-ANALYSIS]` is `data_analysis`."""
     return name.lower().replace("-", "_")
 
 
@@ -163,7 +163,7 @@ def ready_steps(steps: Sequence[Step]) -> list[Step]:
 def most_at_once(steps: Sequence[Step]) -> int:
     """Return a bound of how many steps can be under way at once.
 
-    It is the number of chains of steps that wait for each other; of a chain one is under way.
+    It is the number of sequences of steps that wait for each other.
     """
     names = {step["id"] for step in steps}
     needs = {step["id"]: names.intersection(step["depends_on"]) for step in steps}
@@ -171,8 +171,8 @@ def most_at_once(steps: Sequence[Step]) -> int:
     ends: list[str] = []
     for name in TopologicalSorter(needs).static_order():
         before[name] = needs[name].union(*(before[need] for need in needs[name]))
-        chain = next((n for n, end in enumerate(ends) if end in before[name]), len(ends))
-        ends[chain : chain + 1] = [name]
+        sequence = next((n for n, end in enumerate(ends) if end in before[name]), len(ends))
+        ends[sequence : sequence + 1] = [name]
     return len(ends)
 
 

@@ -13,7 +13,7 @@ from openmanus_graph.state.interrupts import decision_request
 from openmanus_graph.state.plan import EDITABLE, Plan, ShownPlan, Step, plan_fields
 
 SHOWN_CHARS = 600
-"""Limit of a step's result in the checklist; all of it is in the thread."""
+"""Limit of a step's result in the checklist; the thread has all of it."""
 _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
@@ -44,8 +44,8 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
     """Return the interrupt request that asks to approve a plan.
 
     Args:
-        plan: The plan to review.
-        problem: What was wrong with the previous answer, if there was one.
+        plan: To review.
+        problem: Of the previous answer, if there was one.
     """
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
@@ -58,7 +58,7 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
 
 
 def is_plan_request(request: Mapping[str, Any]) -> bool:
-    """Say whether an interrupt request, or its event, asks to review a plan."""
+    """Return True if an interrupt request, or its event, asks to review a plan."""
     calls = request.get("calls") or ()
     return request.get("kind") == "approval" and [c["tool"] for c in calls] == [_PLAN_TOOL]
 
@@ -113,7 +113,7 @@ def _one_line(text: str) -> str:
 async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """Send the plan's event and write its file; a file that cannot be written gives a notice.
 
-    Does nothing where nothing changed, and for a plan inside a step of another plan.
+    Does nothing for a plan inside a step of another plan.
     """
     if session.is_nested:
         return
@@ -138,7 +138,7 @@ def emit_step_event(
 
 
 def plan_files(workspace: Workspace) -> list[str]:
-    """Return the names of the files in which we keep a plan. Blocks."""
+    """Return the names of the files that hold our plan. Blocks."""
     names = (PLAN_FILE, FALLBACK_PLAN_FILE)
     return [name for name in names if _is_ours(_content(workspace, name))]
 
@@ -158,7 +158,7 @@ def _write_plan_file(workspace: Workspace, text: str) -> None:
 
 
 def _content(workspace: Workspace, name: str) -> bytes | None:
-    """Return a file's content; what cannot be read is none of ours; None if there is nothing."""
+    """Return a file's content; empty if it cannot be read; None if there is none."""
     try:
         return read_beneath(workspace.root, name, _MOST_BYTES, follow=False)
     except FileNotFoundError:

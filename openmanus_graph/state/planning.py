@@ -65,8 +65,7 @@ class StepRun(Step):
     written_files: list[str]
     """Those of them that it certainly changed."""
     evidence: str
-    """What its tools and the person said in its newest run, until it is completed. Threads of
-    before checks were judged have none of these three."""
+    """What its tools and the person said in its newest run, until it is completed."""
     disputed: str
     """What its check said that a judge is to look at; empty if none is."""
     judged_attempt: int
@@ -74,7 +73,7 @@ class StepRun(Step):
 
 
 class Replacement(TypedDict):
-    """A part of the plan that was planned anew."""
+    """A part of the plan that was planned again."""
 
     number: int
     """Of the run's replacements, from 1: they are applied in this order."""
@@ -102,10 +101,7 @@ class WorkerReport(TypedDict):
 
 
 class WorkerInput(TypedDict):
-    """What one `Send` to `run_step` carries: a worker, and the step that it begins with.
-
-    Threads of before there were workers have neither `parallel batch` nor `worker` in it.
-    """
+    """What one `Send` to `run_step` carries: a worker, and the step that it begins with."""
 
     batch: str
     """Names the workers that run at once."""
@@ -133,9 +129,9 @@ class WorkerState(WorkerInput):
     steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """The steps that it ran, by id, as they are now."""
     replacements: Annotated[list[Replacement], operator.add]
-    """Parts of the plan that it planned anew."""
+    """Parts of the plan that it planned again."""
     drafts: list[AnyMessage]
-    """What was said with the model about the part that it plans anew; emptied when that stands."""
+    """The conversation about the part that it plans again; emptied when that is done."""
     run_end: RunEnd | None
     """Set where the whole run ends with one of its steps."""
     usage: Annotated[Usage, merge_usage]
@@ -163,8 +159,6 @@ class PlanningState(ManusOutput):
     planned_from_files: bool
     """Whether files were shown to the model that made the plan, so that one may have written what
     the steps say; written by `create_plan`."""
-    replanning: list[str]
-    """Only of threads that `create_plan` planned anew: ids of the steps that had failed."""
     replans: int
     """How often a part was replaced in this run."""
     batch: str

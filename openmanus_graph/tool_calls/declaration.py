@@ -226,18 +226,13 @@ def traits_of(tool: BaseTool) -> Traits:
 
 
 def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
-    """Return the traits of tools, with the destinations of those that declare none."""
+    """Return the traits of tools, with the usual destinations of those that declare none."""
     traits = {name: traits_of(tool) for name, tool in tools.items()}
-    return {
-        name: replace(
-            one,
-            sends_to=usual_destinations(_argument_names(tools[name]), one),
-            sends_to_by_name=True,
-        )
-        if one.sends_to is None and one.addresses is None
-        else one
-        for name, one in traits.items()
-    }
+    for name, one in traits.items():
+        if one.sends_to is None and one.addresses is None:
+            usual = usual_destinations(_argument_names(tools[name]), one)
+            traits[name] = replace(one, sends_to=usual, sends_to_by_name=True)
+    return traits
 
 
 def _argument_names(tool: BaseTool) -> Collection[str]:

@@ -6,7 +6,7 @@ An agent's own tools stay the same during a run; those of MCP servers may come a
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,96 +43,11 @@ LATER_TOOLS = frozenset({
 """Tools that a small model has to find by `search_tools`."""
 MOST_FOR_SMALL = 6
 ADD = "+"
-"""Begins the name of an optional tool that is to be offered as well."""
-
-
-async def _run_toolset(
-    agent: Agent,
-    session: Session,
-    absent: Mapping[str, str],
-    server_tools: Sequence[BaseTool] = (),
-) -> Toolset:
-    """Return the toolset of the session's current run; made anew when the servers' tools change."""
-    small = await asks_small_model(session)
-
-    def make() -> Toolset:
-        settings = session.settings
-        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
-        if settings.response_format is not None and agent.structured_tool is not None:
-            answer = agent.structured_tool(settings.response_format)
-            tools[answer.name] = answer
-        tools |= {tool.name: tool for tool in server_tools}
-        tools, selection = _selected(tools, agent.optional, settings.tools)
-        toolset = Toolset(
-            *_searched(tools, selection, settings.search_tools_above, small=small),
-            untrusted_prompt=settings.untrusted_instructions,
-        )
-        if wrong := wrong_arguments(settings.rules, toolset.schemas):
-            raise ConfigError(wrong)
-        return toolset
-
-    return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
-
-
-def _selected(
-    tools: dict[str, BaseTool],
-    optional: Callable[[], Sequence[BaseTool]],
-    selection: Sequence[str] | None,
-) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
-    """Return the tools with the optional ones that are wanted, and which of all are offered.
-
-    Args:
-        tools: The agent's.
-        optional: Returns what may be added.
-        selection: Names; `+NAME` adds one to all others that are selected, or to all.
-    """
-    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
-    plain = selected_alone(selection)
-    others: dict[str, BaseTool] = {}
-    if added:
-        others = {tool.name: tool for tool in optional() if tool.name not in tools}
-    if missing := [name for name in added if name not in others and name not in tools]:
-        raise ConfigError(
-            f"There is no tool {', '.join(missing)} to add. There are: {', '.join(others)}."
-        )
-    known = {name: others[name] for name in added if name in others}
-    return tools | known, None if plain is None else [*plain, *added]
-
-
-def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
-    """Return the names that are to be offered instead of all; None if all are.
-
-    Args:
-        selection: Names; those that begin with `+` are offered as well as the others.
-    """
-    if selection is None:
-        return None
-    plain = [name for name in selection if not name.startswith(ADD)]
-    return None if selection and not plain else plain
-
-
-def _searched(
-    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int, *, small: bool
-) -> tuple[dict[str, BaseTool], Sequence[str] | None, Collection[str]]:
-    """Return the tools with `search_tools`, if there are too many, and which it searches.
-
-    Args:
-        tools: All of them.
-        selection: Names of those that are offered; None: all.
-        most: Tools of servers that are sent to models without it.
-        small: Whether the model is small, which is sent a few of all tools.
-    """
-    names = [*tools] if selection is None else [name for name in selection if name in tools]
-    others = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
-    if len(others) <= most:
-        others = []
-    if small and len(names) > MOST_FOR_SMALL:
-        others += [name for name in names if name in LATER_TOOLS]
-    if not others:
-        return tools, selection, ()
-    search = ToolSearch.over([tools[name] for name in others])
-    chosen = None if selection is None else [*selection, search.name]
-    return {**tools, search.name: search}, chosen, others
+"""Begins the name of an optional tool that is offered in addition."""
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
 
 
 @dataclass(frozen=True)
@@ -141,11 +56,11 @@ class ResolvedTools:
 
     toolset: Toolset
     changes: tuple[str, ...] = ()
-    """What the model should be told about changes of the servers."""
+    """Changes of the servers, for the model."""
     fatal_reason: str = ""
-    """Why the run cannot go on without the servers; empty if it can."""
+    """Why the run cannot continue without the servers; empty if it can."""
     acknowledge: Callable[[], None] = lambda: None
-    """To be called when the model has been told the changes."""
+    """To be called when the model has read the changes."""
 
 
 async def resolve_tools(
@@ -172,14 +87,9 @@ async def resolve_tools(
     replay = current_replay()  # which starts no servers
     servers = () if replay is not None else servers_of(agent, session.settings)
     if replay is not None and (offered := replay.server_tools()) is not None:
-        # Only here and below: a run without servers loads nothing of them.
-
-        resolved = ResolvedTools(
-            toolset=await _run_toolset(
-                agent, session, absent, recorded_server_tools(offered, session)
-            ),
-            changes=tuple(offered["changes"]),
-        )
+        tools = recorded_server_tools(offered, session)
+        toolset = await _run_toolset(agent, session, absent, tools)
+        resolved = ResolvedTools(toolset, changes=tuple(offered["changes"]))
     elif servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
         found = await resolve_server_tools(
@@ -204,11 +114,80 @@ async def resolve_tools(
     return resolved
 
 
+async def _run_toolset(
+    agent: Agent,
+    session: Session,
+    absent: Mapping[str, str],
+    server_tools: Sequence[BaseTool] = (),
+) -> Toolset:
+    """Return the toolset of the session's current run: a new one if the servers' tools change."""
+    small = await asks_small_model(session)
+
+    def make() -> Toolset:
+        settings = session.settings
+        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
+        if settings.response_format is not None and agent.structured_tool is not None:
+            answer = agent.structured_tool(settings.response_format)
+            tools[answer.name] = answer
+        tools |= {tool.name: tool for tool in server_tools}
+        tools, selection = _selected(tools, agent.optional, settings.tools)
+        names = [*tools] if selection is None else [name for name in selection if name in tools]
+        searched = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+        if len(searched) <= settings.search_tools_above:
+            searched = []
+        if small and len(names) > MOST_FOR_SMALL:
+            searched += [name for name in names if name in LATER_TOOLS]
+        if searched:
+            search = ToolSearch.over([tools[name] for name in searched])
+            tools = {**tools, search.name: search}
+            selection = None if selection is None else [*selection, search.name]
+        untrusted = settings.untrusted_instructions
+        toolset = Toolset(tools, selection, searched, untrusted_prompt=untrusted)
+        if wrong := wrong_arguments(settings.rules, toolset.schemas):
+            raise ConfigError(wrong)
+        return toolset
+
+    return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
+
+
+def _selected(
+    tools: dict[str, BaseTool],
+    optional: Callable[[], Sequence[BaseTool]],
+    selection: Sequence[str] | None,
+) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
+    """Return the tools with the wanted optional ones, and which of all are offered.
+
+    Args:
+        tools: The agent's.
+        optional: Returns what may be added.
+        selection: Names; `+NAME` adds one to all others that are selected, or to all.
+    """
+    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
+    plain = selected_alone(selection)
+    others: dict[str, BaseTool] = {}
+    if added:
+        others = {tool.name: tool for tool in optional() if tool.name not in tools}
+    if missing := [name for name in added if name not in others and name not in tools]:
+        raise ConfigError(
+            f"There is no tool {', '.join(missing)} to add. There are: {', '.join(others)}."
+        )
+    known = {name: others[name] for name in added if name in others}
+    return tools | known, None if plain is None else [*plain, *added]
+
+
+def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
+    """Return the names that are offered instead of all, without `+NAME`; None if all are."""
+    if selection is None:
+        return None
+    plain = [name for name in selection if not name.startswith(ADD)]
+    return None if selection and not plain else plain
+
+
 async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     """Return why some of an agent's tools cannot be offered in the session's run, by name.
 
     Raises:
-        ConfigError: The agent can do nothing without one of them, or the person has named it.
+        ConfigError: The agent cannot work without one of them, or the person has named it.
     """
     declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
     depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
@@ -226,12 +205,6 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():
         raise ConfigError(f"The agent {agent.name} cannot have {name}. {absent[name]}")
     return absent
-
-
-_BLIND = (
-    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
-    "[llm] sees_images = true if this one sees."
-)
 
 
 def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
@@ -258,53 +231,52 @@ def load_client() -> "ServerToolsResolver":
 
 
 class RecordedTool(DescribedTool):
-    """Offers a tool of a server that is not there; the record answers its calls."""
+    """A tool of a server that does not run in a replay; the recording answers its calls."""
 
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
-        """Refuse to run."""
         raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")
 
 
 async def record_server_tools(
     session: Session, tools: Sequence[DescribedTool], changes: Sequence[str]
 ) -> None:
-    """Write into the recording what servers offer to an agent step, and again if that changes.
+    """Record what servers offer to an agent step, once and after each change.
 
     Args:
         session: Of the run.
         tools: The same objects as long as nothing has changed.
-        changes: What the model is told about the servers.
+        changes: What the model reads about the servers.
     """
+
+    def described() -> dict[str, Any]:
+        rows = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "argument_schema": tool.argument_schema,
+                "traits": {key: one for key, one in asdict(tool.traits).items() if one is not None},
+            }
+            for tool in tools
+        ]
+        return {"tools": rows, "changes": [*changes]}
+
     key = (record_server_tools, tuple(map(id, tools)), tuple(changes))
-    offered: dict[str, Any] = session.cached(key, lambda: _offered(tools, changes))
+    offered: dict[str, Any] = session.cached(key, described)
     session.server_tools = session.cached((*key, "name"), lambda: _name_of(offered))
     await fact_of_run(session, session.server_tools, lambda: offered)
 
 
 def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[RecordedTool]:
     """Return the tools that servers had offered, the same objects as long as they are the same."""
-    return session.cached((RecordedTool, _name_of(offered)), lambda: _tools(offered))
 
+    def make() -> tuple[RecordedTool, ...]:
+        return tuple(
+            RecordedTool.model_validate({**described, "traits": Traits(**described["traits"])})
+            for described in offered["tools"]
+        )
 
-def _offered(tools: Sequence[DescribedTool], changes: Sequence[str]) -> dict[str, Any]:
-    described = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "argument_schema": tool.argument_schema,
-            "traits": {name: one for name, one in asdict(tool.traits).items() if one is not None},
-        }
-        for tool in tools
-    ]
-    return {"tools": described, "changes": [*changes]}
-
-
-def _tools(offered: Mapping[str, Any]) -> tuple[RecordedTool, ...]:
-    return tuple(
-        RecordedTool.model_validate({**described, "traits": Traits(**described["traits"])})
-        for described in offered["tools"]
-    )
+    return session.cached((RecordedTool, _name_of(offered)), make)
 
 
 def _name_of(offered: Mapping[str, Any]) -> str:

@@ -307,7 +307,7 @@ async def test_a_subagent_of_a_subagent_cannot_delegate() -> None:
     brain = Brain(main=passes_on("one"), one=passes_on("two"), two=passes_on("three"))
     ran = await run(build_manus_graph(), brain)
     (result,) = ran.results()
-    assert "You are the subagent of a subagent, which cannot delegate further." in result
+    assert "The subagent of a subagent cannot delegate further." in result
     assert "three" not in brain.asked
     assert ran.values["usage"]["model_calls"] == len(brain.asked) == 6
 
