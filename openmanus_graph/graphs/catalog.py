@@ -91,7 +91,6 @@ def register_agent(name: str, builder: Builder) -> None:
 
 
 def agent_names() -> list[str]:
-    """Return the names that `--agent` takes."""
     return [
         *_OWN_AGENTS,
         *_registered,
@@ -100,7 +99,6 @@ def agent_names() -> list[str]:
 
 
 def is_ours(name: str) -> bool:
-    """Return True if an agent comes with this package."""
     return name in _OWN_AGENTS
 
 
@@ -185,7 +183,6 @@ def default_executors() -> dict[str, Any]:
 
 
 def third_party_agents() -> dict[str, Any]:
-    """Build the agents of third parties: installed by entry points, or registered."""
     return _build_all(name for name in agent_names() if name not in _OWN_AGENTS)
 
 
@@ -202,7 +199,6 @@ def _build_all(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _built(name: str) -> Any:
-    """Return one of our agents as its module has built it."""
     module, _, graph = graph_address(name).partition(":")
     return getattr(import_module(module), graph)
 

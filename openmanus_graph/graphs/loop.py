@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
@@ -117,8 +117,45 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
     return last
 
 
-class AgentBuilder(Protocol):
+class AgentBuilder:
     """Builds one agent's graph. Cheap, without any I/O; each run's settings come with `Context`."""
+
+    def __init__(
+        self,
+        agent: str,
+        purpose: str,
+        system: str,
+        ending: str,
+        *,
+        takes_configured: bool = False,
+        needs_servers: bool = False,
+        needed_tool: str = "",
+    ) -> None:
+        """Define the agent.
+
+        Args:
+            agent: Its name in the catalogue, which lists its tools.
+            purpose: First sentence of the builder's docstring.
+            system: Name of its system prompt, see `prompts`.
+            ending: Name of the part of it that says how a run ends.
+            takes_configured: Whether it uses the configured MCP servers.
+            needs_servers: Whether it cannot work without any.
+            needed_tool: The tool without which it cannot work.
+        """
+        self._agent = Agent(
+            agent,
+            system,
+            ending,
+            takes_configured=takes_configured,
+            needs_servers=needs_servers,
+            needed_tool=needed_tool,
+            structured_tool=structured_completion,
+            optional=optional_tools,
+            subagents=default_executors,
+        )
+        self.__name__ = f"build_{agent}_graph"
+        arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]
+        self.__doc__ = f"{purpose}\n\n{arguments}"
 
     def __call__(
         self,
@@ -128,7 +165,7 @@ class AgentBuilder(Protocol):
         prompts: Mapping[str, str] | None = None,
         checkpointer: BaseCheckpointSaver[str] | None = None,
         store: BaseStore | None = None,
-        name: str = ...,
+        name: str = "",
         middleware: Iterable["Middleware"] = (),
         after_act: Sequence[Node] = (),
         stored_types: Iterable[type[Any]] = (),
@@ -141,7 +178,7 @@ class AgentBuilder(Protocol):
             prompts: Texts instead of the agent's own: `system`, `next_step`.
             checkpointer: Keeps threads, and with them the ledger, questions and resuming.
             store: LangGraph's long-term store, handed to tools that ask for it.
-            name: Of the compiled graph.
+            name: Of the compiled graph; by default the agent's.
             middleware: LangChain's `AgentMiddleware`s, the outermost first (docs/middleware.md).
             after_act: Your own nodes between `act` and `stuck_check`, in this order.
             stored_types: Your own types that the state may hold: pydantic models, dataclasses,
@@ -151,65 +188,17 @@ class AgentBuilder(Protocol):
             ConfigError: Something is no tool, two tools share a name, a prompt is unknown, or a
                 middleware cannot work in this graph.
         """
-        ...
-
-
-def agent_builder(
-    agent: str,
-    purpose: str,
-    system: str,
-    ending: str,
-    *,
-    takes_configured: bool = False,
-    needs_servers: bool = False,
-    needed_tool: str = "",
-) -> AgentBuilder:
-    """Return the builder of an agent.
-
-    Args:
-        agent: Its name in the catalogue, which lists its tools.
-        purpose: First sentence of the builder's docstring.
-        system: Name of its system prompt, see `prompts`.
-        ending: Name of the part of it that says how a run ends.
-        takes_configured: Whether it uses the configured MCP servers.
-        needs_servers: Whether it cannot work without any.
-        needed_tool: The tool without which it cannot work.
-    """
-    base = Agent(
-        agent,
-        system,
-        ending,
-        takes_configured=takes_configured,
-        needs_servers=needs_servers,
-        needed_tool=needed_tool,
-        structured_tool=structured_completion,
-        optional=optional_tools,
-        subagents=default_executors,
-    )
-
-    def build(
-        *,
-        tools: Iterable[ToolLike] | None = None,
-        extra_tools: Iterable[ToolLike] = (),
-        prompts: Mapping[str, str] | None = None,
-        checkpointer: BaseCheckpointSaver[str] | None = None,
-        store: BaseStore | None = None,
-        name: str = agent,
-        middleware: Iterable["Middleware"] = (),
-        after_act: Sequence[Node] = (),
-        stored_types: Iterable[type[Any]] = (),
-    ) -> AgentGraph:
-        chosen = agent_tools(agent) if tools is None else tools
         around, types = tuple(middleware), tuple(stored_types)
         if around:
             from openmanus_graph.nodes.hooks import check_middleware
 
             check_middleware(around)
-        defined = replace(base, name=name, middleware=around, serializer=StrictSerializer(types))
-        defined = with_tools(defined, [*chosen, *extra_tools], prompts)
-        return compile_loop(defined, checkpointer, store, after_act, types)
-
-    build.__name__ = build.__qualname__ = f"build_{agent}_graph"
-    arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]
-    build.__doc__ = f"{purpose}\n\n{arguments}"
-    return build
+        agent = replace(
+            self._agent,
+            name=name or self._agent.name,
+            middleware=around,
+            serializer=StrictSerializer(types),
+        )
+        chosen = agent_tools(self._agent.name) if tools is None else tools
+        agent = with_tools(agent, [*chosen, *extra_tools], prompts)
+        return compile_loop(agent, checkpointer, store, after_act, types)

@@ -153,7 +153,7 @@ def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict
     """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
 
     async def do_steps(given: WorkerInput, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await run_step(given, runtime, worker=worker, flow=flow)
+        return await run_step(given, runtime, worker=worker, planning=flow)
 
     return do_steps
 

@@ -242,7 +242,6 @@ class _Execution:
         return ToolMessage(outcome.text, tool_call_id=call["id"], name=call["name"], status=status)
 
     def _numbered(self, number: int) -> EffectKey:
-        """Return the key of one of several executions of the call."""
         if not number:
             return self._first
         return replace(self._first, execution=f"{self._first.execution} {number}")
@@ -269,7 +268,6 @@ class _Call:
 
     @classmethod
     def of(cls, request: ToolCallRequest, namespace: str) -> "_Call":
-        """Find a call in its graph's state."""
         call = request.tool_call
         known = cls(str(call["id"]), call["name"], canonical_args(call["args"]), namespace)
         state = request.state  # a mapping, or an object of the app's own
@@ -283,7 +281,6 @@ class _Call:
         return known
 
     async def key(self, thread: str, branch: str, ledger: Ledger) -> EffectKey:
-        """Return what the ledger knows the call by."""
         made_by = (self.reply, self.id)
         if self.parent:
             place = CallPlace(thread, branch, self.namespace, self.parent, *self.made)
@@ -330,7 +327,6 @@ def _made_in(reply: AIMessage, call_id: str) -> tuple[str, str, int] | None:
 
 
 def _executions_so_far() -> dict[str, int]:
-    """Return how often the task at work has executed each call."""
     if (so_far := _executions.get(None)) is None:
         _executions.set(so_far := {})
     return so_far

@@ -10,23 +10,10 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.nodes.schedule import enter_batch
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
 from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    current_step,
-    ended_by,
-    is_limit,
-    is_under_way,
-    merge_reports,
-    new_step_run,
-    reviewed_step_update,
-    reviewing_node,
-    run_end_of,
-    shared_files,
-    step_runs_of,
-    steps_to_replace,
-)
 from openmanus_graph.planning.parallel_batch import ParallelBatch
 from openmanus_graph.planning.plan_view import emit_step_event
 from openmanus_graph.planning.step_outcome import attempt_text
@@ -43,17 +30,17 @@ from openmanus_graph.tools.planning import drafting_toolset
 async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Check a step that ran. A failed one is tried again, then replanned, then blocked."""
     session, batch = await enter_batch(state, runtime)
-    step_run, emit = current_step(state), batch.emit
-    for path, writers in shared_files(step_runs_of(batch.state), [step_run]):
+    step_run, emit = flow.current_step(state), batch.emit
+    for path, writers in flow.shared_files(flow.step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
-    if is_limit(step_run["outcome"]):
+    if flow.is_limit(step_run["outcome"]):
         emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
             problem, usage = await check_step_run(step_run, batch.state, session, emit)
     except (LimitReached, ModelError) as error:
-        return {"run_end": run_end_of(error)}
+        return {"run_end": flow.run_end_of(error)}
     if problem is not None and is_disputed(step_run):
         notice(emit, f"The check of step {step_run['id']} failed again: {problem}")
         update: dict[str, Any] = {"disputed": problem}
@@ -69,14 +56,12 @@ def review(
     """Return the update of a checked step, and send its end.
 
     Args:
-        step_run: The step.
         problem: Why it is not done; None if it is.
         batch: The steps that run at once.
-        session: Of the run.
     """
     if problem is not None:
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
-    update = reviewed_step_update(step_run, problem, batch.state["replans"])
+    update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])
     status = "blocked" if update.get("outcome") == "failed" else update["status"]
     emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
@@ -84,20 +69,20 @@ def review(
 
 async def route_after_check(state: WorkerState) -> str:
     """Have a disputed check judged, run a corrected one, or replan; else take another step."""
-    step_run = current_step(state)
-    ended = state.get("run_end") or not is_under_way(step_run)
-    return "next_step" if ended else reviewing_node(step_run)
+    step_run = flow.current_step(state)
+    ended = state.get("run_end") or not flow.is_under_way(step_run)
+    return "next_step" if ended else flow.reviewing_node(step_run)
 
 
 async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Correct the check, so that it runs next, or let the step fail by it."""
     session, batch = await enter_batch(state, runtime)
-    step_run = current_step(state)
+    step_run = flow.current_step(state)
     try:
         with sharing(batch.budget):
             judged = await judge_disputed_check(step_run, batch.state, session, batch.emit)
     except (LimitReached, ModelError) as error:
-        return {"run_end": run_end_of(error)}
+        return {"run_end": flow.run_end_of(error)}
     done_when, reason, usage = judged
     if done_when is None:
         problem = f"{step_run.get('disputed')} A judge looked at the check: {reason}"
@@ -124,22 +109,22 @@ async def replan_step(
     """
     session, batch = await enter_batch(state, runtime)
     await batch.begin_replanning(state["worker"])
-    now, failed = batch.state, current_step(state)["id"]
-    messages = state.get("drafts") or [_replan_request(now, current_step(state))]
+    now, failed = batch.state, flow.current_step(state)["id"]
+    messages = state.get("drafts") or [_replan_request(now, flow.current_step(state))]
     toolset = await drafting_toolset(session)
     drafting = Drafting(now, messages, executors, toolset, failed=[failed])
     try:
         with sharing(batch.budget):
             draft = await next_draft(drafting, session, batch.emit)
     except (LimitReached, ModelError) as error:
-        return {"run_end": run_end_of(error), "drafts": []}
+        return {"run_end": flow.run_end_of(error), "drafts": []}
     spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": batch.elapsed_s}
     if not draft.over:
         return {**spent, "drafts": draft.messages}
     if draft.steps is None:
         return {**spent, "drafts": [], "steps": {failed: {"status": "blocked", "outcome": ""}}}
-    replaced, _ = steps_to_replace(step_runs_of(now), [failed])
-    new = [new_step_run(one) for one in draft.steps]
+    replaced, _ = flow.steps_to_replace(flow.step_runs_of(now), [failed])
+    new = [flow.new_step_run(one) for one in draft.steps]
     for one in new:
         if one["id"] in replaced:  # so that reports of the old step with this id do not count
             one["attempt"] = now["steps"][one["id"]]["attempt"]
@@ -148,8 +133,8 @@ async def replan_step(
 
 
 def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
-    step_runs = step_runs_of(state)
-    replaced, completed = steps_to_replace(step_runs, [failed["id"]])
+    step_runs = flow.step_runs_of(state)
+    replaced, completed = flow.steps_to_replace(step_runs, [failed["id"]])
     text = render(
         "plan_replan",
         plan=steps_text(step_runs),
@@ -172,20 +157,20 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     session.files_may_differ = True  # its steps ran in other sessions
     snapshot = await snapshot_files(session, state, runtime.stream_writer)
     reports = state.get("reports", {}).values()
-    order, steps, replans = merge_reports(state, reports)
+    order, steps, replans = flow.merge_reports(state, reports)
     run_end = next(filter(None, (report["run_end"] for report in reports)), None)
     changed: dict[str, Any] = {
         name: step_run for name, step_run in steps.items() if step_run != state["steps"].get(name)
     }
     changed |= dict.fromkeys(state["steps"].keys() - steps.keys())
     for name, step_run in steps.items():
-        if is_limit(step_run["outcome"]):  # it resumes when the run does
+        if flow.is_limit(step_run["outcome"]):  # it resumes when the run does
             changed[name] = {**step_run, "outcome": ""}
             run_end = run_end or RunEnd(
                 status="stopped", stop_reason=step_run["outcome"], answer=""
             )
-    if run_end is not None and is_limit(run_end["stop_reason"]):
-        limit = ended_by(run_end["stop_reason"], state, session.settings)
+    if run_end is not None and flow.is_limit(run_end["stop_reason"]):
+        limit = flow.ended_by(run_end["stop_reason"], state, session.settings)
         runtime.stream_writer(limit.event())
     return {
         **snapshot,

@@ -14,13 +14,9 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import has_task, last_user_message, resumed_state
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.model_calls.recorder import awaited_fact, run_path
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    new_step_run,
-    plan_of,
-    unfinished_plan,
-)
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
 from openmanus_graph.planning.plan_view import plan_request, publish_plan
 from openmanus_graph.prompts import render
@@ -55,7 +51,7 @@ async def create_plan(
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     if begun and not has_task(now["messages"]):
         return _begun(begun, session, now) | failure(NO_TASK)
-    if begun and unfinished_plan(now) != "create_plan":  # the run resumes with its plan
+    if begun and flow.unfinished_plan(now) != "create_plan":  # the run resumes with its plan
         return _begun(begun, session, now)
     drafting = Drafting(now, now["drafts"], executors, await drafting_toolset(session))
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
@@ -85,7 +81,7 @@ def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
     return {
         "title": title,
         "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
+        "steps": Overwrite({step["id"]: flow.new_step_run(step) for step in steps}),
         "drafts": [],
         **seen,
     }
@@ -145,7 +141,7 @@ async def approve_plan(
 ) -> dict[str, Any]:
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
-    plan = plan_of(state)
+    plan = flow.plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
     problem, review = "", f"review of the plan {run_path()}".rstrip()
 
@@ -202,12 +198,12 @@ def _apply_decision(
             "reviewed": True,
             "title": args.get("title") or state["title"],
             "order": [step["id"] for step in steps],
-            "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
+            "steps": Overwrite({step["id"]: flow.new_step_run(step) for step in steps}),
         }
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
-    feedback = render("plan_rejected", plan=plan_text(plan_of(state)), reason=decision.message)
+    feedback = render("plan_rejected", plan=plan_text(flow.plan_of(state)), reason=decision.message)
     return {"drafts": [HumanMessage(feedback)]}
 
 

@@ -13,14 +13,8 @@ from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import results_text
-from openmanus_graph.planning.flow import (
-    ended_by,
-    is_limit,
-    openings_of,
-    step_runs_of,
-    task_of,
-)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
@@ -36,7 +30,7 @@ from openmanus_graph.tools.terminate import structured_completion, structured_va
 
 async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Write the answer and collect the files. At a limit the model is not asked once more."""
-    session, step_runs = await enter_session(runtime), step_runs_of(state)
+    session, step_runs = await enter_session(runtime), flow.step_runs_of(state)
     update: dict[str, Any] = {}
     if (reason := state.get("stop_reason")) is None:
         done = all(step_run["status"] == "completed" for step_run in step_runs)
@@ -49,7 +43,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         else:
             update |= await _summary(state, session, runtime.stream_writer)
     elif not state.get("answer"):
-        limit = ended_by(reason, state, session.settings) if is_limit(reason) else None
+        limit = flow.ended_by(reason, state, session.settings) if flow.is_limit(reason) else None
         why = limit.text(steps="model calls") if limit else ""
         results = results_text(step_runs, with_errors=False)
         update["answer"] = "\n\n".join(filter(None, (results, why)))
@@ -59,7 +53,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     await (await steering_reader(session)).end_run([], runtime.stream_writer)
     # Later turns of the thread see the answer alone, and have to know what the steps have seen.
     urls = [url for step_run in step_runs for url in step_run["urls"]]
-    origin = Origin(words="", urls=urls, tainted=True, openings=dict(openings_of(state)))
+    origin = Origin(words="", urls=urls, tainted=True, openings=dict(flow.openings_of(state)))
     said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: origin})
     return update | {"messages": [said], "artifacts": artifacts}
 
@@ -70,14 +64,14 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
     The answer never holds errors of tools: only the model that writes about them reads them.
     """
     wanted = session.settings.response_format
-    reported = results_text(step_runs_of(state), with_errors=True)
-    results = results_text(step_runs_of(state), with_errors=False)
+    reported = results_text(flow.step_runs_of(state), with_errors=True)
+    results = results_text(flow.step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
     steering = await (await steering_reader(session)).read_by_steps()
     call = ModelCall(
         system=render("plan_summary"),
         history=[
-            HumanMessage(render("plan_results", task=task_of(state), results=reported)),
+            HumanMessage(render("plan_results", task=flow.task_of(state), results=reported)),
             *steering,
         ],
         reminder="",
@@ -95,7 +89,6 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
 
 
 def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
-    """Return the validated object of a reply, if the caller wants one and it is there."""
     if wanted is None:
         return {}
     for call in reply.tool_calls:

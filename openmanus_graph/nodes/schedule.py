@@ -23,6 +23,7 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
@@ -30,23 +31,6 @@ from openmanus_graph.planning.executor_run import (
     ExecutorSet,
     metadata_inside,
     named_files,
-)
-from openmanus_graph.planning.flow import (
-    MAX_ATTEMPTS,
-    begun_step_updates,
-    blocked_step_updates,
-    current_step,
-    hand_on,
-    is_limit,
-    is_whole_plan,
-    pause_run,
-    plan_of,
-    progress_of,
-    resumed_messages,
-    step_runs_of,
-    steps_under_way,
-    task_of,
-    unfinished_plan,
 )
 from openmanus_graph.planning.parallel_batch import (
     AnyGraph,
@@ -84,22 +68,22 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     session = await enter_session(runtime)
     settings, branch = session.settings, session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
-    if unfinished_plan(state):  # a run that was stopped there resumes
+    if flow.unfinished_plan(state):  # a run that was stopped there resumes
         return begins
-    step_runs = step_runs_of(state)
+    step_runs = flow.step_runs_of(state)
     not_started = (step_run["status"] == "not_started" for step_run in step_runs)
-    if steps_under_way(step_runs) or any(not_started):
-        limit = reached_limit(progress_of(state, settings), settings)
+    if flow.steps_under_way(step_runs) or any(not_started):
+        limit = reached_limit(flow.progress_of(state, settings), settings)
         if limit is not None:
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
-    blocked = blocked_step_updates(step_runs)
+    blocked = flow.blocked_step_updates(step_runs)
     begins |= await snapshot_files(session, state, runtime.stream_writer, only_first=True)
     most = max_workers(session, get_config())
-    begun = begun_step_updates(step_runs, most)
+    begun = flow.begun_step_updates(step_runs, most)
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
-    await publish_plan(plan_of(now), session, runtime.stream_writer)
+    await publish_plan(flow.plan_of(now), session, runtime.stream_writer)
     session.cached((ParallelBatch, now["batch"]), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
@@ -111,8 +95,8 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
 
 def batch_width(state: PlanningState, most: int) -> int:
     """Return how many workers a parallel batch has: one if a single step is under way."""
-    step_runs = step_runs_of(state)
-    begun = steps_under_way(step_runs)
+    step_runs = flow.step_runs_of(state)
+    begun = flow.steps_under_way(step_runs)
     left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
     return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
@@ -121,9 +105,9 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
     """Send the workers to `run_step`, with the steps that begin. Without any the run is over."""
     if state.get("stop_reason"):
         return "finalize"
-    if again := unfinished_plan(state):
+    if again := flow.unfinished_plan(state):
         return again
-    begun = steps_under_way(step_runs_of(state))
+    begun = flow.steps_under_way(flow.step_runs_of(state))
     given = [step_input(step_run, state) for step_run in begun]
     free = sorted({*range(state["workers"])} - {step_run["worker"] for step_run in begun})
     idle = [{"batch": state["batch"], "worker": worker} for worker in free]
@@ -132,7 +116,6 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
-    """Return what a step's run is given."""
     user = last_user_message(state["messages"])
     return WorkerInput(
         batch=state["batch"],
@@ -140,7 +123,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
         prompt=step_prompt(step_run, state),
-        task=task_of(state) if is_whole_plan(state) else "",
+        task=flow.task_of(state) if flow.is_whole_plan(state) else "",
         origin=step_origin(step_run, state),
         images=[] if user is None else [*picture_paths(user), *media_paths(user)],
         before=FlowProgress(
@@ -160,7 +143,7 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
     # So may files, and what failed in the part of the plan before.
     tainted |= state.get("planned_from_files", False) or state["replans"] > 0
-    return hand_on(state, urls, tainted=tainted)
+    return flow.hand_on(state, urls, tainted=tainted)
 
 
 @dataclass
@@ -172,11 +155,11 @@ class Flow:
 
 
 async def run_step(
-    given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, flow: Flow
+    given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, planning: Flow
 ) -> dict[str, Any]:
     """Have a worker do its steps until the parallel batch ends."""
     session, number = await enter_session(runtime), given["worker"]
-    batch = await _batch_of(given["batch"], session, flow)
+    batch = await _batch_of(given["batch"], session, planning)
     batch.emit = runtime.stream_writer
     await batch.enter(number)
     try:
@@ -196,13 +179,13 @@ async def run_step(
     }
 
 
-async def _batch_of(name: str, session: Session, flow: Flow) -> ParallelBatch:
+async def _batch_of(name: str, session: Session, planning: Flow) -> ParallelBatch:
     """Return the parallel batch; from the saved plan if its process has ended."""
     key = (ParallelBatch, name)
     if session.find_cached(key) is None:
         async with session.cached((asyncio.Lock, name), asyncio.Lock):
-            if session.find_cached(key) is None and flow.graph is not None:
-                saved, left = await plan_around(flow.graph, get_config())
+            if session.find_cached(key) is None and planning.graph is not None:
+                saved, left = await plan_around(planning.graph, get_config())
                 most = max_workers(session, get_config())
                 batch = ParallelBatch(saved, session, most, left=left)
                 session.cached(key, lambda: batch)
@@ -242,7 +225,7 @@ async def execute_step(
     """Invoke the executor on the step. Whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    batch, step_run = _known_batch(state["batch"], session), current_step(state)
+    batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
     run = state["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
@@ -266,13 +249,14 @@ async def execute_step(
     urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
-    paused_by_limit = is_limit(outcome.kind)
+    paused_by_limit = flow.is_limit(outcome.kind)
+    paused_run = flow.pause_run(executor_run.values_to_resume, run) if paused_by_limit else None
     is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
     result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
         "outcome": outcome.kind,
-        "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
+        "paused_run": paused_run,
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
@@ -291,7 +275,6 @@ async def execute_step(
 
 
 def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
-    """Return the limits of a step's run: its own, or what is left of the plan's."""
     left_s = float("inf")
     if settings.timeout_s is not None:
         left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
@@ -305,9 +288,9 @@ def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
 
 def step_messages(state: WorkerState) -> list[AnyMessage]:
     """Return the input of a step's run: its task, or the conversation of its paused run."""
-    step_run = current_step(state)
+    step_run = flow.current_step(state)
     if step_run["paused_run"] is not None:
-        return resumed_messages(step_run["paused_run"], state["message_id"])
+        return flow.resumed_messages(step_run["paused_run"], state["message_id"])
     task = state.get("task", "")
     extra: dict[str, Any] = {
         ORIGIN_KEY: state["origin"],
@@ -322,8 +305,8 @@ async def missing_executor(
     state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
     """Fail a step whose executor no longer exists. Trying again would not help."""
-    step_run = current_step(state)
+    step_run = flow.current_step(state)
     there = ", ".join(executors.names)
     why = f"There is no executor {step_run['executor']} any more; there is: {there}."
-    failed = {"outcome": "failed", "result": why, "failures": MAX_ATTEMPTS - 1}
+    failed = {"outcome": "failed", "result": why, "failures": flow.MAX_ATTEMPTS - 1}
     return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}

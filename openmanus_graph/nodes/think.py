@@ -158,7 +158,6 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
 
 
 def today() -> str:
-    """Return the local date."""
     return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
 
 
@@ -195,7 +194,6 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
     """Return what a run that begins, or resumes after its end, resets in the state.
 
     Args:
-        begun: From `begin_run`.
         saved: As the checkpoint has it.
     """
     reset = dict(begun)
@@ -214,8 +212,6 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
     while an answer is written, the run continues: the person has the last word.
 
     Args:
-        step: The agent step.
-        result: Of the model call.
         answered: Whether the reply is the answer.
     """
     if result.reply is None and not result.compacted:
@@ -323,8 +319,6 @@ async def begin(
 
     Args:
         state: Before the run.
-        runtime: LangGraph's.
-        agent: Whose run it is.
         first_node: The node to go to when a run begins.
         loop_entry: The first node of the loop, to go to when a run resumes.
     """

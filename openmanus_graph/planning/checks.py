@@ -118,7 +118,6 @@ async def run_check_command(
 
 
 def result_text(result: ReadOnlyResult) -> str:
-    """Return what a check's command printed, and how it ended."""
     lines = [result.text.rstrip("\n")] if result.text.strip() else []
     if result.reason:
         lines.append(f"[{result.reason}]")
@@ -298,9 +297,6 @@ async def ask_judge(
         system: Name of the system prompt.
         request: The step, and the evidence.
         tool: For its answer.
-        state: Of the plan.
-        session: Of the run.
-        emit: Takes the events.
     """
     call = ModelCall(
         system=render(system, outside=render("text_from_outside").replace("\n", " ")),

@@ -20,14 +20,8 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    is_whole_plan,
-    progress_of,
-    step_runs_of,
-    steps_to_replace,
-    task_of,
-)
 from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps
 from openmanus_graph.planning.plan_view import plan_files
 from openmanus_graph.planning.step_outcome import attempt_text
@@ -71,7 +65,6 @@ class Drafting:
 
     @property
     def replies(self) -> list[AIMessage]:
-        """The model's."""
         return [message for message in self.messages if isinstance(message, AIMessage)]
 
     @property
@@ -131,7 +124,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
         history=[*(reported or drafting.state["messages"]), *said, *messages],
         reminder=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
-        progress=progress_of(drafting.state, session.settings),
+        progress=flow.progress_of(drafting.state, session.settings),
         step=max(drafting.state["step_count"], len(drafting.replies)) + 1,
         role="plan",
         counts_as_step=True,
@@ -156,7 +149,6 @@ async def _shown_workspace(session: Session) -> HumanMessage | None:
 async def _look(
     drafting: Drafting, groups: Sequence[Sequence[PendingCall]], session: Session, emit: Emit
 ) -> Draft:
-    """Run the calls by which the model looks at files, and answer them."""
     state = drafting.state
     progress = Progress(0, state["usage"], state["elapsed_s"])
     context = await open_call_context(session, drafting.toolset, emit, progress, recorded=False)
@@ -211,10 +203,10 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
         raise PlanError(f"the command {args['command']!r} makes no plan")
     given, state = args.get("steps") or (), drafting.state
     if not drafting.failed:
-        title = str(args.get("title") or task_of(state)[:80])
+        title = str(args.get("title") or flow.task_of(state)[:80])
         return title, make_steps(given, drafting.executors.names)
-    replaced, _ = steps_to_replace(step_runs_of(state), drafting.failed)
-    kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
+    replaced, _ = flow.steps_to_replace(flow.step_runs_of(state), drafting.failed)
+    kept = [step_run for step_run in flow.step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return state["title"], make_steps(given, drafting.executors.names, kept=kept, prefix=prefix)
 
@@ -240,12 +232,12 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
     if step_run["done_when"]:
         parts.append(f"It counts as done when: {step_run['done_when']}")
     given = "\n\n".join(parts)
-    if is_whole_plan(state):
-        return render("plan_only_step", task=task_of(state), text=text, given=given)
+    if flow.is_whole_plan(state):
+        return render("plan_only_step", task=flow.task_of(state), text=text, given=given)
     return render(
         "plan_step",
-        task=task_of(state),
-        plan=steps_text(step_runs_of(state), step_run),
+        task=flow.task_of(state),
+        plan=steps_text(flow.step_runs_of(state), step_run),
         step=step_run["id"],
         text=text,
         given=given,
@@ -257,7 +249,6 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
     """List the steps of a plan by their ids, one per line.
 
     Args:
-        step_runs: The plan.
         current: The step that the list is for. Its own text, and the results of the steps that it
             depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
     """
@@ -285,7 +276,6 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
 
 
 def _outcome_line(step_run: StepRun) -> str:
-    """Return a step's outcome in one line: the beginning of its result, and its files."""
     words = " ".join(step_run["result"].split())
     cut = words if len(words) <= LINE_CHARS else f"{words[:LINE_CHARS]} …"
     files = ", ".join(step_run["files"][:FILES_IN_LINE])
@@ -298,7 +288,6 @@ def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
     """Return all steps with their results.
 
     Args:
-        step_runs: The plan.
         with_errors: Whether to include how steps failed, in the words of tools and checks. For a
             model that writes about it, not for an answer.
     """

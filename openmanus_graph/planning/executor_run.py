@@ -43,7 +43,6 @@ class ExecutorSet:
 
     @property
     def names(self) -> list[str]:
-        """Their names, in order."""
         return list(self.executors)
 
     def roster(self) -> str:
@@ -96,11 +95,6 @@ class ExecutorRun:
     """One run of an executor. Its state and written files are recorded while it runs.
 
     Args:
-        executor: The graph that is run.
-        messages: Its input.
-        limits: Of its run.
-        session: Of the run around it.
-        outer_context: Of the run around it.
         config: Names the session of its run, see `metadata_inside`.
     """
 
@@ -184,7 +178,6 @@ def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str,
 
 
 def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -> Context:
-    """Return the context of a run inside another one: that one's, with its own limits."""
     context = outer_context if isinstance(outer_context, Context) else Context()
     return replace(
         context,

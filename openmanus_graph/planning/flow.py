@@ -39,7 +39,6 @@ MAX_REPLANS = 2
 
 
 def step_runs_of(state: PlanningState) -> list[StepRun]:
-    """Return the steps in the plan's order."""
     return [state["steps"][name] for name in state["order"]]
 
 
@@ -53,7 +52,6 @@ def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = F
     """Return what verifies values in the steps that begin now, from the thread and the plan.
 
     Args:
-        state: Of the plan.
         urls: Links that other steps have seen.
         tainted: Whether these may have read anything.
     """
@@ -85,7 +83,6 @@ def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_pla
 
 
 def new_step_run(step: Step) -> StepRun:
-    """Return the record of a step that has not started."""
     return StepRun(
         **step,
         attempt=0,
@@ -140,7 +137,6 @@ def started_step_updates(
 
 
 def startable_steps(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    """Return the steps that have not started and wait for nothing."""
     ready = {step["id"] for step in ready_steps(step_runs)}
     return [step_run for step_run in step_runs if step_run["id"] in ready]
 
@@ -175,7 +171,6 @@ def shared_files(
     """Yield files that several steps wrote without depending on each other, with the steps' ids.
 
     Args:
-        step_runs: The plan.
         ran: The steps that ran just now; files reported before are not yielded again.
     """
     for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
@@ -203,7 +198,6 @@ def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
     """Return a worker's node that continues with a step. Without one it takes another.
 
     Args:
-        step_run: The step.
         executors: Their names. A plan may name one that no longer exists.
     """
     if step_run is None:
@@ -262,7 +256,6 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
     """Return the update of a reviewed step. A step that needs replanning stays under way.
 
     Args:
-        step_run: The step.
         problem: Why it is not done; None if it is.
         replans: How often a part of the plan was replaced already.
     """

@@ -17,16 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import PregelTask
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
-from openmanus_graph.planning.flow import (
-    hand_on,
-    is_limit,
-    is_under_way,
-    merge_reports,
-    plan_of,
-    startable_steps,
-    started_step_updates,
-    step_runs_of,
-)
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.runtime.checkpoint_lineage import (
     CHECKPOINTER_KEY,
@@ -53,7 +44,6 @@ class ParallelBatch:
 
     Args:
         state: Of the plan; its `reports` are what the workers have done so far.
-        session: Of the run.
         max_workers: How many workers may run at once; a resumed run may have fewer.
         left: Workers whose runs were over before.
     """
@@ -85,8 +75,8 @@ class ParallelBatch:
         self._merge(state.get("reports", {}).values())
         self._working = {
             step_run["worker"]: step_run["id"]
-            for step_run in step_runs_of(self._state)
-            if is_under_way(step_run)
+            for step_run in flow.step_runs_of(self._state)
+            if flow.is_under_way(step_run)
         }
         """The step of each worker that has one."""
 
@@ -99,18 +89,16 @@ class ParallelBatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of the whole run so far."""
         return self._state["elapsed_s"] + time.monotonic() - self._started
 
     def step_of(self, worker: int) -> str:
-        """Return the id of the step that a worker has; empty if it has none."""
         return self._working.get(worker, "")
 
     def learn(self, worker: int, report: WorkerReport) -> None:
         """Merge what a worker has done and saved into the plan."""
         self._merge([report])
         step = self._state["steps"].get(self.step_of(worker))
-        if step is None or not is_under_way(step):
+        if step is None or not flow.is_under_way(step):
             self._working.pop(worker, None)
         self._settle()
 
@@ -127,7 +115,7 @@ class ParallelBatch:
         self._settle()
         try:
             async with self._publishing:  # so that an older plan is never shown after a newer one
-                await publish_plan(plan_of(self._state), self._session, self.emit)
+                await publish_plan(flow.plan_of(self._state), self._session, self.emit)
             return await waiting
         finally:
             self._idle.pop(worker, None)
@@ -156,16 +144,16 @@ class ParallelBatch:
         progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
         around = shared_budget()
         if around is None:
-            openings = hand_on(state).get("openings")
+            openings = flow.hand_on(state).get("openings")
             return SharedBudget(self._session.settings, progress, openings)
         around.count_earlier(self._session.key, progress)  # this flow is a step of another one
         return around
 
     def _merge(self, reports: Iterable[WorkerReport]) -> None:
         known = list(reports)
-        order, steps, replans = merge_reports(self._state, known)
+        order, steps, replans = flow.merge_reports(self._state, known)
         self._state = {**self._state, "order": order, "steps": steps, "replans": replans}
-        limits = (is_limit(step_run["outcome"]) for step_run in steps.values())
+        limits = (flow.is_limit(step_run["outcome"]) for step_run in steps.values())
         self._ended = self._ended or any(report["run_end"] for report in known) or any(limits)
 
     def _settle(self) -> None:
@@ -176,8 +164,8 @@ class ParallelBatch:
         """
         if self._working and not self._ended:
             free = [worker for worker, waiting in self._idle.items() if not waiting.done()]
-            step_runs = step_runs_of(self._state)
-            started = started_step_updates(step_runs, startable_steps(step_runs), free)
+            step_runs = flow.step_runs_of(self._state)
+            started = flow.started_step_updates(step_runs, flow.startable_steps(step_runs), free)
             for name, fields in started.items():
                 step_run = cast("StepRun", {**self._state["steps"][name], **fields})
                 self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
@@ -195,7 +183,6 @@ class ParallelBatch:
         return len(self._working.keys() - self._entered - self._left)
 
     def _release(self, count: int) -> None:
-        """End the runs of so many idle workers."""
         waiting = (one for one in self._idle.values() if not one.done())
         for one in list(islice(waiting, count)):
             one.set_result(None)
@@ -221,14 +208,9 @@ AnyGraph = Pregel[Any, Any, Any, Any]
 
 
 async def plan_around(
-    flow: AnyGraph, config: RunnableConfig
+    graph: AnyGraph, config: RunnableConfig
 ) -> tuple[PlanningState, Collection[int]]:
-    """Return the saved plan that the node `run_step` belongs to, and the workers that have ended.
-
-    Args:
-        flow: The planning graph.
-        config: Of the node.
-    """
+    """Return the saved plan around the node `run_step`, and the workers that have ended."""
     configurable = config.get("configurable", {})
     namespace = outer_namespace(config)
     inside: dict[str, Any] = {
@@ -239,27 +221,27 @@ async def plan_around(
     }
     # After going back to a checkpoint, LangGraph runs all of its tasks again.
     is_replay = configurable.get(REPLAY_KEY) is not None
-    return await _saved_plan(flow, inside, with_tasks=not is_replay)
+    return await _saved_plan(graph, inside, with_tasks=not is_replay)
 
 
-async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
+async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
     """Return a plan's state at a checkpoint, with the steps of its workers.
 
     Args:
-        flow: The planning graph, with its checkpointer.
+        graph: The planning graph, with its checkpointer.
         config: Names the thread and the checkpoint.
     """
-    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", flow).checkpointer}
-    state, _ = await _saved_plan(flow, inside, with_tasks=True)
-    order, steps, replans = merge_reports(state, state["reports"].values())
+    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
+    state, _ = await _saved_plan(graph, inside, with_tasks=True)
+    order, steps, replans = flow.merge_reports(state, state["reports"].values())
     state["order"], state["steps"], state["replans"] = order, steps, replans
     return state
 
 
 async def _saved_plan(
-    flow: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool
+    graph: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool
 ) -> tuple[PlanningState, Collection[int]]:
-    saved = await flow.aget_state({"configurable": dict(inside)})
+    saved = await graph.aget_state({"configurable": dict(inside)})
     state = cast("PlanningState", dict(saved.values))
     state["reports"], left = dict(state.get("reports") or {}), set[int]()
     tasks: Sequence[PregelTask] = saved.tasks if with_tasks else ()
@@ -267,7 +249,7 @@ async def _saved_plan(
         if task.name != "run_step":
             continue
         if task.result is None:
-            values = await _worker_state(flow, task, inside[CHECKPOINTER_KEY])
+            values = await _worker_state(graph, task, inside[CHECKPOINTER_KEY])
             state["reports"][task.id] = report_of(values)
         else:
             values = cast("Mapping[str, Any]", task.result)
@@ -280,9 +262,9 @@ async def _saved_plan(
     return state, left
 
 
-async def _worker_state(flow: AnyGraph, task: PregelTask, saver: Any) -> Mapping[str, Any]:
+async def _worker_state(graph: AnyGraph, task: PregelTask, saver: Any) -> Mapping[str, Any]:
     """Return the state of a worker that has not ended; empty if it has not begun."""
-    graphs: dict[str, Any] = dict(cast("Any", flow).get_subgraphs())  # typed by their parts only
+    graphs: dict[str, Any] = dict(cast("Any", graph).get_subgraphs())  # typed by their parts only
     inner = cast("RunnableConfig", task.state).get("configurable", {})
     found = await graphs["run_step"].aget_state(
         {"configurable": {**inner, CHECKPOINTER_KEY: saver}}

@@ -136,7 +136,6 @@ def _step_problems(
 
 
 def _cycle(steps: Sequence[Step]) -> list[str]:
-    """Return the ids of steps that depend on each other in a cycle."""
     waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
     before = 0
     while before != len(waiting):
@@ -151,7 +150,6 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
 
 
 def ready_steps(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps that can start, in the plan's order."""
     completed = {step["id"] for step in steps if step["status"] == "completed"}
     return [
         step

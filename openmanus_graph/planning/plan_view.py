@@ -26,7 +26,6 @@ _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blo
 
 
 def plan_for_review(plan: Plan) -> str:
-    """Render the plan: each step with its executor, dependencies and check."""
     width = max((len(step["id"]) for step in plan["steps"]), default=0)
     lines = [f"Plan: {plan['title']}"]
     for step in plan["steps"]:
@@ -36,7 +35,6 @@ def plan_for_review(plan: Plan) -> str:
 
 
 def plan_as_json(plan: Plan) -> str:
-    """Render a plan's title and steps as JSON that a person may edit."""
     return json.dumps(plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
 
 
@@ -64,7 +62,6 @@ def is_plan_request(request: Mapping[str, Any]) -> bool:
 
 
 def plan_of_request(request: Mapping[str, Any]) -> str:
-    """Return the plan of such a request as JSON that a person may edit."""
     return json.dumps(request["calls"][0]["args"], ensure_ascii=False, indent=1) + "\n"
 
 
@@ -90,7 +87,6 @@ def plan_document(plan: Plan) -> str:
 
 
 def _terms(step: Step) -> str:
-    """Return a step's executor, dependencies and check as text."""
     terms = [step["executor"]]
     if step["depends_on"]:
         terms.append(f"after {', '.join(step['depends_on'])}")

@@ -83,7 +83,6 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
 
     Args:
         values: The final state of the executor's graph.
-        limits: Of its run.
         asked: How many input messages it got.
     """
     messages = messages_in(values)
@@ -127,7 +126,6 @@ def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
 
 
 def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> str:
-    """Explain why a run failed, for people and for the model that tries again."""
     last_text = text.rpartition("\n\n")[0]  # without the sentence that the agent's limit added
     said = f" It said last: {last_text}" if last_text else ""
     match reason if status else "":
@@ -146,7 +144,6 @@ def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> st
 
 
 def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
-    """Add up the token usage in the messages of a third-party graph."""
     usage = no_usage()
     for message in messages:
         if isinstance(message, AIMessage) and (used := message.usage_metadata) is not None:
@@ -177,7 +174,6 @@ class WrittenFiles:
         return sorted(self._changed)
 
     def has_read(self, messages: Sequence[AnyMessage]) -> bool:
-        """Return True if a conversation has no new messages."""
         return len(messages) == self._seen
 
     def follow(self, messages: Sequence[AnyMessage]) -> None:
@@ -279,7 +275,6 @@ def run_evidence(messages: Sequence[AnyMessage]) -> str:
 
 
 def _newest(results: Sequence[str]) -> list[str]:
-    """Return the last results that fit together."""
     left, first = RESULTS_CHARS, len(results)
     while first and len(results[first - 1]) <= left:
         first -= 1
@@ -311,7 +306,6 @@ async def evidence_text(step_run: StepRun, session: Session) -> str:
 
 
 def attempt_name(step_run: StepRun) -> str:
-    """Name an attempt at a step in the recording."""
     return f"step {step_run['id']}, attempt {step_run['attempt']}"
 
 

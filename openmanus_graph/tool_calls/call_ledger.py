@@ -125,7 +125,6 @@ class LedgerCall:
 
 
 def exception_record(error: Exception) -> tuple[str, str]:
-    """Return an exception's type and text."""
     cls = type(error)
     return f"{cls.__module__}:{cls.__qualname__}", str(error)[:EXCEPTION_CHARS]
 

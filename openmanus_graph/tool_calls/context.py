@@ -98,12 +98,10 @@ class CallExecution:
 
     @property
     def name(self) -> str:
-        """The tool's name."""
         return self.call["name"]
 
     @cached_property
     def key(self) -> EffectKey:
-        """The call's key in the ledger."""
         context, call = self.context, self.call
         # The occurrence counts calls with the same words of the model.
         args = canonical_args(call.get("requested_args", call["args"]))
@@ -126,13 +124,11 @@ class CallExecution:
         )
 
     def announce(self, args: dict[str, Any]) -> None:
-        """Send the event that the call begins, with these arguments."""
         self.context.emit(
             {"type": "tool_start", "call_id": self.call["id"], "tool": self.name, "args": args}
         )
 
     def announce_end(self, text: str, *, ok: bool) -> None:
-        """Send the event that the call is over."""
         self.context.emit(
             {
                 "type": "tool_end",
@@ -175,12 +171,6 @@ async def open_call_context(
     """Return the context of one task's calls; set how long the session's observations may be.
 
     Args:
-        session: Of the run.
-        toolset: The tools on offer.
-        emit: Takes the events.
-        progress: Of the run so far.
-        branch: Of the run's history.
-        plans: The thread's.
         handle_state: What its live handles held before this agent step.
         remembered_approvals: What a person approved for the rest of the run.
         approved_values: Values that a person approved for the rest of the thread.

@@ -151,7 +151,6 @@ async def _ask_person(
     """Have a person decide on a call.
 
     Args:
-        execution: Of the call.
         why: It needs a person.
         questions: Of the task that asks.
         key: Of the question in the ledger.
@@ -184,8 +183,6 @@ async def evaluate(
     Rules follow links and parse long texts.
 
     Args:
-        execution: Of the call.
-        args: What it would run with.
         policy: Instead of the run's own.
     """
     settings, call = execution.context.session.settings, execution.call

@@ -109,9 +109,7 @@ class Questions:
         """Return the answer to a question, or pause the run until there is one.
 
         Args:
-            key: The call that asks.
             name: Tells the call's questions apart.
-            request: For the person.
         """
         if plan_step := plan_step_of(get_config()):
             request = {**request, "plan_step": plan_step}
@@ -195,9 +193,7 @@ class Questions:
         """Return a decision on a call; ask again if the answer is no usable decision.
 
         Args:
-            key: The call that asks.
             name: Tells the call's questions apart.
-            request: For the person.
             objection: Returns why a decision cannot be carried out; empty if it can.
         """
         allowed = allowed_decisions(request)

@@ -69,9 +69,6 @@ async def resolve_tools(
     """Return the tools that an agent step offers; within it always the same.
 
     Args:
-        agent: Whose run it is.
-        session: Of the run.
-        emit: Takes notices about servers.
         refresh: Look at the servers again, as each agent step does at its start.
 
     Raises:
@@ -158,7 +155,6 @@ def _selected(
     """Return the tools with the wanted optional ones, and which of all are offered.
 
     Args:
-        tools: The agent's.
         optional: Returns what may be added.
         selection: Names; `+NAME` adds one to all others that are selected, or to all.
     """
@@ -243,7 +239,6 @@ async def record_server_tools(
     """Record what servers offer to an agent step, once and after each change.
 
     Args:
-        session: Of the run.
         tools: The same objects as long as nothing has changed.
         changes: What the model reads about the servers.
     """

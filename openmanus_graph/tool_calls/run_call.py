@@ -313,8 +313,6 @@ async def run_tool(
     Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
 
     Args:
-        execution: Of the call.
-        args: To run with.
         repeats: The `repeatable` of the recorded call, if this one repeats it.
     """
     context = execution.context

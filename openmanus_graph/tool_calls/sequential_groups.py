@@ -76,9 +76,6 @@ def call_groups(
     looks at them.
 
     Args:
-        tools: On offer.
-        traits: Theirs, as `flow_traits` reads them.
-        messages: The conversation.
         approved_values: What the person approved for the rest of the thread.
         network: Whether the sandbox has the network.
         tainted: Whether the prompt holds untrusted text.

@@ -115,7 +115,6 @@ def _has(words: set[str], wanted: str) -> bool:
 
 
 def _names(names: Iterable[str]) -> str:
-    """List names, as far as they are not too long."""
     listed, rest = "", list(names)
     while rest and len(listed) + len(rest[0]) < MOST_NAMES_CHARS:
         listed += f", {rest.pop(0)}" if listed else rest.pop(0)

@@ -130,11 +130,8 @@ class Toolset:
         """Run a tool; a LangChain tool by `ToolNode`, which fills in what the model is not shown.
 
         Args:
-            name: The tool's.
             args: Valid arguments.
-            call_id: The model's.
             runtime: What tools of ours may use.
-            config: Of the node.
             serializer: For what a tool's `Command` writes to the state.
 
         Raises:
@@ -326,7 +323,6 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
 
     Args:
         call: In LangChain's form.
-        config: Of the node.
     """
     found: list[ToolCallRequest] = []
 

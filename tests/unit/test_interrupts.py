@@ -123,7 +123,7 @@ def test_any_other_text_is_no_decision_and_no_result(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("reported", "meant"),
     [
         ("yes please do", Decision("respond", message="yes please do")),
         (" It was paid at noon.\n", Decision("respond", message="It was paid at noon.")),
