@@ -44,7 +44,7 @@ class _OwnAgent:
     tools: "Callable[[], list[BaseTool]]"
     """Returns its tools, those of MCP servers left out."""
     executor: bool = True
-    """Whether it does steps of plans, unless the caller says otherwise."""
+    """Whether it does steps of plans, by default."""
 
 
 RESTART_NODES = ("begin", "think", "schedule")

@@ -39,7 +39,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
-from openmanus_graph.state.tool_traits import Observation, Reconcile
+from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tool_calls.call_ledger import LedgerCall, exception_of, exception_record
 from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
 from openmanus_graph.tool_calls.questions import Questions
@@ -137,8 +137,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
             self._reconcile.get(key.tool),
             idempotency_key=key.digest,
         )
-        execution = _Execution(request, recorded, self._serializer)
-        return call.answered(await execution.run(handler))
+        return call.answered(await _run_once(request, handler, recorded, self._serializer))
 
     @override
     def wrap_tool_call(
@@ -184,67 +183,57 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         return self._ledger
 
 
-class _Execution:
-    """One execution of a call that has an effect. A middleware around ours may repeat the call."""
+async def _run_once(
+    request: ToolCallRequest,
+    handler: Callable[[ToolCallRequest], Awaitable[Result]],
+    recorded: LedgerCall,
+    serializer: StrictSerializer,
+) -> Result:
+    """Run a call, or return or raise its recorded outcome.
 
-    def __init__(
-        self, request: ToolCallRequest, recorded: LedgerCall, serializer: StrictSerializer
-    ) -> None:
-        self._request, self._serializer, self._first = request, serializer, recorded.key
-        so_far = _executions_so_far()
-        self._number = so_far.get(recorded.key.digest, 0)
-        so_far[recorded.key.digest] = self._number + 1
-        self._recorded = replace(recorded, key=self._numbered(self._number))
-
-    async def run(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
-        """Run the call, or return or raise its recorded outcome."""
-        recorded, args = self._recorded, self._request.tool_call["args"]
-        entry = await recorded.look_up(args, begin=not self._number)
-        outcome = (entry and entry.outcome) or {}
-        if "result" in outcome:
-            await recorded.questions.skip(recorded.key)
-            return self._stored(outcome["result"])
-        if "raised" in outcome and await self._was_repeated():
+    A middleware around ours may repeat the call: each execution has its own key.
+    """
+    args, first, so_far = request.tool_call["args"], recorded.key, _executions_so_far()
+    number = so_far.get(first.digest, 0)
+    so_far[first.digest] = number + 1
+    recorded = replace(recorded, key=_numbered(first, number))
+    entry = await recorded.look_up(args, begin=not number)
+    outcome = (entry and entry.outcome) or {}
+    if "result" in outcome:
+        await recorded.questions.skip(recorded.key)
+        stored: object = serializer.from_text(outcome["result"])
+        if not isinstance(stored, ToolMessage | Command):
+            raise RefusedDataError(f"a result of {first.tool} that no tool may return")
+        return cast(Result, stored)
+    if "raised" in outcome:
+        following = replace(recorded, key=_numbered(first, number + 1))
+        if await following.look_up(args, begin=False):  # a middleware has made the call again
             raise exception_of(tuple(outcome["raised"]))
-        unknown = entry if entry is not None and entry.stage != "waiting" else None
-        # An earlier execution may be known to the other side.
-        settled = await recorded.settle(args, unknown) if unknown or self._number else None
-        if settled is not None:
-            return await self._conclude(self._message(settled))
+    unknown = entry if entry is not None and entry.stage != "waiting" else None
+    # The other side may know an earlier execution.
+    settled = await recorded.settle(args, unknown) if unknown or number else None
+    if settled is not None:
+        result: Result = ToolMessage(
+            settled.text,
+            tool_call_id=request.tool_call["id"],
+            name=first.tool,
+            status="error" if settled.failed else "success",
+        )
+    else:
         await recorded.intend(args)
+        keyed = with_idempotency_key(request, recorded.idempotency_key)
         try:
-            keyed = with_idempotency_key(self._request, recorded.idempotency_key)
             result = await recorded.run(args, partial(handler, keyed))
         except Exception as error:
             if not (isinstance(error, GraphBubbleUp) or is_invalid_resume(error)):
                 await recorded.conclude(args, {"raised": exception_record(error)})
             raise
-        return await self._conclude(result)
+    await recorded.conclude(args, {"result": serializer.to_text(result)})
+    return result
 
-    async def _was_repeated(self) -> bool:
-        """Return True if a middleware around ours has made the call again after it raised."""
-        following = replace(self._recorded, key=self._numbered(self._number + 1))
-        return await following.look_up({}, begin=False) is not None
 
-    async def _conclude(self, result: Result) -> Result:
-        outcome = {"result": self._serializer.to_text(result)}
-        await self._recorded.conclude(self._request.tool_call["args"], outcome)
-        return result
-
-    def _stored(self, text: str) -> Result:
-        result: object = self._serializer.from_text(text)
-        if not isinstance(result, ToolMessage | Command):
-            raise RefusedDataError(f"a result of {self._first.tool} that no tool may return")
-        return cast(Result, result)
-
-    def _message(self, outcome: Observation) -> ToolMessage:
-        call, status = self._request.tool_call, "error" if outcome.failed else "success"
-        return ToolMessage(outcome.text, tool_call_id=call["id"], name=call["name"], status=status)
-
-    def _numbered(self, number: int) -> EffectKey:
-        if not number:
-            return self._first
-        return replace(self._first, execution=f"{self._first.execution} {number}")
+def _numbered(first: EffectKey, number: int) -> EffectKey:
+    return replace(first, execution=f"{first.execution} {number}") if number else first
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ async def create_plan(
         run, fork = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fork)
         if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
-            notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
+            notice(runtime.stream_writer, "The previous plan, which was not approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     if begun and not has_task(now["messages"]):
         return _begun(begun, session, now) | failure(NO_TASK)

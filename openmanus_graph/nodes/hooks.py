@@ -237,7 +237,7 @@ def jump_of(
     if ended in ("answer", "terminate", "middleware"):
         return {"status": None, "stop_reason": None, "answer": "", "structured": None}
     if ended:
-        notice(runtime.stream_writer, f"{middleware.name} wanted to go on, but the run is over.")
+        notice(runtime.stream_writer, f"{middleware.name} wanted to continue, but the run is over.")
         return {"jump_to": None}
     return {}
 

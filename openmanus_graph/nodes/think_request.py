@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 BROWSER, DESKTOP, MEMORY, READ_FILE = "browser_use", "computer_use", "memory", "read_file"
 FILE_TOOLS = frozenset({READ_FILE, "str_replace_editor", "python_execute", "bash"})
 MOST_REMINDED_CHARS = 600
-"""Of a task that a small model is told again with each result."""
+"""Of the task, which a small model gets again with each result."""
 RECENT_MESSAGES = 3
 """As long as one of these used the browser or the desktop, requests carry its state."""
 

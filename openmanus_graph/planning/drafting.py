@@ -44,7 +44,7 @@ PLAN_TOOL = "planning"
 MAX_DRAFTS = 3
 """Replies that the model has for one plan."""
 MAX_LOOKS = 3
-"""Replies beside these in which it may look at files before it plans."""
+"""Further replies in which it may look at files before it plans."""
 MAX_LOOK_CALLS = 6
 """Calls of one such reply; so many results fit into any request."""
 
@@ -299,7 +299,7 @@ def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
         if step_run["status"] == "completed":
             outcome = step_run["result"]
         if step_run["paused_run"] is not None:
-            outcome = "Not done yet; it goes on where it stopped when the run is resumed."
+            outcome = "Not done yet; it continues where it stopped when the run is resumed."
         head = f"Step {step_run['id']} ({step_run['status'].replace('_', ' ')}): {step_run['text']}"
         parts.append(f"{head}\n{cut_middle(outcome, chars)}".strip())
     return "\n\n".join(parts)

@@ -88,7 +88,7 @@ def executor_problem(name: str, graph: Any) -> str | None:
 
 
 GRACE_S = 10.0
-"""Time that an executor with a limit of its own has to end after it."""
+"""Grace period of an executor with its own limit."""
 
 
 class ExecutorRun:
