@@ -4,21 +4,20 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.budget import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
-from openmanus_graph.nodes.think import route_after_think, think
+from openmanus_graph.nodes.think import route_after_reply, route_after_think, think
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
@@ -88,15 +87,6 @@ def compile_loop(
     return compiled.with_config(callbacks=[SessionKeeper()])
 
 
-async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
-    """Show a new reply to the hooks. Without one the run has ended, or is to be stopped."""
-    said = (one for one in reversed(state["messages"]) if not is_steering(one))
-    newest, ended = next(said, None), state.get("stop_reason")
-    if newest is not None and newest.type == "ai" and ended in (None, "answer"):
-        return "replied"
-    return "terminate" if ended else "stuck_check"
-
-
 def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[Node]) -> str:
     """Add the caller's nodes after `act`, and return the last one's name.
 
@@ -131,17 +121,7 @@ class AgentBuilder:
         needs_servers: bool = False,
         needed_tool: str = "",
     ) -> None:
-        """Define the agent.
-
-        Args:
-            agent: Its name in the catalogue, which lists its tools.
-            purpose: First sentence of the builder's docstring.
-            system: Name of its system prompt, see `prompts`.
-            ending: Name of the part of it that says how a run ends.
-            takes_configured: Whether it uses the configured MCP servers.
-            needs_servers: Whether it cannot work without any.
-            needed_tool: The tool without which it cannot work.
-        """
+        """Define the agent."""
         self._agent = Agent(
             agent,
             system,

@@ -27,10 +27,6 @@ class LoopEntries(NamedTuple):
 def add_hooks(builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> LoopEntries:
     """Add a node for each hook that a middleware has, and the edges between them.
 
-    Args:
-        builder: Has the loop's nodes already.
-        agent: With its middlewares.
-
     Returns:
         Where the loop's own edges lead.
     """

@@ -53,12 +53,7 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
 def review(
     step_run: StepRun, problem: str | None, batch: ParallelBatch, session: Session
 ) -> dict[str, Any]:
-    """Return the update of a checked step, and send its end.
-
-    Args:
-        problem: Why it is not done; None if it is.
-        batch: The steps that run at once.
-    """
+    """Return the update of a checked step, and send its end."""
     if problem is not None:
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
     update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
@@ -28,6 +29,7 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import Decision, read_decision
 from openmanus_graph.state.manus import no_usage
+from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tools.planning import PLANNING, drafting_toolset, planning
 
@@ -78,13 +80,12 @@ def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
     if steps is None:
         notice(emit, "The model made no plan; the task is done in one step.")
         title, steps = "The task in one step", make_steps([ONLY_STEP], executors.names)
-    return {
-        "title": title,
-        "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: flow.new_step_run(step) for step in steps}),
-        "drafts": [],
-        **seen,
-    }
+    return {**_new_plan(title, steps), "drafts": [], **seen}
+
+
+def _new_plan(title: str, steps: Sequence[Step]) -> Update:
+    step_runs = {step["id"]: flow.new_step_run(step) for step in steps}
+    return {"title": title, "order": list(step_runs), "steps": Overwrite(step_runs)}
 
 
 def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
@@ -194,12 +195,7 @@ def _apply_decision(
         if problems := PLANNING.problems(planning.name, args):
             raise PlanError("; ".join(problems))
         steps = make_steps(args.get("steps") or (), executors.names)
-        return {
-            "reviewed": True,
-            "title": args.get("title") or state["title"],
-            "order": [step["id"] for step in steps],
-            "steps": Overwrite({step["id"]: flow.new_step_run(step) for step in steps}),
-        }
+        return {"reviewed": True, **_new_plan(args.get("title") or state["title"], steps)}
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
@@ -24,6 +24,7 @@ from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
     cut_by,
     has_task,
+    is_steering,
     last_user_message,
     resumed_state,
 )
@@ -132,12 +133,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
 
 
 def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
-    """Return the fresh counts of a run that a new or edited user message begins, else nothing.
-
-    Args:
-        state: Before this agent step.
-        fork_id: Names the fork that this is, if it is one.
-    """
+    """Return the fresh counts of a run that a new or edited user message begins, else nothing."""
     messages = state["messages"]
     message = last_user_message(messages)
     message_id = (message.id if message else None) or "start"
@@ -191,11 +187,7 @@ async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult)
 
 
 def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
-    """Return what a run that begins, or resumes after its end, resets in the state.
-
-    Args:
-        saved: As the checkpoint has it.
-    """
+    """Return what a run that begins, or resumes after its end, resets in the state."""
     reset = dict(begun)
     if begun and saved.get("remembered_approvals"):
         reset["remembered_approvals"] = Overwrite([])
@@ -210,9 +202,6 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
 
     A user message with a changed environment replaces the old one. If a steering message arrives
     while an answer is written, the run continues: the person has the last word.
-
-    Args:
-        answered: Whether the reply is the answer.
     """
     if result.reply is None and not result.compacted:
         return {"messages": [*step.reported]}  # nothing was read
@@ -291,6 +280,15 @@ async def route_after_think(
     if state.get("stop_reason"):
         return "terminate"
     return await sends_of_calls(state, config, agent) or "stuck_check"
+
+
+async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
+    """Show a new reply to the hooks. Without one the run has ended, or is to be stopped."""
+    said = (one for one in reversed(state["messages"]) if not is_steering(one))
+    newest, ended = next(said, None), state.get("stop_reason")
+    if newest is not None and newest.type == "ai" and ended in (None, "answer"):
+        return "replied"
+    return "terminate" if ended else "stuck_check"
 
 
 async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent) -> list[Send]:

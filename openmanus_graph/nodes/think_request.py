@@ -47,7 +47,6 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
 
@@ -185,13 +184,10 @@ async def system_prompt(step: AgentStep) -> str:
     if instructions:
         parts.append(render("project_instructions", instructions=instructions))
     if READ_FILE in step.agent.tools:
-        parts.append(await fact_of_run(step.session, SKILLS, partial(skills_text, settings)))
+        lines = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
+        skills = render("skills", skills=lines) if lines else ""
+        parts.append(await fact_of_run(step.session, SKILLS, lambda: skills))
     return "\n\n".join(filter(None, parts))
-
-
-def skills_text(settings: Settings) -> str:
-    listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
-    return render("skills", skills=listed) if listed else ""
 
 
 def reminder(step: AgentStep, tools: ResolvedTools) -> str:

@@ -3,10 +3,9 @@
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -38,7 +37,6 @@ from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
@@ -75,7 +73,8 @@ async def bash(  # no model sees `runtime`
         raise ToolError(f"It was not run, because it would run `{removal}`. {_ADVICE}")
     await asyncio.to_thread(sandbox_of, session)
     warn_of_sandbox(session, runtime.stream_writer)
-    result = await run_check_command(
+    look = partial(
+        run_read_only,
         command,
         session.workspace,
         session.settings.sandbox,
@@ -83,36 +82,17 @@ async def bash(  # no model sees `runtime`
         max_chars=session.max_observation_chars,
         in_empty_folder=in_empty_folder,
     )
+    result = await run_check_command(look)
     failed = bool(result.code or result.reason)
     return Observation(result_text(result), failed=failed, bounded=True)
 
 
-async def run_check_command(
-    command: str,
-    workspace: Workspace,
-    sandbox: SandboxSettings,
-    *,
-    limit_s: float,
-    max_chars: int,
-    in_empty_folder: bool = False,
-    brought: Mapping[str, Path | bytes] | None = None,
-) -> ReadOnlyResult:
-    """Run a check's command off the event loop, with the arguments of `run_read_only`."""
+async def run_check_command(look: Callable[..., ReadOnlyResult]) -> ReadOnlyResult:
+    """Run `run_read_only` off the event loop; `look` has all its arguments except `stop`."""
     stop = threading.Event()
-    look = partial(
-        run_read_only,
-        command,
-        workspace,
-        sandbox,
-        limit_s=limit_s,
-        stop=stop,
-        max_chars=max_chars,
-        in_empty_folder=in_empty_folder,
-        brought=brought,
-    )
     pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-check")
     try:
-        return await run_blocking(pool, look, stop)
+        return await run_blocking(pool, partial(look, stop=stop), stop)
     finally:
         pool.shutdown(wait=False)
 
@@ -291,13 +271,7 @@ async def ask_judge(
     session: Session,
     emit: Emit,
 ) -> tuple[AIMessage, Usage]:
-    """Ask the model to judge a step, and return its reply and what it cost.
-
-    Args:
-        system: Name of the system prompt.
-        request: The step, and the evidence.
-        tool: For its answer.
-    """
+    """Ask the model to judge a step, and return its reply and what it cost."""
     call = ModelCall(
         system=render(system, outside=render("text_from_outside").replace("\n", " ")),
         history=[HumanMessage(request)],

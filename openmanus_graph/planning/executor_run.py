@@ -165,13 +165,7 @@ class ExecutorRun:
 
 
 def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str, Any]:
-    """Return the metadata of a run inside a node: the session that it uses, and its plan step.
-
-    Args:
-        around: The node's config.
-        worker: Tells the sessions of parallel runs apart.
-        name: The plan step's id, or the subagent's name.
-    """
+    """Return the metadata of a run inside a node: the session that it uses, and its plan step."""
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
     inner = f"{plan_step_of(around)}/{name}".lstrip("/")
     return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}

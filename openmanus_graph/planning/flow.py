@@ -306,10 +306,6 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
     """Return what is needed to resume a step's run.
 
     A last reply whose calls were interrupted by a time limit is dropped.
-
-    Args:
-        values: The state of the run's graph.
-        message_id: The id of the message that started it.
     """
     state = {key: value for key, value in values.items() if key not in NOT_RESUMED}
     messages: list[AnyMessage] = list(values.get("messages") or ())

@@ -172,15 +172,12 @@ class ParallelBatch:
                 self._working[step_run["worker"]] = name
                 self._idle[step_run["worker"]].set_result(step_run)
             if self._working.keys() - self._left:
-                self._release(self._workers_kept_out())
+                # As many as have a step and no slot to continue it.
+                is_full = len(self._entered - self._left) >= self._max_workers
+                kept_out = self._working.keys() - self._entered - self._left
+                self._release(len(kept_out) if is_full else 0)
                 return
         self._release(len(self._idle))
-
-    def _workers_kept_out(self) -> int:
-        """Return how many workers have a step and no slot to continue it."""
-        if len(self._entered - self._left) < self._max_workers:
-            return 0
-        return len(self._working.keys() - self._entered - self._left)
 
     def _release(self, count: int) -> None:
         waiting = (one for one in self._idle.values() if not one.done())
@@ -225,12 +222,7 @@ async def plan_around(
 
 
 async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
-    """Return a plan's state at a checkpoint, with the steps of its workers.
-
-    Args:
-        graph: The planning graph, with its checkpointer.
-        config: Names the thread and the checkpoint.
-    """
+    """Return a plan's state at a checkpoint, with the steps of its workers."""
     inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
     state, _ = await _saved_plan(graph, inside, with_tasks=True)
     order, steps, replans = flow.merge_reports(state, state["reports"].values())

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from openmanus_graph.runtime.events import Emit, notice
@@ -39,12 +39,7 @@ def plan_as_json(plan: Plan) -> str:
 
 
 def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
-    """Return the interrupt request that asks to approve a plan.
-
-    Args:
-        plan: To review.
-        problem: Of the previous answer, if there was one.
-    """
+    """Return the interrupt request that asks to approve a plan."""
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
         f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
@@ -71,11 +66,12 @@ def plan_document(plan: Plan) -> str:
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
     for index, step in enumerate(steps):
-        facts = filter(
-            None, [step["status"].replace("_", " "), *_time_and_cost(step), _terms(step)]
-        )
-        text = _one_line(step["text"])
-        lines.append(f"- {_BOXES[step['status']]} {index}. {text} ({'; '.join(facts)})")
+        spent: Mapping[str, Any] = step  # steps of the `planning` tool have no time
+        facts = [step["status"].replace("_", " ")]
+        if spent.get("seconds"):
+            facts += [f"{spent['seconds']:.1f} s", f"${spent.get('cost_usd') or 0:.4f}"]
+        shown = "; ".join(filter(None, [*facts, _terms(step)]))
+        lines.append(f"- {_BOXES[step['status']]} {index}. {_one_line(step['text'])} ({shown})")
         if step["notes"]:
             lines.append(f"  - {_one_line(step['notes'])}")
         if step["status"] == "completed":
@@ -93,13 +89,6 @@ def _terms(step: Step) -> str:
     if step["done_when"]:
         terms.append(f"done when {_one_line(step['done_when'])}")
     return "; ".join(filter(None, terms))
-
-
-def _time_and_cost(step: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a step's time and cost; steps of the `planning` tool have none."""
-    if step.get("seconds"):
-        yield f"{step['seconds']:.1f} s"
-        yield f"${step.get('cost_usd') or 0:.4f}"
 
 
 def _one_line(text: str) -> str:

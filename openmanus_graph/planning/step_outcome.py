@@ -79,12 +79,7 @@ class StepOutcome:
 
 
 def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> StepOutcome:
-    """Read an outcome from the state of one of our agents, or from any graph's messages.
-
-    Args:
-        values: The final state of the executor's graph.
-        asked: How many input messages it got.
-    """
+    """Read an outcome from the state of one of our agents, or from any graph's messages."""
     messages = messages_in(values)
     answer = values.get("answer")
     text = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
@@ -212,7 +207,11 @@ class WrittenFiles:
                 suppress(OSError),
                 opened_folder(self._workspace, self._workspace.root / folder) as descriptor,
             ):
-                found |= {path: _size_and_time(descriptor, path) for path in inside}
+                for path in inside:
+                    with suppress(OSError):  # no name that a file can have
+                        known = status(descriptor, PurePath(path).name)
+                        if known is not None and not stat.S_ISDIR(known.st_mode):
+                            found[path] = known.st_size, known.st_mtime_ns
         return found
 
 
@@ -222,16 +221,6 @@ def names_in(text: str) -> Iterator[str]:
         yield text
     yield from (found[1] for found in _QUOTED_NAME.finditer(text))
     yield from (found[0] for found in _FILE_NAME.finditer(text))
-
-
-def _size_and_time(folder: int, path: str) -> _SizeAndTime | None:
-    try:
-        found = status(folder, PurePath(path).name)
-    except OSError:  # no name that a file can have
-        return None
-    if found is None or stat.S_ISDIR(found.st_mode):
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 SHOWN_RESULT_CHARS, RESULTS_CHARS = 2000, 8000

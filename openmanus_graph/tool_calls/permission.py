@@ -148,13 +148,7 @@ async def _permission_by(
 async def _ask_person(
     execution: CallExecution, why: str, questions: Questions, key: EffectKey
 ) -> Decision:
-    """Have a person decide on a call.
-
-    Args:
-        why: It needs a person.
-        questions: Of the task that asks.
-        key: Of the question in the ledger.
-    """
+    """Have a person decide on a call."""
     call = execution.call
     request = approval_request(execution.name, call["args"], call["id"], why)
     return await questions.decide(key, QUESTION, request, partial(_objection, execution))

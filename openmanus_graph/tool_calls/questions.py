@@ -44,13 +44,7 @@ UNBELIEVED = (
 
 
 async def seal(config: RunnableConfig, kind: Kind, values: Sequence[str]) -> list[str]:
-    """Return approvals with a signature, as they are stored.
-
-    Args:
-        config: Of the node; it names the thread.
-        kind: Of calls, of values, or a person's answer to a question.
-        values: What was approved.
-    """
+    """Return approvals with a signature, as they are stored."""
     if not values:
         return []
     thread = str(config.get("configurable", {}).get("thread_id", ""))
@@ -106,11 +100,7 @@ class Questions:
         """Whether this execution has come to an open question."""
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
-        """Return the answer to a question, or pause the run until there is one.
-
-        Args:
-            name: Tells the call's questions apart.
-        """
+        """Return the answer to a question, or pause the run until there is one."""
         if plan_step := plan_step_of(get_config()):
             request = {**request, "plan_step": plan_step}
         if self._ledger is None:

@@ -9,22 +9,19 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool
 
-from openmanus_graph.backends.mcp.schemas import DescribedTool
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
 from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.replaying import ReplayEndedError, current_replay
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
-from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -32,6 +29,7 @@ from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.toolset import Toolset
 
 if TYPE_CHECKING:
+    from openmanus_graph.backends.mcp.schemas import DescribedTool
     from openmanus_graph.backends.mcp.tool import ServerTools
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
@@ -82,7 +80,12 @@ async def resolve_tools(
         text = f"{name} is not offered. {why}"
         session.cached(text, partial(notice, emit, text))
     replay = current_replay()  # which starts no servers
-    servers = () if replay is not None else servers_of(agent, session.settings)
+    servers: tuple[MCPServer, ...] = ()
+    if replay is None:
+        configured = session.settings.mcp_servers if agent.takes_configured else ()
+        servers = (*agent.servers, *configured)
+        check_servers(servers)
+        servers = tuple(server for server in servers if server.enabled)
     if replay is not None and (offered := replay.server_tools()) is not None:
         tools = recorded_server_tools(offered, session)
         toolset = await _run_toolset(agent, session, absent, tools)
@@ -203,14 +206,6 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     return absent
 
 
-def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
-    """Return the servers of a run: the graph's own, then the configured ones."""
-    configured = settings.mcp_servers if agent.takes_configured else ()
-    servers = (*agent.servers, *configured)
-    check_servers(servers)
-    return tuple(server for server in servers if server.enabled)
-
-
 def load_client() -> "ServerToolsResolver":
     """Import the MCP client, which takes most of a second. Blocks.
 
@@ -226,22 +221,10 @@ def load_client() -> "ServerToolsResolver":
     return resolve_server_tools
 
 
-class RecordedTool(DescribedTool):
-    """A tool of a server that does not run in a replay; the recording answers its calls."""
-
-    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
-        raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")
-
-
 async def record_server_tools(
-    session: Session, tools: Sequence[DescribedTool], changes: Sequence[str]
+    session: Session, tools: "Sequence[DescribedTool]", changes: Sequence[str]
 ) -> None:
-    """Record what servers offer to an agent step, once and after each change.
-
-    Args:
-        tools: The same objects as long as nothing has changed.
-        changes: What the model reads about the servers.
-    """
+    """Record what servers offer to an agent step, once and after each change."""
 
     def described() -> dict[str, Any]:
         rows = [
@@ -262,8 +245,10 @@ async def record_server_tools(
     await fact_of_run(session, session.server_tools, lambda: offered)
 
 
-def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[RecordedTool]:
+def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[BaseTool]:
     """Return the tools that servers had offered, the same objects as long as they are the same."""
+    # Only here: a run without servers loads nothing of them.
+    from openmanus_graph.backends.mcp.schemas import RecordedTool
 
     def make() -> tuple[RecordedTool, ...]:
         return tuple(

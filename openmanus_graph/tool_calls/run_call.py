@@ -222,14 +222,11 @@ def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
 
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Record what is about to run, and what a person approved for later calls.
-
-    More is recorded already of a call that another side runs.
-    """
+    """Record what is about to run, and what a person approved for later calls."""
     execution.context.add_remembered_approval(
         permission.remembered_approval, permission.approved_values
     )
-    if not execution.server_task:
+    if not execution.server_task:  # of which more is recorded already
         await execution.recorded.intend(permission.args)
 
 

@@ -129,11 +129,7 @@ def label_call(
 
 
 def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
-    """Return the positions of calls in groups whose calls depend on each other, directly or not.
-
-    Args:
-        calls: What is declared for each, with its arguments.
-    """
+    """Return the positions of calls in groups whose calls depend on each other, directly or not."""
     groups: list[list[int]] = []
     for position, call in enumerate(calls):
         linked = [one for one in groups if not all(independent(call, calls[n]) for n in one)]
@@ -148,10 +144,6 @@ def first_groups(group: Sequence[int], calls: Sequence[Traits]) -> list[list[int
     The other calls come after them. A call that runs an agent is a group, and so a task, by itself:
     of several graphs in one task LangGraph could not tell after a crash which checkpoints are
     whose.
-
-    Args:
-        group: Positions of calls, in call order.
-        calls: What is declared for each.
     """
     agents = list(takewhile(lambda position: calls[position].runs_agent, group))
     if agents:

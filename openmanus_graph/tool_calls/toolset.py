@@ -129,11 +129,6 @@ class Toolset:
     ) -> Observation:
         """Run a tool; a LangChain tool by `ToolNode`, which fills in what the model is not shown.
 
-        Args:
-            args: Valid arguments.
-            runtime: What tools of ours may use.
-            serializer: For what a tool's `Command` writes to the state.
-
         Raises:
             Exception: Whatever the tool raises.
         """
@@ -320,9 +315,6 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
 
     Only `ToolNode` knows how to read them; copied into each task, a long conversation would be
     stored as often as there are calls.
-
-    Args:
-        call: In LangChain's form.
     """
     found: list[ToolCallRequest] = []
 
