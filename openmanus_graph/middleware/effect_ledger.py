@@ -99,7 +99,9 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.tools = []
         self._url = ledger
-        self._effects = {tool: as_effect(name) for tool, name in (effects or {}).items()}
+        self._effects: dict[str, Effect] = {
+            tool: as_effect(name) for tool, name in (effects or {}).items()
+        }
         self._reconcile = dict(reconcile or {})
         self._serializer = StrictSerializer(stored_types)
         self._ledger: Ledger | None = None

@@ -178,7 +178,7 @@ async def run_hook(
             plan_step = plan_step_of(get_config())
             raise GraphInterrupt([as_approval(one, plan_step) for one in asked.args[0]]) from None
         if reviews:
-            await _check_edits((result or {}).get(EDITED_CALLS_KEY, {}), agent, session, emit)
+            await _check_edits(cast("Mapping[str, Any]", result or {}), agent, session, emit)
         return result
 
     with counting_external_calls() as calls:
@@ -204,9 +204,10 @@ async def run_hook(
 
 
 async def _check_edits(
-    edits: Mapping[str, Any], agent: Agent, session: Session, emit: Emit
+    update: Mapping[str, Any], agent: Agent, session: Session, emit: Emit
 ) -> None:
     """Raise ToolError if a person edited calls so that they cannot be run."""
+    edits: dict[str, Any] = update.get(EDITED_CALLS_KEY, {})
     if not edits:
         return
     toolset = (await resolve_tools(agent, session, emit)).toolset

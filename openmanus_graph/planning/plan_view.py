@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
@@ -66,7 +66,7 @@ def plan_document(plan: Plan) -> str:
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
     for index, step in enumerate(steps):
-        spent: Mapping[str, Any] = step  # steps of the `planning` tool have no time
+        spent = cast("Mapping[str, Any]", step)  # steps of the `planning` tool have no time
         facts = [step["status"].replace("_", " ")]
         if spent.get("seconds"):
             facts += [f"{spent['seconds']:.1f} s", f"${spent.get('cost_usd') or 0:.4f}"]
