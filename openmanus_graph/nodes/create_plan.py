@@ -140,7 +140,7 @@ _AS_JSON = re.compile(r'\s*(\{|\[\s*[]{"])')
 async def approve_plan(
     state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Wait for a person: approve, edit the steps, or reject with what to do better."""
+    """Wait for a person, who approves, edits the steps, or rejects with a reason."""
     session = await enter_session(runtime)
     plan = flow.plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
@@ -206,7 +206,7 @@ def _apply_decision(
 async def route_after_approve_plan(
     state: PlanningState,
 ) -> Literal["create_plan", "schedule", "finalize"]:
-    """A plan that was sent back is made again."""
+    """Make a rejected plan again; carry out an approved one."""
     if state.get("stop_reason"):
         return "finalize"
     return "create_plan" if state["drafts"] else "schedule"

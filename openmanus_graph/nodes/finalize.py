@@ -29,7 +29,7 @@ from openmanus_graph.tools.terminate import structured_completion, structured_va
 
 
 async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Write the answer and collect the files. At a limit the model is not asked once more."""
+    """Write the answer and collect the files. At a limit the model is not asked again."""
     session, step_runs = await enter_session(runtime), flow.step_runs_of(state)
     update: dict[str, Any] = {}
     if (reason := state.get("stop_reason")) is None:

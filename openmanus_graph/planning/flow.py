@@ -62,7 +62,7 @@ def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = F
 
 
 def openings_of(state: PlanningState) -> Counter[str]:
-    """Return how many links of sites that nobody named the steps have opened, by site."""
+    """Return how many links the steps have opened, by site; not of sites that a person named."""
     found = Counter[str]()
     for step_run in state["steps"].values():
         for opened in step_run.get("openings", {}).values():

@@ -32,8 +32,8 @@ def make_steps(
 ) -> list[Step]:
     """Make the steps of a plan from strings and objects.
 
-    Steps without any `depends_on` among them follow one another, as in OpenManus. Dependencies
-    are ids or indices. `[TAG]` in a step's text picks the executor of that name.
+    If no step has `depends_on`, each follows the one before, as in OpenManus. Dependencies are ids
+    or indices. `[TAG]` in a step's text selects the executor with that name.
 
     Args:
         given: What the model or a person wrote.
@@ -101,7 +101,7 @@ def _normalised(name: str) -> str:
 
 
 def _known_ids(needs: Any, ids: Sequence[str], used_ids: Collection[str]) -> list[str]:
-    """Read dependencies: ids, or indices where no step has such an id."""
+    """Read dependencies: ids, or indices if no step has such an id."""
     named: list[str] = []
     for need in [needs] if isinstance(needs, str | int) else needs:
         name = str(need)

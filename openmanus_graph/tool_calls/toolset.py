@@ -108,7 +108,7 @@ class Toolset:
         return always + [named[name] for name in loaded if name in self.searched]
 
     def find(self, name: str) -> BaseTool:
-        """Return a tool. ToolError, naming what exists, for a name the model made up."""
+        """Return a tool. ToolError names the existing tools if there is none."""
         if name in self.tools:
             return self.tools[name]
         shown = [one for one in self.tools if one not in self.searched]
