@@ -41,7 +41,14 @@ ORIGIN_KEY = "openmanus_origin"
 STEP_KEY = "openmanus_step"
 """Key of a plan step's text in the message that a flow wrote for the step."""
 HANDOVER_KEY = "openmanus_handover"
-"""Key in such a message: whether its run reports to other steps, not to a person."""
+"""Key in such a message: whether its run reports to other steps, and not to a person."""
+RESUMED_KEY = "openmanus_resumed"
+"""Key in such a message: the state of the paused run that it resumes."""
+NOT_RESUMED = frozenset({
+    "messages", "run_message", "usage", "step_count", "elapsed_s", "status", "stop_reason",
+    "answer", "structured", "artifacts",
+})  # fmt: skip
+"""State that a resumed run does not take over: counts, and the end of the run before."""
 STEERING_KEY = "openmanus_remark"
 """Marks a steering message."""
 SUMMARY_KEY = "openmanus_closing"
@@ -68,6 +75,12 @@ class RequestedCall:
     args: dict[str, Any]
     broken: InvalidToolCall | None = None
     """The invalid call, if the arguments could not be parsed."""
+
+
+def resumed_state(message: AnyMessage | None) -> dict[str, Any]:
+    """Return the state of the paused run that a user message resumes; empty if it resumes none."""
+    kept: dict[str, Any] = message.additional_kwargs.get(RESUMED_KEY, {}) if message else {}
+    return {key: value for key, value in kept.items() if key not in NOT_RESUMED}
 
 
 def last_user_message(messages: Sequence[AnyMessage]) -> HumanMessage | None:

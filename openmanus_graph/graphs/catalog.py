@@ -44,11 +44,11 @@ class _OwnAgent:
     tools: "Callable[[], list[BaseTool]]"
     """Returns its tools, those of MCP servers left out."""
     executor: bool = True
-    """Whether it does steps of plans, unless the caller says otherwise."""
+    """Whether it does steps of plans, by default."""
 
 
 RESTART_NODES = ("begin", "think", "schedule")
-"""Where a run that a limit ended goes on, one of each graph of ours."""
+"""The node at which a run that a limit ended resumes, one for each kind of our graphs."""
 _OWN_AGENTS = {
     "manus": _OwnAgent("general: Python, shell, files, the web", default_tools),
     "browser": _OwnAgent("the web: operates pages, searches, reads", browser_tools),
@@ -91,7 +91,6 @@ def register_agent(name: str, builder: Builder) -> None:
 
 
 def agent_names() -> list[str]:
-    """Return the names that `--agent` takes."""
     return [
         *_OWN_AGENTS,
         *_registered,
@@ -100,12 +99,11 @@ def agent_names() -> list[str]:
 
 
 def is_ours(name: str) -> bool:
-    """Say whether an agent comes with this package."""
     return name in _OWN_AGENTS
 
 
 def graph_address(name: str) -> str:
-    """Return where one of our agents lies built, `MODULE:graph`."""
+    """Return the address of one of our built agents, `MODULE:graph`."""
     return f"openmanus_graph.graphs.{name}:graph"
 
 
@@ -123,11 +121,11 @@ def check_agent(name: str | None) -> None:
 def build_agent(name: str, **arguments: Any) -> Any:
     """Build an agent's graph. ConfigError: there is none, or a third party's cannot be built.
 
-    Where ours is to be as its module has built it, it is a copy: its runs share the tools, whose
-    schemas take more to make than a short run does.
+    If only the storage differs, one of ours is a copy of its module's graph. They share the tools,
+    whose schemas take longer to make than a short run.
     """
     check_agent(name)
-    # A flow is built anew: its executors are the agents that there are by now.
+    # A flow is built each time: its executors are the agents known by then.
     if is_ours(name) and name != FLOW and _STORAGE.issuperset(arguments):
         return _built(name).copy(arguments)
     before = _building.set((*_building.get(), name))
@@ -155,12 +153,12 @@ def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def restart_node(graph: Any) -> str | None:
-    """Name the node at which a run that a limit ended goes on with a higher one."""
+    """Return the node at which a run that a limit ended resumes with a higher one."""
     return next((name for name in RESTART_NODES if name in graph.nodes), None)
 
 
 def describe_agent(name: str) -> str:
-    """Say in a line what an agent is for; nothing where nobody said."""
+    """Return what an agent is for, in one line; empty if that is not known."""
     if name in _OWN_AGENTS:
         return _OWN_AGENTS[name].description
     if name not in agent_names():
@@ -169,7 +167,7 @@ def describe_agent(name: str) -> str:
 
 
 def default_executors() -> dict[str, Any]:
-    """Build the agents that do the steps of plans; third parties' that cannot are left out."""
+    """Build the agents that do the steps of plans, without third parties' that cannot."""
     from openmanus_graph.planning.executor_run import executor_problem  # loads LangGraph
 
     names = (
@@ -185,7 +183,6 @@ def default_executors() -> dict[str, Any]:
 
 
 def third_party_agents() -> dict[str, Any]:
-    """Build the agents of third parties: installed by entry points, or registered."""
     return _build_all(name for name in agent_names() if name not in _OWN_AGENTS)
 
 
@@ -202,7 +199,6 @@ def _build_all(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _built(name: str) -> Any:
-    """Return one of our agents as its module has built it."""
     module, _, graph = graph_address(name).partition(":")
     return getattr(import_module(module), graph)
 

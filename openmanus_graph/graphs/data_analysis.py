@@ -1,8 +1,8 @@
 """The data analysis graph: an agent that turns data into charts and a report."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_data_analysis_graph = agent_builder(
+build_data_analysis_graph = AgentBuilder(
     "data_analysis",
     "Build the data analyst: Python, charts by a declarative grammar, reports.",
     "data_analysis_system",

@@ -1,8 +1,8 @@
 """The desktop graph: an agent that works with desktop programs."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_desktop_graph = agent_builder(
+build_desktop_graph = AgentBuilder(
     "desktop",
     "Build the desktop agent: a screen, a mouse and a keyboard of its own, a shell and files.",
     "desktop_system",

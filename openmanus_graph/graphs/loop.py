@@ -1,28 +1,28 @@
-"""The loop that every single agent is: think -> act -> stuck_check -> terminate."""
+"""The loop of every single agent: think -> act -> stuck_check -> terminate."""
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.budget import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
-from openmanus_graph.nodes.think import route_after_think, think
+from openmanus_graph.nodes.think import route_after_reply, route_after_think, think
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
-from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
+from openmanus_graph.tool_calls.agent import Agent, ToolLike, with_tools
 from openmanus_graph.tools import optional_tools
 from openmanus_graph.tools.terminate import structured_completion
 
@@ -30,33 +30,30 @@ if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
 
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
-
-
 Node = Callable[..., Any]
-"""Takes the state, and LangGraph's `Runtime` if it wants; returns an update. Async or not."""
+"""Takes the state, and optionally LangGraph's `Runtime`; returns an update. Async or not."""
 
 
 def compile_loop(
     agent: Agent,
-    *,
-    checkpointer: BaseCheckpointSaver[str] | None = None,
-    store: BaseStore | None = None,
-    after_act: Sequence[Node] = (),
-    stored_types: Iterable[type[Any]] = (),
+    checkpointer: BaseCheckpointSaver[str] | None,
+    store: BaseStore | None,
+    after_act: Sequence[Node],
+    stored_types: Iterable[type[Any]],
 ) -> AgentGraph:
-    """Compile an agent's graph. Cheap, without any I/O.
-
-    Args:
-        agent: Its name, tools, prompts and middlewares.
-        checkpointer: Keeps threads, and with them the ledger, questions and resuming.
-        store: LangGraph's long-term store, handed to tools that ask for it.
-        after_act: Nodes between `act` and `stuck_check`, in this order.
-        stored_types: Types of the app's that its state may hold.
-    """
+    """Compile an agent's graph. Cheap, without any I/O."""
     serializer = getattr(checkpointer, "serde", None)
     if isinstance(serializer, StrictSerializer):
         serializer.allow(stored_types)
-    builder = new_builder(agent)
+    schemas: tuple[type[Any], type[Any], type[Any]] = (ManusState, ManusInput, ManusOutput)
+    if agent.middleware:
+        from openmanus_graph.nodes.hooks import schemas_of
+
+        schemas = schemas_of(agent.middleware)
+    state, given, result = schemas
+    builder = StateGraph[Any, Context, Any, Any](
+        state, context_schema=Context, input_schema=given, output_schema=result
+    )
     builder.add_node("think", graph_node(partial(think, agent=agent)))
     builder.add_node("act", graph_node(partial(act, agent=agent)))
     builder.add_node("stuck_check", graph_node(stuck_check))
@@ -90,28 +87,8 @@ def compile_loop(
     return compiled.with_config(callbacks=[SessionKeeper()])
 
 
-def new_builder(agent: Agent) -> StateGraph[Any, Context, Any, Any]:
-    """Return a graph without nodes; its state has the keys of the agent's middlewares as well."""
-    schemas: tuple[type[Any], type[Any], type[Any]] = (ManusState, ManusInput, ManusOutput)
-    if agent.middleware:
-        from openmanus_graph.graphs.middleware import schemas_of
-
-        schemas = schemas_of(agent.middleware)
-    state, given, result = schemas
-    return StateGraph(state, context_schema=Context, input_schema=given, output_schema=result)
-
-
-async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
-    """Show a new reply to the hooks; without one the run has ended, or is to be stopped."""
-    said = (one for one in reversed(state["messages"]) if not is_steering(one))
-    newest, ended = next(said, None), state.get("stop_reason")
-    if newest is not None and newest.type == "ai" and ended in (None, "answer"):
-        return "replied"
-    return "terminate" if ended else "stuck_check"
-
-
 def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[Node]) -> str:
-    """Add nodes of the caller's behind `act`, and return the last one's name.
+    """Add the caller's nodes after `act`, and return the last one's name.
 
     Raises:
         ConfigError: Something is no function with a name, or the name is taken.
@@ -130,8 +107,35 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
     return last
 
 
-class AgentBuilder(Protocol):
+class AgentBuilder:
     """Builds one agent's graph. Cheap, without any I/O; each run's settings come with `Context`."""
+
+    def __init__(
+        self,
+        agent: str,
+        purpose: str,
+        system: str,
+        ending: str,
+        *,
+        takes_configured: bool = False,
+        needs_servers: bool = False,
+        needed_tool: str = "",
+    ) -> None:
+        """Define the agent."""
+        self._agent = Agent(
+            agent,
+            system,
+            ending,
+            takes_configured=takes_configured,
+            needs_servers=needs_servers,
+            needed_tool=needed_tool,
+            structured_tool=structured_completion,
+            optional=optional_tools,
+            subagents=default_executors,
+        )
+        self.__name__ = f"build_{agent}_graph"
+        arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]
+        self.__doc__ = f"{purpose}\n\n{arguments}"
 
     def __call__(
         self,
@@ -141,7 +145,7 @@ class AgentBuilder(Protocol):
         prompts: Mapping[str, str] | None = None,
         checkpointer: BaseCheckpointSaver[str] | None = None,
         store: BaseStore | None = None,
-        name: str = ...,
+        name: str = "",
         middleware: Iterable["Middleware"] = (),
         after_act: Sequence[Node] = (),
         stored_types: Iterable[type[Any]] = (),
@@ -150,87 +154,31 @@ class AgentBuilder(Protocol):
 
         Args:
             tools: The tools instead of the default ones.
-            extra_tools: Tools beside them: LangChain tools, documented functions, MCP servers.
+            extra_tools: Further tools: LangChain tools, documented functions, MCP servers.
             prompts: Texts instead of the agent's own: `system`, `next_step`.
             checkpointer: Keeps threads, and with them the ledger, questions and resuming.
             store: LangGraph's long-term store, handed to tools that ask for it.
-            name: Of the compiled graph.
+            name: Of the compiled graph; by default the agent's.
             middleware: LangChain's `AgentMiddleware`s, the outermost first (docs/middleware.md).
-            after_act: Nodes of your own between `act` and `stuck_check`, in this order.
-            stored_types: Types of your own that the state may hold: pydantic models, dataclasses,
-                enums and named tuples. Others are neither stored nor read.
+            after_act: Your own nodes between `act` and `stuck_check`, in this order.
+            stored_types: Your own types that the state may hold: pydantic models, dataclasses,
+                enums and named tuples. Other types are neither stored nor read.
 
         Raises:
             ConfigError: Something is no tool, two tools share a name, a prompt is unknown, or a
                 middleware cannot work in this graph.
         """
-        ...
-
-
-def agent_builder(
-    agent: str,
-    purpose: str,
-    system: str,
-    ending: str,
-    *,
-    takes_configured: bool = False,
-    needs_servers: bool = False,
-    needed_tool: str = "",
-) -> AgentBuilder:
-    """Make the builder of an agent.
-
-    Args:
-        agent: Its name in the catalogue, which says what it works with.
-        purpose: What it builds: the builder's docstring.
-        system: Name of its system prompt, see `prompts`.
-        ending: Name of the part of it that says how a run ends.
-        takes_configured: Whether it uses the configured MCP servers.
-        needs_servers: Whether it has nothing to do without any.
-        needed_tool: The tool without which it has nothing to do.
-    """
-
-    def build(
-        *,
-        tools: Iterable[ToolLike] | None = None,
-        extra_tools: Iterable[ToolLike] = (),
-        prompts: Mapping[str, str] | None = None,
-        checkpointer: BaseCheckpointSaver[str] | None = None,
-        store: BaseStore | None = None,
-        name: str = agent,
-        middleware: Iterable["Middleware"] = (),
-        after_act: Sequence[Node] = (),
-        stored_types: Iterable[type[Any]] = (),
-    ) -> AgentGraph:
-        chosen = agent_tools(agent) if tools is None else tools
         around, types = tuple(middleware), tuple(stored_types)
         if around:
-            from openmanus_graph.graphs.middleware import check_middleware
+            from openmanus_graph.nodes.hooks import check_middleware
 
             check_middleware(around)
-        defined = define_agent(
-            name,
-            [*chosen, *extra_tools],
-            prompts,
-            system,
-            ending,
-            takes_configured=takes_configured,
-            needs_servers=needs_servers,
-            needed_tool=needed_tool,
-            structured_tool=structured_completion,
-            optional=optional_tools,
-            subagents=default_executors,
+        agent = replace(
+            self._agent,
+            name=name or self._agent.name,
             middleware=around,
-            stored_types=types,
+            serializer=StrictSerializer(types),
         )
-        return compile_loop(
-            defined,
-            checkpointer=checkpointer,
-            store=store,
-            after_act=after_act,
-            stored_types=types,
-        )
-
-    build.__name__ = build.__qualname__ = f"build_{agent}_graph"
-    arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]
-    build.__doc__ = f"{purpose}\n\n{arguments}"
-    return build
+        chosen = agent_tools(self._agent.name) if tools is None else tools
+        agent = with_tools(agent, [*chosen, *extra_tools], prompts)
+        return compile_loop(agent, checkpointer, store, after_act, types)

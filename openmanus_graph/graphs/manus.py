@@ -1,8 +1,8 @@
 """The manus graph: a general agent with every tool."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_manus_graph = agent_builder(
+build_manus_graph = AgentBuilder(
     "manus",
     "Build the general agent.",
     "manus_system",

@@ -1,8 +1,8 @@
 """The mcp graph: an agent that has the tools of MCP servers, and no others."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_mcp_graph = agent_builder(
+build_mcp_graph = AgentBuilder(
     "mcp",
     "Build the agent of MCP servers: those configured, and each `MCPServer` in `extra_tools`. "
     "A run ends when no server is left.",

@@ -1,8 +1,8 @@
 """The planner graph: one agent that keeps a plan and works it off by itself."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_planner_graph = agent_builder(
+build_planner_graph = AgentBuilder(
     "planner",
     "Build the agent that plans with the `planning` tool; each call is linked to its step.",
     "planner_system",

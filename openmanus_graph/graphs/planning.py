@@ -62,9 +62,9 @@ def build_planning_graph(
     """Build the flow. Cheap, without any I/O; each run's settings come with its `Context`.
 
     Args:
-        executors: Graphs with `messages` in their state, by name: the model and `[NAME]` tags
-            choose among them, the first does the rest. A single graph or a list works as well.
-            By default the agents that there are.
+        executors: Graphs with `messages` in their state, by name. The model and `[NAME]` tags
+            choose among them; the first does the rest. A single graph or a list works as well.
+            By default the known agents.
         checkpointer: Keeps threads, and with them plans, the ledger and resuming.
         store: LangGraph's long-term store, handed to the executors.
         name: Of the compiled graph.
@@ -137,8 +137,7 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     async def route_after_next_step(state: WorkerState) -> str:
         return next_node(state["step_run"], executor_set.names) if state["step_run"] else END
 
-    begin = [*executor_set.names, "missing_executor", "check_step"]
-    begin += ["judge_check", "replan_step"]
+    begin = [*executor_set.names, "missing_executor", "check_step", "judge_check", "replan_step"]
     builder.add_conditional_edges(START, GraphRouter(route_to_step), [*begin, "next_step"])
     after_check = ["judge_check", "replan_step", "next_step"]
     builder.add_conditional_edges("check_step", GraphRouter(route_after_check), after_check)
@@ -154,7 +153,7 @@ def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict
     """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
 
     async def do_steps(given: WorkerInput, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await run_step(given, runtime, worker=worker, flow=flow)
+        return await run_step(given, runtime, worker=worker, planning=flow)
 
     return do_steps
 

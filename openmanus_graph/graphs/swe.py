@@ -1,8 +1,8 @@
 """The swe graph: an agent that mends and extends software."""
 
-from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.graphs.loop import AgentBuilder
 
-build_swe_graph = agent_builder(
+build_swe_graph = AgentBuilder(
     "swe",
     "Build the software agent: a shell and an editor; find, reproduce, fix, test.",
     "swe_system",

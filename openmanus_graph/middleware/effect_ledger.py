@@ -24,7 +24,6 @@ from openmanus_graph.backends.persistence.ledger import (
     CallPlace,
     EffectKey,
     Ledger,
-    LedgerEntry,
     open_ledger,
 )
 from openmanus_graph.config.resolve import database_url
@@ -41,12 +40,7 @@ from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
 from openmanus_graph.state.tool_traits import Reconcile
-from openmanus_graph.tool_calls.call_ledger import (
-    ask_elsewhere,
-    decide_unknown_outcome,
-    exception_of,
-    exception_record,
-)
+from openmanus_graph.tool_calls.call_ledger import LedgerCall, exception_of, exception_record
 from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
 from openmanus_graph.tool_calls.questions import Questions
 
@@ -60,7 +54,7 @@ _LIBRARY_EFFECTS: Mapping[str, Effect] = {
     "read_file": "read_only",
     "glob": "read_only",
     "grep": "read_only",
-    "task": "read_only",  # an agent with checkpoints of its own, which goes on where it was
+    "task": "read_only",  # an agent with its own checkpoints, which resumes where it was
     "write_file": "workspace",
     "edit_file": "workspace",
 }
@@ -73,12 +67,12 @@ _executions: ContextVar[dict[str, int]] = ContextVar("executions")
 class EffectLedger(AgentMiddleware[Any, Any, Any]):
     """Lets no tool call of a `create_agent` or deepagents graph take effect twice unnoticed.
 
-    Each call with an effect is written down before it runs, and its result after. When a run goes
-    on after a crash, a call with a result gets that result; of one that was cut off the other side
-    is asked (`reconcile`), else a person: an interrupt as in docs/approvals.md, kind
+    Each call with an effect is recorded before it runs, and its result afterwards. When a run
+    resumes after a crash, a call with a result gets that result. If a call was cut off, the other
+    side is asked (`reconcile`), or else a person: an interrupt as in docs/approvals.md, kind
     `unknown_outcome`, whose `respond` is the result. It needs a checkpointer and a `thread_id`.
 
-    Put it last in `middleware`, where it stands around nothing but the tool.
+    Put it last in `middleware`, so that it is directly around the tool.
     """
 
     def __init__(
@@ -94,18 +88,20 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         Args:
             ledger: `sqlite:///FILE` or `postgresql://...`; by default `OPENMANUS_DATABASE_URL`, or
                 the file in `OPENMANUS_HOME`.
-            effects: Of tools by name: `read_only` calls change nothing, `workspace` ones
-                change files that the agent can look at, `external` ones the outer world. Others
-                count as `metadata["effect"]` of the tool says, else as external.
+            effects: Of tools by name: `read_only` calls change nothing, `workspace` calls change
+                files that the agent can look at, `external` calls change the outside world. The
+                effect of other tools is their `metadata["effect"]`, or external without it.
             reconcile: For tools by name, an async function of a call's arguments and its key that
                 returns the call's result if the other side knows it, else None.
-            stored_types: Types of your own that results may hold: pydantic models, dataclasses,
-                enums and named tuples. Others are neither written down nor read.
+            stored_types: Your own types that results may hold: pydantic models, dataclasses,
+                enums and named tuples. Other types are neither stored nor read.
         """
         super().__init__()
         self.tools = []
         self._url = ledger
-        self._effects = {tool: as_effect(name) for tool, name in (effects or {}).items()}
+        self._effects: dict[str, Effect] = {
+            tool: as_effect(name) for tool, name in (effects or {}).items()
+        }
         self._reconcile = dict(reconcile or {})
         self._serializer = StrictSerializer(stored_types)
         self._ledger: Ledger | None = None
@@ -117,34 +113,39 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        """Run a call, or return what came of it before."""
+        """Run a call, or return its recorded outcome."""
         effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
-            if effect != "read_only":
-                self._warn()
+            if effect != "read_only" and not self._warned:
+                self._warned = True
+                log.warning(
+                    "EffectLedger records nothing: this graph has no checkpointer. If the run is "
+                    "cut off and made again, tool calls that have taken effect are made again too. "
+                    "Compile the graph with a checkpointer and run it with a thread_id."
+                )
             return await handler(request)
         call = _Call.of(request, outer_namespace(config))
         if effect == "read_only":
             return call.answered(await handler(request))
         ledger = await asyncio.to_thread(self._open, config)
         key = await call.key(thread, await self._branch_of(thread, config), ledger)
-        execution = _Execution(
+        recorded = LedgerCall(
             key,
-            request,
-            effect,
+            call.id,
             ledger,
             Questions(ledger, config),
+            effect,
             self._reconcile.get(key.tool),
-            self._serializer,
+            idempotency_key=key.digest,
         )
-        return call.answered(await execution.run(handler))
+        return call.answered(await _run_once(request, handler, recorded, self._serializer))
 
     @override
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
     ) -> Result:
-        """Do the same in a graph that is invoked synchronously; it runs its tools in threads."""
+        """Do the same in a graph that is invoked synchronously, which runs its tools in threads."""
         _executions_so_far()  # else counted in the loop's context, which ends with it
 
         async def run(request: ToolCallRequest) -> Result:
@@ -153,7 +154,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         return asyncio.run(self.awrap_tool_call(request, run))
 
     async def _branch_of(self, thread: str, config: RunnableConfig) -> str:
-        """Return the fork that the run is on; it is looked up once in a run: that reads history."""
+        """Return the fork that the run is on. It is looked up once in a run: that reads history."""
         control = get_runtime().control
         known = self._branches.get(thread)
         if known and known[0] is control and config.get("configurable", {}).get(REPLAY_KEY) is None:
@@ -183,112 +184,58 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
             self._ledger = open_ledger(url)
         return self._ledger
 
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning(
-                "EffectLedger writes nothing down: this graph has no checkpointer. If the run is "
-                "cut off and made again, tool calls that have taken effect are made again too. "
-                "Compile the graph with a checkpointer and run it with a thread_id."
-            )
 
+async def _run_once(
+    request: ToolCallRequest,
+    handler: Callable[[ToolCallRequest], Awaitable[Result]],
+    recorded: LedgerCall,
+    serializer: StrictSerializer,
+) -> Result:
+    """Run a call, or return or raise its recorded outcome.
 
-class _Execution:
-    """One execution of a call that has an effect."""
-
-    def __init__(
-        self,
-        key: EffectKey,
-        request: ToolCallRequest,
-        effect: Effect,
-        ledger: Ledger,
-        questions: Questions,
-        reconcile: Reconcile | None,
-        serializer: StrictSerializer,
-    ) -> None:
-        self._first, self._request, self._effect = key, request, effect
-        self._ledger, self._questions, self._reconcile = ledger, questions, reconcile
-        self._serializer = serializer
-        so_far = _executions_so_far()
-        self._number = so_far.get(key.digest, 0)
-        so_far[key.digest] = self._number + 1
-        self._key = self._numbered(self._number)
-
-    async def run(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
-        """Run the call, or return or raise what came of it before."""
-        call = self._request.tool_call
-        if self._number:  # what came of it may be known elsewhere
-            entry = await self._ledger.find(self._key)
-        else:
-            entry = await self._ledger.begin(self._key, call["args"], str(call["id"]))
-        outcome = (entry and entry.outcome) or {}
-        if "result" in outcome:
-            await self._questions.skip(self._key)
-            return self._stored(outcome["result"])
-        if "raised" in outcome and await self._ledger.find(self._numbered(self._number + 1)):
-            raise exception_of(tuple(outcome["raised"]))  # a middleware around ours had it again
-        is_unknown = entry is not None and entry.stage != "waiting"
-        if (is_unknown or self._number) and (known := await self._known_elsewhere()):
-            return await self._concluded(known)
-        if entry is not None and is_unknown and (reported := await self._settled_unknown(entry)):
-            return await self._concluded(reported)
-        if entry is not None or self._number:
-            await self._ledger.intend(self._key, call["args"], str(call["id"]))
-        return await self._executed(handler)
-
-    async def _executed(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
-        call = self._request.tool_call
-        run = partial(handler, with_idempotency_key(self._request, self._first.digest))
-        try:
-            result = await self._questions.run_with_answers(self._key, run)
-        except Exception as error:
-            if isinstance(error, GraphBubbleUp) or is_invalid_resume(error):
-                await self._ledger.wait(self._key, call["args"])
-            else:
-                await self._conclude({"raised": exception_record(error)})
-            raise
-        return await self._concluded(result)
-
-    def _stored(self, text: str) -> Result:
-        result: object = self._serializer.from_text(text)
-        if not isinstance(result, ToolMessage | Command):
-            raise RefusedDataError(f"a result of {self._first.tool} that no tool may return")
-        return cast(Result, result)
-
-    async def _concluded(self, result: Result) -> Result:
-        await self._conclude({"result": self._serializer.to_text(result)})
-        return result
-
-    async def _conclude(self, outcome: dict[str, Any]) -> None:
-        await self._ledger.conclude(self._key, self._request.tool_call["args"], outcome)
-
-    async def _known_elsewhere(self) -> ToolMessage | None:
-        """Return what the other side knows of the call; None if nothing, or it cannot be asked."""
-        args, key = dict(self._request.tool_call["args"]), self._first.digest
-        found = await ask_elsewhere(self._reconcile, self._first.tool, args, key)
-        return None if found is None else self._message(found)
-
-    async def _settled_unknown(self, entry: LedgerEntry) -> ToolMessage | None:
-        """Return what became of a call, as far as it may be known; None: it is to run again."""
-        if self._effect == "workspace" and entry.stage == "done":
-            return None  # it raised, in this process or another
-        call_id = str(self._request.tool_call["id"])
-        external = self._effect == "external"
-        outcome = await decide_unknown_outcome(
-            self._key, entry, call_id, self._questions, external=external
+    A middleware around ours may repeat the call: each execution has its own key.
+    """
+    args, first, so_far = request.tool_call["args"], recorded.key, _executions_so_far()
+    number = so_far.get(first.digest, 0)
+    so_far[first.digest] = number + 1
+    recorded = replace(recorded, key=_numbered(first, number))
+    entry = await recorded.look_up(args, begin=not number)
+    outcome = (entry and entry.outcome) or {}
+    if "result" in outcome:
+        await recorded.questions.skip(recorded.key)
+        stored: object = serializer.from_text(outcome["result"])
+        if not isinstance(stored, ToolMessage | Command):
+            raise RefusedDataError(f"a result of {first.tool} that no tool may return")
+        return cast(Result, stored)
+    if "raised" in outcome:
+        following = replace(recorded, key=_numbered(first, number + 1))
+        if await following.look_up(args, begin=False):  # a middleware has made the call again
+            raise exception_of(tuple(outcome["raised"]))
+    unknown = entry if entry is not None and entry.stage != "waiting" else None
+    # The other side may know an earlier execution.
+    settled = await recorded.settle(args, unknown) if unknown or number else None
+    if settled is not None:
+        result: Result = ToolMessage(
+            settled.text,
+            tool_call_id=request.tool_call["id"],
+            name=first.tool,
+            status="error" if settled.failed else "success",
         )
-        return None if outcome is None else self._message(outcome.text, failed=outcome.failed)
+    else:
+        await recorded.intend(args)
+        keyed = with_idempotency_key(request, recorded.idempotency_key)
+        try:
+            result = await recorded.run(args, partial(handler, keyed))
+        except Exception as error:
+            if not (isinstance(error, GraphBubbleUp) or is_invalid_resume(error)):
+                await recorded.conclude(args, {"raised": exception_record(error)})
+            raise
+    await recorded.conclude(args, {"result": serializer.to_text(result)})
+    return result
 
-    def _message(self, text: str, *, failed: bool = False) -> ToolMessage:
-        call = self._request.tool_call
-        status = "error" if failed else "success"
-        return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status=status)
 
-    def _numbered(self, number: int) -> EffectKey:
-        """Return the key of one of several executions of the call."""
-        if not number:
-            return self._first
-        return replace(self._first, execution=f"{self._first.execution} {number}")
+def _numbered(first: EffectKey, number: int) -> EffectKey:
+    return replace(first, execution=f"{first.execution} {number}") if number else first
 
 
 @dataclass(frozen=True)
@@ -312,7 +259,6 @@ class _Call:
 
     @classmethod
     def of(cls, request: ToolCallRequest, namespace: str) -> "_Call":
-        """Find a call in its graph's state."""
         call = request.tool_call
         known = cls(str(call["id"]), call["name"], canonical_args(call["args"]), namespace)
         state = request.state  # a mapping, or an object of the app's own
@@ -326,7 +272,6 @@ class _Call:
         return known
 
     async def key(self, thread: str, branch: str, ledger: Ledger) -> EffectKey:
-        """Return what the ledger knows the call by."""
         made_by = (self.reply, self.id)
         if self.parent:
             place = CallPlace(thread, branch, self.namespace, self.parent, *self.made)
@@ -337,10 +282,10 @@ class _Call:
         return EffectKey(thread, line, self.name, self.args, 0, " ".join(made_by))
 
     def answered(self, result: Result) -> Result:
-        """Make a result the answer to this call, with an id that stays if its checkpoint is lost.
+        """Make a result the answer to this call, with an id that is the same after a crash.
 
-        Calls of the next reply are known by it. LangGraph would give it another one each time.
-        A result that was kept may have answered a reply that was lost, whose call had another id.
+        The keys of the next reply's calls depend on it, and LangGraph would give it another id each
+        time. A recorded result may have answered a lost reply, whose call had another id.
         """
         parts = (self.namespace, self.parent, *map(str, self.made))
         answer_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
@@ -373,7 +318,6 @@ def _made_in(reply: AIMessage, call_id: str) -> tuple[str, str, int] | None:
 
 
 def _executions_so_far() -> dict[str, int]:
-    """Return how often the task at work has executed each call."""
     if (so_far := _executions.get(None)) is None:
         _executions.set(so_far := {})
     return so_far

@@ -1,4 +1,4 @@
-"""`check_step`: checks the step that a worker ran, and decides what follows if it failed."""
+"""`check_step` and the nodes after it: judge a check, replan a part, merge the batch's reports."""
 
 from typing import Any, Literal
 
@@ -8,26 +8,13 @@ from langgraph.types import Overwrite
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
-from openmanus_graph.nodes.schedule import batch_of
+from openmanus_graph.nodes.schedule import enter_batch
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
 from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    current_step,
-    ended_by,
-    is_limit,
-    is_under_way,
-    merge_reports,
-    new_step_run,
-    reviewed_step_update,
-    reviewing_node,
-    shared_files,
-    step_runs_of,
-    steps_to_replace,
-)
-from openmanus_graph.planning.parallel_batch import ParallelBatch, report_of, worker_of
+from openmanus_graph.planning.parallel_batch import ParallelBatch
 from openmanus_graph.planning.plan_view import emit_step_event
 from openmanus_graph.planning.step_outcome import attempt_text
 from openmanus_graph.prompts import render
@@ -41,114 +28,144 @@ from openmanus_graph.tools.planning import drafting_toolset
 
 
 async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Check a step that ran. A failed one is tried again, then planned anew, then blocked."""
-    session = await enter_session(runtime)
-    batch, step_run = batch_of(session, state), current_step(state)
-    emit = batch.emit
-    batch.learn(worker_of(state), report_of(state))
-    for path, writers in shared_files(step_runs_of(batch.state), [step_run]):
+    """Check a step that ran. A failed one is tried again, then replanned, then blocked."""
+    session, batch = await enter_batch(state, runtime)
+    step_run, emit = flow.current_step(state), batch.emit
+    for path, writers in flow.shared_files(flow.step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
-    if is_limit(step_run["outcome"]):
+    if flow.is_limit(step_run["outcome"]):
         emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
-            finding = await check_step_run(step_run, batch.state, session, emit)
-    except LimitReached as ended:
-        return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
-    except ModelError as error:
-        return {"run_end": failure(error.sentence)}
-    if finding.problem is not None and is_disputed(step_run):
-        notice(emit, f"The check of step {step_run['id']} failed again: {finding.problem}")
-        update: dict[str, Any] = {"disputed": finding.problem}
+            problem, usage = await check_step_run(step_run, batch.state, session, emit)
+    except (LimitReached, ModelError) as error:
+        return {"run_end": flow.run_end_of(error)}
+    if problem is not None and is_disputed(step_run):
+        notice(emit, f"The check of step {step_run['id']} failed again: {problem}")
+        update: dict[str, Any] = {"disputed": problem}
     else:
-        update = review(step_run, finding.problem, batch, session)
-    update["cost_usd"] = step_run["cost_usd"] + finding.usage["cost_usd"]
-    return {
-        "steps": {step_run["id"]: update},
-        "usage": finding.usage,
-        "elapsed_s": batch.elapsed_s,
-    }
+        update = review(step_run, problem, batch, session)
+    update["cost_usd"] = step_run["cost_usd"] + usage["cost_usd"]
+    return {"steps": {step_run["id"]: update}, "usage": usage, "elapsed_s": batch.elapsed_s}
 
 
 def review(
     step_run: StepRun, problem: str | None, batch: ParallelBatch, session: Session
 ) -> dict[str, Any]:
-    """Return the update of a step that was checked, and show its end.
-
-    Args:
-        step_run: The step.
-        problem: Why it is not done; None if it is.
-        batch: The steps that run at once.
-        session: Of the run.
-    """
+    """Return the update of a checked step, and send its end."""
     if problem is not None:
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
-    update = reviewed_step_update(step_run, problem, batch.state["replans"])
-    replanned = update.get("outcome") == "failed"
-    status = "blocked" if replanned else update["status"]
+    update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])
+    status = "blocked" if update.get("outcome") == "failed" else update["status"]
     emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
 
 
 async def route_after_check(state: WorkerState) -> str:
-    """Have a disputed check judged, check by a corrected one, or plan anew; else take a step."""
-    step_run = current_step(state)
-    ended = state.get("run_end") or not is_under_way(step_run)
-    return "next_step" if ended else reviewing_node(step_run)
+    """Have a disputed check judged, run a corrected one, or replan; else take another step."""
+    step_run = flow.current_step(state)
+    ended = state.get("run_end") or not flow.is_under_way(step_run)
+    return "next_step" if ended else flow.reviewing_node(step_run)
 
 
 async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Correct the check, so that it runs next, or let the step fail by it."""
-    session = await enter_session(runtime)
-    batch, step_run = batch_of(session, state), current_step(state)
-    batch.learn(worker_of(state), report_of(state))
+    session, batch = await enter_batch(state, runtime)
+    step_run = flow.current_step(state)
     try:
         with sharing(batch.budget):
-            ruling = await judge_disputed_check(step_run, batch.state, session, batch.emit)
-    except LimitReached as ended:
-        return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
-    except ModelError as error:
-        return {"run_end": failure(error.sentence)}
-    if ruling.done_when is None:
-        problem = f"{step_run.get('disputed')} A judge looked at the check: {ruling.reason}"
+            judged = await judge_disputed_check(step_run, batch.state, session, batch.emit)
+    except (LimitReached, ModelError) as error:
+        return {"run_end": flow.run_end_of(error)}
+    done_when, reason, usage = judged
+    if done_when is None:
+        problem = f"{step_run.get('disputed')} A judge looked at the check: {reason}"
         update = review(step_run, problem, batch, session)
     else:
-        corrected = f"`{step_run['done_when']}` was wrong and is now `{ruling.done_when}`"
-        notice(batch.emit, f"The check of step {step_run['id']}, {corrected}: {ruling.reason}")
-        update = {"done_when": ruling.done_when}
+        corrected = f"`{step_run['done_when']}` was wrong and is now `{done_when}`"
+        notice(batch.emit, f"The check of step {step_run['id']}, {corrected}: {reason}")
+        update = {"done_when": done_when}
     update |= {
         "disputed": "",
         "judged_attempt": step_run["attempt"],
-        "cost_usd": step_run["cost_usd"] + ruling.usage["cost_usd"],
+        "cost_usd": step_run["cost_usd"] + usage["cost_usd"],
     }
-    return {
-        "steps": {step_run["id"]: update},
-        "usage": ruling.usage,
-        "elapsed_s": batch.elapsed_s,
-    }
+    return {"steps": {step_run["id"]: update}, "usage": usage, "elapsed_s": batch.elapsed_s}
+
+
+async def replan_step(
+    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
+) -> dict[str, Any]:
+    """Take a turn at replacing the step that failed for good, and those that depend on it.
+
+    The other workers see the plan change only when there is a replacement. Without one the step
+    stays blocked.
+    """
+    session, batch = await enter_batch(state, runtime)
+    await batch.begin_replanning(state["worker"])
+    now, failed = batch.state, flow.current_step(state)["id"]
+    messages = state.get("drafts") or [_replan_request(now, flow.current_step(state))]
+    toolset = await drafting_toolset(session)
+    drafting = Drafting(now, messages, executors, toolset, failed=[failed])
+    try:
+        with sharing(batch.budget):
+            draft = await next_draft(drafting, session, batch.emit)
+    except (LimitReached, ModelError) as error:
+        return {"run_end": flow.run_end_of(error), "drafts": []}
+    spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": batch.elapsed_s}
+    if not draft.over:
+        return {**spent, "drafts": draft.messages}
+    if draft.steps is None:
+        return {**spent, "drafts": [], "steps": {failed: {"status": "blocked", "outcome": ""}}}
+    replaced, _ = flow.steps_to_replace(flow.step_runs_of(now), [failed])
+    new = [flow.new_step_run(one) for one in draft.steps]
+    for one in new:
+        if one["id"] in replaced:  # so that reports of the old step with this id do not count
+            one["attempt"] = now["steps"][one["id"]]["attempt"]
+    replacement = Replacement(number=now["replans"] + 1, replaced=replaced, new=new)
+    return {**spent, "drafts": [], "steps": {failed: None}, "replacements": [replacement]}
+
+
+def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
+    step_runs = flow.step_runs_of(state)
+    replaced, completed = flow.steps_to_replace(step_runs, [failed["id"]])
+    text = render(
+        "plan_replan",
+        plan=steps_text(step_runs),
+        failed=failed["id"],
+        why=attempt_text(failed),
+        replaced=", ".join(replaced),
+        completed=", ".join(completed) or "none",
+    )
+    return HumanMessage(text)
+
+
+async def route_after_replan_step(state: WorkerState) -> Literal["replan_step", "next_step"]:
+    """Take another turn until there is a new part, or none."""
+    return "replan_step" if state["drafts"] else "next_step"
 
 
 async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Update the plan. A limit, or a model that failed, ends the run."""
+    """Merge the workers' reports into the plan. A limit, or a model that failed, ends the run."""
     session = await enter_session(runtime)
-    session.files_may_differ = True  # its steps ran in sessions of their own
+    session.files_may_differ = True  # its steps ran in other sessions
     snapshot = await snapshot_files(session, state, runtime.stream_writer)
     reports = state.get("reports", {}).values()
-    order, steps, replans = merge_reports(state, reports)
+    order, steps, replans = flow.merge_reports(state, reports)
     run_end = next(filter(None, (report["run_end"] for report in reports)), None)
     changed: dict[str, Any] = {
         name: step_run for name, step_run in steps.items() if step_run != state["steps"].get(name)
     }
     changed |= dict.fromkeys(state["steps"].keys() - steps.keys())
     for name, step_run in steps.items():
-        if is_limit(step_run["outcome"]):  # it goes on when the run does
+        if flow.is_limit(step_run["outcome"]):  # it resumes when the run does
             changed[name] = {**step_run, "outcome": ""}
             run_end = run_end or RunEnd(
                 status="stopped", stop_reason=step_run["outcome"], answer=""
             )
-    if run_end is not None and is_limit(run_end["stop_reason"]):
-        limit = ended_by(run_end["stop_reason"], state, session.settings)
+    if run_end is not None and flow.is_limit(run_end["stop_reason"]):
+        limit = flow.ended_by(run_end["stop_reason"], state, session.settings)
         runtime.stream_writer(limit.event())
     return {
         **snapshot,
@@ -163,61 +180,3 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
 async def route_after_review_step(state: PlanningState) -> Literal["schedule", "finalize"]:
     """Begin what can begin now, unless the run has ended."""
     return "finalize" if state.get("stop_reason") else "schedule"
-
-
-async def replan_step(
-    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
-) -> dict[str, Any]:
-    """Take a turn at what replaces the step that failed for good, and those that depend on it.
-
-    The other workers see the plan change only when there is a replacement; without one the step
-    stays blocked.
-    """
-    session = await enter_session(runtime)
-    batch, worker, step_run = batch_of(session, state), worker_of(state), current_step(state)
-    batch.learn(worker, report_of(state))
-    await batch.begin_replanning(worker)
-    now, failed = batch.state, step_run["id"]
-    messages = state.get("drafts") or [_request(now, step_run)]
-    toolset = await drafting_toolset(session)
-    drafting = Drafting(now, messages, executors, toolset, failed=[failed])
-    try:
-        with sharing(batch.budget):
-            draft = await next_draft(drafting, session, batch.emit)
-    except LimitReached as ended:
-        run_end = RunEnd(status="stopped", stop_reason=ended.reason, answer="")
-        return {"run_end": run_end, "drafts": []}
-    except ModelError as error:
-        return {"run_end": failure(error.sentence), "drafts": []}
-    spent = {"usage": draft.usage, "step_count": draft.model_calls, "elapsed_s": batch.elapsed_s}
-    if not draft.over:
-        return {**spent, "drafts": draft.messages}
-    if draft.steps is None:
-        return {**spent, "drafts": [], "steps": {failed: {"status": "blocked", "outcome": ""}}}
-    replaced, _ = steps_to_replace(step_runs_of(now), [failed])
-    new = [new_step_run(one) for one in draft.steps]
-    for one in new:
-        if one["id"] in replaced:  # under an old name: what is known of the old one is no longer so
-            one["attempt"] = now["steps"][one["id"]]["attempt"]
-    replacement = Replacement(number=now["replans"] + 1, replaced=replaced, new=new)
-    return {**spent, "drafts": [], "steps": {failed: None}, "replacements": [replacement]}
-
-
-async def route_after_replan_step(state: WorkerState) -> Literal["replan_step", "next_step"]:
-    """Take another turn until there is a new part, or none."""
-    return "replan_step" if state["drafts"] else "next_step"
-
-
-def _request(state: PlanningState, failed: StepRun) -> AnyMessage:
-    """Return what the model is asked where a part of the plan failed."""
-    step_runs = step_runs_of(state)
-    replaced, completed = steps_to_replace(step_runs, [failed["id"]])
-    text = render(
-        "plan_replan",
-        plan=steps_text(step_runs),
-        failed=failed["id"],
-        why=attempt_text(failed),
-        replaced=", ".join(replaced),
-        completed=", ".join(completed) or "none",
-    )
-    return HumanMessage(text)

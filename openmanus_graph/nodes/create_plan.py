@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
@@ -12,17 +12,12 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import has_task, last_user_message
+from openmanus_graph.conversation.history import has_task, last_user_message, resumed_state
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.model_calls.recorder import awaited_fact, run_path
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    new_step_run,
-    plan_of,
-    state_of_paused_run,
-    unfinished_plan,
-)
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
 from openmanus_graph.planning.plan_view import plan_request, publish_plan
 from openmanus_graph.prompts import render
@@ -34,6 +29,7 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import Decision, read_decision
 from openmanus_graph.state.manus import no_usage
+from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tools.planning import PLANNING, drafting_toolset, planning
 
@@ -45,19 +41,19 @@ ONLY_STEP = "Do the task."
 async def create_plan(
     state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> Update:
-    """Take a turn at the plan: the next pass takes another one, until there is a plan."""
+    """Take a turn at the plan. The node is repeated until there is a plan."""
     started = time.monotonic()
     session = await enter_session(runtime)
     begun = fresh_plan(state)
     if begun:
         run, fork = begun["run_message"], bool(session.fork_id)
-        await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fork)
         if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
-            notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
+            notice(runtime.stream_writer, "The previous plan, which was not approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     if begun and not has_task(now["messages"]):
         return _begun(begun, session, now) | failure(NO_TASK)
-    if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
+    if begun and flow.unfinished_plan(now) != "create_plan":  # the run resumes with its plan
         return _begun(begun, session, now)
     drafting = Drafting(now, now["drafts"], executors, await drafting_toolset(session))
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
@@ -77,7 +73,6 @@ async def create_plan(
 
 
 def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
-    """Return what a turn means: another one, or the plan."""
     seen = {"planned_from_files": True} if draft.saw_files else {}
     if not draft.over:
         return {"drafts": draft.messages, **seen}
@@ -85,17 +80,16 @@ def _apply_draft(draft: Draft, executors: ExecutorSet, emit: Emit) -> Update:
     if steps is None:
         notice(emit, "The model made no plan; the task is done in one step.")
         title, steps = "The task in one step", make_steps([ONLY_STEP], executors.names)
-    return {
-        "title": title,
-        "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
-        "drafts": [],
-        **seen,
-    }
+    return {**_new_plan(title, steps), "drafts": [], **seen}
+
+
+def _new_plan(title: str, steps: Sequence[Step]) -> Update:
+    step_runs = {step["id"]: flow.new_step_run(step) for step in steps}
+    return {"title": title, "order": list(step_runs), "steps": Overwrite(step_runs)}
 
 
 def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
-    """Return the update that begins a run: what counts up in the state begins anew."""
+    """Return the update that begins a run: sums in the state are overwritten."""
     fresh = {key: Overwrite(begun[key]) for key in ("usage", "elapsed_s", "step_count", "steps")}
     reviewed = begun.get("reviewed", not session.settings.review_plan)
     return {**begun, **fresh, "reviewed": reviewed, "branch": session.on_fork(state["branch"])}
@@ -135,7 +129,7 @@ def fresh_plan(state: PlanningState) -> Update:
         "answer": "",
         "structured": None,
         "artifacts": [],
-        **state_of_paused_run(message),
+        **resumed_state(message),
     }
 
 
@@ -146,29 +140,28 @@ _AS_JSON = re.compile(r'\s*(\{|\[\s*[]{"])')
 async def approve_plan(
     state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Wait for a person: approve, edit the steps, or reject with what to do better."""
+    """Wait for a person, who approves, edits the steps, or rejects with a reason."""
     session = await enter_session(runtime)
-    plan = plan_of(state)
+    plan = flow.plan_of(state)
     await publish_plan(plan, session, runtime.stream_writer)
     problem, review = "", f"review of the plan {run_path()}".rstrip()
+
+    async def ask() -> Any:
+        return interrupt(plan_request(plan, problem))
+
     while True:
-        answer = await awaited_fact(session, review, partial(_ask, plan_request(plan, problem)))
+        answer = await awaited_fact(session, review, ask)
         try:
             return _apply_decision(read_review(answer), state, executors)
         except PlanError as error:
             problem = str(error)
 
 
-async def _ask(request: dict[str, Any]) -> Any:
-    """Pause the run until a person has answered, and return the answer."""
-    return interrupt(request)
-
-
 def read_review(answer: Any) -> Decision | None:
-    """Understand an answer about a plan: a decision, the steps that are wanted, or what to change.
+    """Read an answer about a plan: a decision, the wanted steps, or what to change.
 
     Raises:
-        PlanError: It begins as JSON does, and is none.
+        PlanError: It begins like JSON, but is not.
     """
     if isinstance(answer, str) and _AS_JSON.match(answer):
         try:
@@ -192,7 +185,7 @@ def read_review(answer: Any) -> Decision | None:
 def _apply_decision(
     decision: Decision | None, state: PlanningState, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Return the update that a decision means. PlanError: it cannot be carried out, and why."""
+    """Return the update for a decision. PlanError: it cannot be carried out, and why."""
     if decision is None:
         raise PlanError("that is no decision (`approve`, `reject`, the steps, or what to change)")
     if decision.type == "approve":
@@ -202,23 +195,18 @@ def _apply_decision(
         if problems := PLANNING.problems(planning.name, args):
             raise PlanError("; ".join(problems))
         steps = make_steps(args.get("steps") or (), executors.names)
-        return {
-            "reviewed": True,
-            "title": args.get("title") or state["title"],
-            "order": [step["id"] for step in steps],
-            "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
-        }
+        return {"reviewed": True, **_new_plan(args.get("title") or state["title"], steps)}
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
-    feedback = render("plan_rejected", plan=plan_text(plan_of(state)), reason=decision.message)
+    feedback = render("plan_rejected", plan=plan_text(flow.plan_of(state)), reason=decision.message)
     return {"drafts": [HumanMessage(feedback)]}
 
 
 async def route_after_approve_plan(
     state: PlanningState,
 ) -> Literal["create_plan", "schedule", "finalize"]:
-    """A plan that was sent back is made again."""
+    """Make a rejected plan again; carry out an approved one."""
     if state.get("stop_reason"):
         return "finalize"
     return "create_plan" if state["drafts"] else "schedule"

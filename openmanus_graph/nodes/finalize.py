@@ -13,16 +13,8 @@ from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import results_text
-from openmanus_graph.planning.flow import (
-    ended_by,
-    final_status,
-    is_limit,
-    only_result,
-    openings_of,
-    step_runs_of,
-    task_of,
-)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
@@ -37,54 +29,49 @@ from openmanus_graph.tools.terminate import structured_completion, structured_va
 
 
 async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Write the answer and collect the files. At a limit the model is not asked once more."""
-    session = await enter_session(runtime)
+    """Write the answer and collect the files. At a limit the model is not asked again."""
+    session, step_runs = await enter_session(runtime), flow.step_runs_of(state)
     update: dict[str, Any] = {}
-    if state.get("stop_reason") is None:
-        update = final_status(step_runs_of(state))
-        update |= await _answer(state, session, runtime.stream_writer)
+    if (reason := state.get("stop_reason")) is None:
+        done = all(step_run["status"] == "completed" for step_run in step_runs)
+        update = {"status": "finished", "stop_reason": "answer"}
+        if not done:
+            update = {"status": "failed", "stop_reason": "terminate"}
+        only = step_runs[0]["result"] if done and len(step_runs) == 1 else ""
+        if only and session.settings.response_format is None:
+            update["answer"] = only
+        else:
+            update |= await _summary(state, session, runtime.stream_writer)
     elif not state.get("answer"):
-        reason = state.get("stop_reason")
-        why = ""
-        if is_limit(reason):
-            why = ended_by(reason, state, session.settings).text(steps="model calls")
-        results = results_text(step_runs_of(state), with_errors=False)
+        limit = flow.ended_by(reason, state, session.settings) if flow.is_limit(reason) else None
+        why = limit.text(steps="model calls") if limit else ""
+        results = results_text(step_runs, with_errors=False)
         update["answer"] = "\n\n".join(filter(None, (results, why)))
     answer = update.get("answer") or state.get("answer", "")
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await steering_reader(session)).end_run([], runtime.stream_writer)
-    said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: _origin(state)})
+    # Later turns of the thread see the answer alone, and have to know what the steps have seen.
+    urls = [url for step_run in step_runs for url in step_run["urls"]]
+    origin = Origin(words="", urls=urls, tainted=True, openings=dict(flow.openings_of(state)))
+    said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: origin})
     return update | {"messages": [said], "artifacts": artifacts}
 
 
-def _origin(state: PlanningState) -> Origin:
-    """Return what a later turn of the thread must know of the steps: the answer alone stays."""
-    urls = [url for step_run in step_runs_of(state) for url in step_run["urls"]]
-    return Origin(words="", urls=urls, tainted=True, openings=dict(openings_of(state)))
-
-
-async def _answer(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
-    """Return the answer: of a plan of one step its result; else, or in a format, a summary."""
-    if session.settings.response_format is None and (answer := only_result(state)):
-        return {"answer": answer}
-    return await _summary(state, session, emit)
-
-
 async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
-    """Have the model write the answer; where it cannot, the results themselves are the answer.
+    """Have the model write the answer. If it cannot, the answer is the results themselves.
 
-    The errors of tools never are: only the model that writes about them gets to read them.
+    The answer never holds errors of tools: only the model that writes about them reads them.
     """
     wanted = session.settings.response_format
-    reported = results_text(step_runs_of(state), with_errors=True)
-    results = results_text(step_runs_of(state), with_errors=False)
+    reported = results_text(flow.step_runs_of(state), with_errors=True)
+    results = results_text(flow.step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
     steering = await (await steering_reader(session)).read_by_steps()
     call = ModelCall(
         system=render("plan_summary"),
         history=[
-            HumanMessage(render("plan_results", task=task_of(state), results=reported)),
+            HumanMessage(render("plan_results", task=flow.task_of(state), results=reported)),
             *steering,
         ],
         reminder="",
@@ -102,7 +89,6 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
 
 
 def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
-    """Return the validated object of a reply, if the caller wants one and it is there."""
     if wanted is None:
         return {}
     for call in reply.tool_calls:

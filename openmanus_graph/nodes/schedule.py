@@ -1,11 +1,10 @@
-"""`schedule`: begins the steps of the plan whose dependencies are completed."""
+"""`schedule` begins the steps that can start; `run_step` and the nodes inside it run them."""
 
 import asyncio
 import time
 import uuid
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.config import get_config
@@ -24,6 +23,7 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
@@ -32,34 +32,16 @@ from openmanus_graph.planning.executor_run import (
     metadata_inside,
     named_files,
 )
-from openmanus_graph.planning.flow import (
-    MAX_ATTEMPTS,
-    begun_step_updates,
-    blocked_step_updates,
-    current_step,
-    hand_on,
-    is_limit,
-    is_whole_plan,
-    pause_run,
-    plan_of,
-    progress_of,
-    resumed_messages,
-    step_runs_of,
-    steps_under_way,
-    task_of,
-    unfinished_plan,
-)
 from openmanus_graph.planning.parallel_batch import (
     AnyGraph,
     ParallelBatch,
     max_workers,
     plan_around,
     report_of,
-    worker_of,
 )
 from openmanus_graph.planning.plan import most_at_once
 from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
-from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome, run_evidence
+from openmanus_graph.planning.step_outcome import StepLimits, run_evidence
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import reached_limit
@@ -84,56 +66,70 @@ from openmanus_graph.tools import web_traits
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Start a parallel batch of steps whose dependencies are completed; at a limit stop the run."""
     session = await enter_session(runtime)
-    settings = session.settings
-    branch = session.on_fork(state["branch"])
+    settings, branch = session.settings, session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
-    if unfinished_plan(state):  # a run that was stopped there goes on
+    if flow.unfinished_plan(state):  # a run that was stopped there resumes
         return begins
-    step_runs = step_runs_of(state)
-    if steps_under_way(step_runs) or any(
-        step_run["status"] == "not_started" for step_run in step_runs
-    ):
-        limit = reached_limit(progress_of(state, settings), settings)
+    step_runs = flow.step_runs_of(state)
+    not_started = (step_run["status"] == "not_started" for step_run in step_runs)
+    if flow.steps_under_way(step_runs) or any(not_started):
+        limit = reached_limit(flow.progress_of(state, settings), settings)
         if limit is not None:
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
-    blocked = blocked_step_updates(step_runs)
+    blocked = flow.blocked_step_updates(step_runs)
     begins |= await snapshot_files(session, state, runtime.stream_writer, only_first=True)
     most = max_workers(session, get_config())
-    begun = begun_step_updates(step_runs, most)
-    batch = uuid.uuid4().hex
+    begun = flow.begun_step_updates(step_runs, most)
     steps = merge_steps(state["steps"], [blocked, begun])
-    now: PlanningState = {**state, "steps": steps, "batch": batch}
-    await publish_plan(plan_of(now), session, runtime.stream_writer)
-    session.cached((ParallelBatch, batch), lambda: ParallelBatch(now, session, most))
+    now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
+    await publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    session.cached((ParallelBatch, now["batch"]), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
         "steps": {**blocked, **begun},
-        "batch": batch,
+        "batch": now["batch"],
         "workers": batch_width(now, most),
     }
 
 
 def batch_width(state: PlanningState, most: int) -> int:
-    """Return how many workers a parallel batch has: one if a step is under way."""
-    step_runs = step_runs_of(state)
-    begun = steps_under_way(step_runs)
+    """Return how many workers a parallel batch has: one if a single step is under way."""
+    step_runs = flow.step_runs_of(state)
+    begun = flow.steps_under_way(step_runs)
     left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
     return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
 async def route_after_schedule(state: PlanningState) -> list[Send] | str:
-    """Send the workers to `run_step`, with the steps that begin; without any the run is over."""
+    """Send the workers to `run_step`, with the steps that begin. Without any the run is over."""
     if state.get("stop_reason"):
         return "finalize"
-    if again := unfinished_plan(state):
+    if again := flow.unfinished_plan(state):
         return again
-    begun = steps_under_way(step_runs_of(state))
+    begun = flow.steps_under_way(flow.step_runs_of(state))
     given = [step_input(step_run, state) for step_run in begun]
     free = sorted({*range(state["workers"])} - {step_run["worker"] for step_run in begun})
     idle = [{"batch": state["batch"], "worker": worker} for worker in free]
     sends = [Send("run_step", one) for one in (*given, *idle[: state["workers"] - len(begun)])]
     return sends or "finalize"
+
+
+def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
+    user = last_user_message(state["messages"])
+    return WorkerInput(
+        batch=state["batch"],
+        worker=step_run["worker"],
+        step_run=step_run,
+        message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
+        prompt=step_prompt(step_run, state),
+        task=flow.task_of(state) if flow.is_whole_plan(state) else "",
+        origin=step_origin(step_run, state),
+        images=[] if user is None else [*picture_paths(user), *media_paths(user)],
+        before=FlowProgress(
+            steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]
+        ),
+    )
 
 
 def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
@@ -147,47 +143,23 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
     # So may files, and what failed in the part of the plan before.
     tainted |= state.get("planned_from_files", False) or state["replans"] > 0
-    return hand_on(state, urls, tainted=tainted)
-
-
-def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
-    """Return what a step's run is given."""
-    user = last_user_message(state["messages"])
-    return WorkerInput(
-        batch=state["batch"],
-        worker=step_run["worker"],
-        step_run=step_run,
-        message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
-        prompt=step_prompt(step_run, state),
-        task=task_of(state) if is_whole_plan(state) else "",
-        origin=step_origin(step_run, state),
-        images=[] if user is None else [*picture_paths(user), *media_paths(user)],
-        before=FlowProgress(
-            steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]
-        ),
-    )
+    return flow.hand_on(state, urls, tainted=tainted)
 
 
 @dataclass
 class Flow:
-    """The planning graph, for its own nodes that read its saved state."""
+    """The planning graph, for its nodes that read its saved state."""
 
     graph: AnyGraph | None = None
     """Set when it is compiled."""
 
 
 async def run_step(
-    given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, flow: Flow
+    given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, planning: Flow
 ) -> dict[str, Any]:
     """Have a worker do its steps until the parallel batch ends."""
-    session = await enter_session(runtime)
-    name = given.get("batch", "")
-    if (
-        session.find_cached((ParallelBatch, name)) is None
-    ):  # the process that began the parallel batch is gone
-        async with session.cached((asyncio.Lock, name), asyncio.Lock):
-            await _restore_batch(name, session, flow)
-    batch, number = batch_of(session, given), worker_of(cast("WorkerState", given))
+    session, number = await enter_session(runtime), given["worker"]
+    batch = await _batch_of(given["batch"], session, planning)
     batch.emit = runtime.stream_writer
     await batch.enter(number)
     try:
@@ -207,28 +179,40 @@ async def run_step(
     }
 
 
-def batch_of(session: Session, state: WorkerInput) -> ParallelBatch:
-    """Return the parallel batch that a worker belongs to."""
-    batch = session.find_cached((ParallelBatch, state.get("batch", "")))
+async def _batch_of(name: str, session: Session, planning: Flow) -> ParallelBatch:
+    """Return the parallel batch; from the saved plan if its process has ended."""
+    key = (ParallelBatch, name)
+    if session.find_cached(key) is None:
+        async with session.cached((asyncio.Lock, name), asyncio.Lock):
+            if session.find_cached(key) is None and planning.graph is not None:
+                saved, left = await plan_around(planning.graph, get_config())
+                most = max_workers(session, get_config())
+                batch = ParallelBatch(saved, session, most, left=left)
+                session.cached(key, lambda: batch)
+    return _known_batch(name, session)
+
+
+def _known_batch(name: str, session: Session) -> ParallelBatch:
+    batch = session.find_cached((ParallelBatch, name))
     if not isinstance(batch, ParallelBatch):
         raise RuntimeError("This node runs outside of the parallel batch that it belongs to.")
     return batch
 
 
-async def _restore_batch(name: str, session: Session, flow: Flow) -> None:
-    if session.find_cached((ParallelBatch, name)) is None and flow.graph is not None:
-        saved = await plan_around(flow.graph, get_config())
-        most = max_workers(session, get_config())
-        batch = ParallelBatch(saved.state, session, most, ended=saved.ended, left=saved.left)
-        session.cached((ParallelBatch, name), lambda: batch)
+async def enter_batch(
+    state: WorkerState, runtime: Runtime[Context]
+) -> tuple[Session, ParallelBatch]:
+    """Return the session and the parallel batch of a worker, which learns what it has saved."""
+    session = await enter_session(runtime)
+    batch = _known_batch(state["batch"], session)
+    batch.learn(state["worker"], report_of(state))
+    return session, batch
 
 
 async def next_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Say what the last step came to, and take the next one that can start."""
-    session = await enter_session(runtime)
-    batch, worker = batch_of(session, state), worker_of(state)
-    batch.learn(worker, report_of(state))
-    step_run = await batch.next_step(worker)
+    """Report the last step, and take the next one that can start."""
+    _, batch = await enter_batch(state, runtime)
+    step_run = await batch.next_step(state["worker"])
     if step_run is None:
         return {"step_run": None, "elapsed_s": batch.elapsed_s}
     taken = {key: step_run[key] for key in ("status", "attempt", "worker")}
@@ -238,12 +222,13 @@ async def next_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, 
 async def execute_step(
     state: WorkerState, runtime: Runtime[Context], *, executor: Executor
 ) -> dict[str, Any]:
-    """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
+    """Invoke the executor on the step. Whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    batch, step_run, run = batch_of(session, state), current_step(state), state["message_id"]
+    batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
+    run = state["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
+    await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
         step_messages(state),
@@ -254,19 +239,24 @@ async def execute_step(
     )
     with sharing(batch.budget):
         outcome = await executor_run.run()
-    named, written = await recorded_fact(
-        session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
-    )
+
+    def files_of_run() -> list[list[str]]:
+        """Return the changed files that the step's calls name, and those that it has written."""
+        changed = [file["path"] for file in changed_files(session.workspace, run)]
+        return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
+
+    named, written = await recorded_fact(session, f"files of {run}", files_of_run)
     urls = await asyncio.to_thread(seen_links, outcome.text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
-    paused_by_limit = is_limit(outcome.kind)
+    paused_by_limit = flow.is_limit(outcome.kind)
+    paused_run = flow.pause_run(executor_run.values_to_resume, run) if paused_by_limit else None
     is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
     result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
         "outcome": outcome.kind,
-        "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
+        "paused_run": paused_run,
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
@@ -284,27 +274,7 @@ async def execute_step(
     }
 
 
-def _files_of(
-    executor_run: ExecutorRun, outcome: StepOutcome, session: Session, run: str
-) -> list[list[str]]:
-    """Return the changed files that a step's calls name, and those that it has written. Blocks."""
-    changed = [file["path"] for file in changed_files(session.workspace, run)]
-    return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
-
-
-async def missing_executor(
-    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
-) -> dict[str, Any]:
-    """Fail a step whose executor was there when the plan was made; trying again would not help."""
-    step_run = current_step(state)
-    there = ", ".join(executors.names)
-    why = f"There is no executor {step_run['executor']} any more; there is: {there}."
-    failed = {"outcome": "failed", "result": why, "failures": MAX_ATTEMPTS - 1}
-    return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}
-
-
 def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
-    """Return what bounds a step's run: its own limits, or what is left of the plan's."""
     left_s = float("inf")
     if settings.timeout_s is not None:
         left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
@@ -317,10 +287,10 @@ def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
 
 
 def step_messages(state: WorkerState) -> list[AnyMessage]:
-    """Return what a step's run is given: its task, or the conversation of its paused run."""
-    step_run = current_step(state)
+    """Return the input of a step's run: its task, or the conversation of its paused run."""
+    step_run = flow.current_step(state)
     if step_run["paused_run"] is not None:
-        return resumed_messages(step_run["paused_run"], state["message_id"])
+        return flow.resumed_messages(step_run["paused_run"], state["message_id"])
     task = state.get("task", "")
     extra: dict[str, Any] = {
         ORIGIN_KEY: state["origin"],
@@ -329,3 +299,14 @@ def step_messages(state: WorkerState) -> list[AnyMessage]:
         "images": state["images"],
     }
     return [HumanMessage(state["prompt"], id=state["message_id"], additional_kwargs=extra)]
+
+
+async def missing_executor(
+    state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
+) -> dict[str, Any]:
+    """Fail a step whose executor no longer exists. Trying again would not help."""
+    step_run = flow.current_step(state)
+    there = ", ".join(executors.names)
+    why = f"There is no executor {step_run['executor']} any more; there is: {there}."
+    failed = {"outcome": "failed", "result": why, "failures": flow.MAX_ATTEMPTS - 1}
+    return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}

@@ -1,8 +1,4 @@
-"""`stuck_check`: where a step's calls join.
-
-It takes a snapshot of changed files, ends a run that is over or repeats itself, and sets hints for
-the next request.
-"""
+"""`stuck_check`: snapshots changed files, ends a run that is over or stuck, hints at problems."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -55,41 +51,42 @@ from openmanus_graph.tool_calls.agent import Agent
 UNANSWERED = (
     "The model ended the run as a success without any answer, also when it was asked for one."
 )
-PROBLEMS: dict[ReplyKind, str] = {
-    "announcement": "The reply announces work and does none",
-    "unread_call": "The reply seems to make a tool call as text, in a form that is not read",
-    "cut": f"The reply was cut off by {LENGTH_LIMIT}",
-    "empty": "The reply was empty",
-    "unstructured": "The reply is not in the form that was asked for",
-    "hollow": "The reply does not answer the task",
-    "echo": "The reply repeats the task or what the model was told, or holds nothing",
-    "figures": "Figures of the answer occur neither in the task nor in any result: {what}",
-    "unmade": "Files that the task asks for were not made or changed, or are not valid: {what}",
-    "unread": "No call has read the files that the task is about: {what}",
-    "unproven": "Nothing shows that the work is done: {what}",
+
+
+PROBLEMS: dict[ReplyKind, tuple[str, str]] = {
+    "announcement": ("reply_announced", "The reply announces work and does none"),
+    "unread_call": (
+        "reply_unread_call",
+        "The reply seems to make a tool call as text, in a form that is not read",
+    ),
+    "cut": ("reply_cut", f"The reply was cut off by {LENGTH_LIMIT}"),
+    "empty": ("empty_reply", "The reply was empty"),
+    "unstructured": ("structured_answer", "The reply is not in the form that was asked for"),
+    "hollow": ("reply_hollow", "The reply does not answer the task"),
+    "echo": (
+        "reply_hollow",
+        "The reply repeats the task or what the model was told, or holds nothing",
+    ),
+    "figures": (
+        "reply_figures",
+        "Figures of the answer occur neither in the task nor in any result: {what}",
+    ),
+    "unmade": (
+        "reply_unmade",
+        "Files that the task asks for were not made or changed, or are not valid: {what}",
+    ),
+    "unread": ("reply_unread", "No call has read the files that the task is about: {what}"),
+    "unproven": ("reply_unproven", "Nothing shows that the work is done: {what}"),
 }
-"""What is wrong with a reply that is neither calls nor the answer, by its kind."""
+"""Replies that are neither calls nor the answer: the prompt that asks the model about one, and what
+is wrong with it."""
 FAILED: dict[ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
     "unread_call": "The model writes its tool calls as text in a form that is not read, also when "
     "it was asked about it; turn on the parser of tool calls at its server.",
     "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
 }
-"""Why a run fails that gets no answer, where that is more than the problem."""
-HINTS: dict[ReplyKind, str] = {
-    "announcement": "reply_announced",
-    "unread_call": "reply_unread_call",
-    "cut": "reply_cut",
-    "empty": "empty_reply",
-    "unstructured": "structured_answer",
-    "hollow": "reply_hollow",
-    "echo": "reply_hollow",
-    "figures": "reply_figures",
-    "unmade": "reply_unmade",
-    "unproven": "reply_unproven",
-    "unread": "reply_unread",
-}
-"""What the model is asked about a reply that is neither calls nor the answer."""
+"""Why a run fails that gets no answer, if that is more than the problem."""
 
 
 async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -119,14 +116,14 @@ async def end_or_steer(
     ended = ended_by_reply(said or last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
     steering = await steering_reader(session)
-    # A person who has said something meanwhile does not want it to end without that.
+    # An unread steering message keeps the run from ending.
     if ended is not None and not await steering.unread(state.get("steering", [])):
         return ended
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
     if reading.kind in PROBLEMS:
-        problem = PROBLEMS[reading.kind].format(what=reading.what)
+        problem = PROBLEMS[reading.kind][1].format(what=reading.what)
         notice(runtime.stream_writer, f"{problem}; the model is asked about it.")
     steering.fetch_soon()
     hint = "\n\n".join(hints_for(reading, ending, said, stuck))
@@ -136,7 +133,7 @@ async def end_or_steer(
 def ended_by_tool(
     messages: Sequence[AnyMessage], ending: ToolEnding | None, reading: ReplyReading, said: str
 ) -> dict[str, Any] | None:
-    """Return how a tool's request ends the run; None if it does not, or is asked about."""
+    """Return how a tool's request ends the run; None if it does not, or the model is asked."""
     if ending is None or ending.failed or reading.kind in PROBLEMS:
         return None
     outcome = tool_outcome(ending, reading.answer or said)
@@ -148,22 +145,20 @@ def ended_by_tool(
 
 
 def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
-    """Return how a reply fails the run that is no answer, also when it was asked about."""
+    """Return how a reply fails the run if it is no answer, even after the model was asked."""
     if not reading.failed:
         return None
-    problem = f"{PROBLEMS[reading.kind].format(what=reading.what)}, also when it was asked about."
-    return failure(f"{FAILED.get(reading.kind, problem)} Its last words: {said}")
+    problem = PROBLEMS[reading.kind][1].format(what=reading.what)
+    text = FAILED.get(reading.kind, f"{problem}, also when it was asked about.")
+    return failure(f"{text} Its last words: {said}")
 
 
 def hints_for(
-    reading: ReplyReading,
-    ending: ToolEnding | None,
-    said: str,
-    stuck: StuckLevel,
+    reading: ReplyReading, ending: ToolEnding | None, said: str, stuck: StuckLevel
 ) -> Iterator[str]:
-    """Yield what the next request should say."""
     if reading.kind in PROBLEMS:
-        yield render(HINTS[reading.kind], **({"what": reading.what} if reading.what else {}))
+        what = {"what": reading.what} if reading.what else {}
+        yield render(PROBLEMS[reading.kind][0], **what)
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))
     elif ending is not None and ending.ending == "success" and not said:
@@ -174,14 +169,14 @@ def hints_for(
 
 
 def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether some calls of the reply have run, and others were to come after them."""
+    """Return True if some calls of the reply have run, and others come after them."""
     return bool(last_results(messages) and pending_calls(messages))
 
 
 async def route_after_stuck_check(
     state: ManusState, config: RunnableConfig, *, agent: Agent
 ) -> list[Send] | Literal["think", "terminate"]:
-    """Think on, unless the run is over, or the reply has calls that waited for others."""
+    """Think again, unless the run is over, or the reply has calls that waited for others."""
     if state.get("stop_reason"):
         return "terminate"
     if calls_are_left(state["messages"]):

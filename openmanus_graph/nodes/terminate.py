@@ -1,4 +1,4 @@
-"""`terminate`: every run ends here, whether the tool of that name ended it or not."""
+"""`terminate`: every run ends here, whether or not the tool of that name ended it."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ UNSUPPORTED = (
 
 
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Collect the files and the answer, which is always set: at a limit it is what there is."""
+    """Collect the files and set the answer; at a limit it is the last text."""
     session = await enter_session(runtime)
     await (await steering_reader(session)).end_run(state.get("steering", []), runtime.stream_writer)
     await put_files_back(session, runtime.stream_writer)
@@ -34,7 +34,7 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
 
 
 def final_answer(state: ManusState) -> str:
-    """Return the answer of a run to which nothing gave one."""
+    """Return the answer of a run that ended without one."""
     text = last_text(state["messages"])
     if state.get("stop_reason") != "stuck":
         return text

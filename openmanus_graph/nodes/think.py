@@ -1,7 +1,7 @@
 """`think`: one model call, and what it means for the run.
 
-`think` itself is the list of steps; the functions of each step follow it in that order. What it
-asks the model stands in `think_request`.
+`think` is the list of steps; the functions of each step follow it in that order. `think_request`
+builds the request.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
@@ -24,7 +24,9 @@ from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
     cut_by,
     has_task,
+    is_steering,
     last_user_message,
+    resumed_state,
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
@@ -32,17 +34,14 @@ from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.model_calls.candidates import asks_small_model
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.final_summary import close_run
-from openmanus_graph.model_calls.recorder import (
-    recorded_fact,
-)
+from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.nodes.think_request import (
     AgentStep,
     ManusUpdate,
     browser_restorable,
     build_call,
-    tell_environment,
+    with_environment_told,
 )
-from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, Progress
@@ -54,7 +53,6 @@ from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage
-from openmanus_graph.state.plan import no_plans
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.questions import believed
@@ -75,7 +73,7 @@ async def think(
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
     if reason := tools.fatal_reason if has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
-    step = await tell_environment(step, tools)
+    step = await with_environment_told(step, tools)
     middleware = model_middleware(step, tools)
     call = await build_call(step, tools, middleware)
     announce(step.unread, step.emit)
@@ -96,6 +94,9 @@ async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     steering = await steering_reader(session)
     read_before = await steering.record_read(state.get("steering", []), begun=bool(begun))
+    progress = Progress.of(now)
+    if (replay := current_replay()) is not None:  # the time of the recorded run counts
+        progress = replace(progress, elapsed_s=replay.elapsed_s())
     return AgentStep(
         agent=agent,
         session=session,
@@ -105,7 +106,7 @@ async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent)
         saved=state,
         begun=begun,
         state=now,
-        progress=replayed_time(Progress.of(now)),
+        progress=progress,
         live_handles=frozenset(session.identities()),
         browser_restorable=await browser_restorable(now, session),
         steering=steering,
@@ -114,23 +115,17 @@ async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent)
     )
 
 
-def replayed_time(progress: Progress) -> Progress:
-    """Return a run's progress; in a replay with the time that the recorded run had taken."""
-    replay = current_replay()
-    return progress if replay is None else replace(progress, elapsed_s=replay.elapsed_s())
-
-
 async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emit) -> ManusUpdate:
     """Begin a run if a new user message does: record the workspace's files, check the policy.
 
     Returns:
-        What the run resets in the state; empty while a run goes on.
+        What the run resets in the state; empty if the run has begun before.
     """
     if begun := fresh_counts(state, session.fork_id):
         begun["run_date"] = await recorded_fact(session, "date", today)
-        run, anew = begun["run_message"], bool(session.fork_id)
         session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
-        await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
+        run, fresh = begun["run_message"], bool(session.fork_id)
+        await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fresh)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
@@ -138,12 +133,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
 
 
 def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
-    """Return the fresh counts of a run that a new or edited user message begins, else nothing.
-
-    Args:
-        state: Before this agent step.
-        fork_id: Names the fork that this is, if it is one.
-    """
+    """Return the fresh counts of a run that a new or edited user message begins, else nothing."""
     messages = state["messages"]
     message = last_user_message(messages)
     message_id = (message.id if message else None) or "start"
@@ -159,12 +149,11 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
         "usage": no_usage(),
         "hint": "",
         "structured": None,
-        **state_of_paused_run(message),
+        **resumed_state(message),
     }
 
 
 def today() -> str:
-    """Return the date where the run takes place."""
     return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
 
 
@@ -180,7 +169,7 @@ def model_middleware(step: AgentStep, tools: ResolvedTools) -> "ModelCallHooks |
 
 
 async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
-    """Return the state's update: what was spent, what the reply means, and what was said."""
+    """Return the state's update: what was spent, what the reply means, and the new messages."""
     elapsed_s = step.progress.elapsed_s + time.monotonic() - step.started
     branch = step.session.on_fork(step.state["branch"])
     update: ManusUpdate = {
@@ -189,7 +178,7 @@ async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult)
         "elapsed_s": Overwrite(elapsed_s) if step.begun else elapsed_s,
         "branch": branch + ("+" if result.compacted else ""),
     }
-    if result.answered:  # the request has said what ended with its process
+    if result.answered:  # the request has named what ended with its process
         known = step.state.get("handle_state", {})
         still_open = open_state(known, step.live_handles)
         update |= {"handle_state": Overwrite(still_open)} if still_open != known else {}
@@ -198,16 +187,11 @@ async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult)
 
 
 def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
-    """Return what a run that begins, or goes on after its end, resets in the state.
-
-    Args:
-        begun: From `begin_run`.
-        saved: As the checkpoint has it.
-    """
+    """Return what a run that begins, or resumes after its end, resets in the state."""
     reset = dict(begun)
     if begun and saved.get("remembered_approvals"):
         reset["remembered_approvals"] = Overwrite([])
-    if saved.get("status") is not None:  # it had ended, and goes on
+    if saved.get("status") is not None:  # it had ended
         reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
         reset["claims"] = no_claims()
     return reset
@@ -216,18 +200,12 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
 async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bool) -> ManusUpdate:
     """Return what the agent step adds to the conversation: steering messages and the reply.
 
-    A user message that tells something new of the environment takes the place of what it was.
-
-    Args:
-        step: The agent step.
-        result: Of the model call.
-        answered: Whether the reply is the answer. A steering message that came while it was written
-            takes it back: the person has the last word.
+    A user message with a changed environment replaces the old one. If a steering message arrives
+    while an answer is written, the run continues: the person has the last word.
     """
     if result.reply is None and not result.compacted:
         return {"messages": [*step.reported]}  # nothing was read
-    read = [*step.read_before, *ids_of(step.unread)]
-    late = await step.steering.unread(read) if answered else []
+    late = await step.steering.unread([*step.read_before, *_ids(step.unread)]) if answered else []
     announce(late, step.emit)
     new = [*([] if result.reply is None else [result.reply]), *late]
     compacted = result.compacted
@@ -235,13 +213,12 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
         "messages": (
             Overwrite([*compacted, *new]) if compacted else [*step.reported, *step.unread, *new]
         ),
-        "steering": [*read, *ids_of(late)],
+        "steering": [*step.read_before, *_ids([*step.unread, *late])],
         **({"status": None, "stop_reason": None} if late else {}),
     }
 
 
-def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
-    """Return the ids of messages that have one."""
+def _ids(messages: Sequence[AnyMessage]) -> list[str]:
     return [message.id for message in messages if message.id]
 
 
@@ -282,12 +259,11 @@ async def snapshot_before_calls(
 ) -> ManusUpdate:
     """Take a snapshot of the files before the first calls of a run that may change some.
 
-    After going back, and in a fork, the state may name an older one than the files are of.
+    After going back, and in a fork, the state may name an older snapshot than the files are of.
     """
     calls = result.reply.tool_calls if result.reply is not None else ()
     changing = any(tools.toolset.may_change_files(call["name"]) for call in calls)
-    lineage = step.session.lineage
-    named = step.saved.get("workspace_snapshot", "")
+    lineage, named = step.session.lineage, step.saved.get("workspace_snapshot", "")
     if not changing and not lineage.came_back and lineage.snapshot in ("", named):
         return {}
     return await snapshot_files(step.session, step.saved, step.emit, only_first=True)
@@ -296,18 +272,27 @@ async def snapshot_before_calls(
 async def route_after_think(
     state: ManusState, config: RunnableConfig, *, agent: Agent
 ) -> list[Send] | str:
-    """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
+    """Send each sequential group of calls to `act`; an outcome ends the run.
 
-    It takes no runtime: there is none where a checkpoint is edited, and the agent's own tools are
-    all that is known.
+    It takes no runtime: there is none when a checkpoint is edited. Then only the agent's own tools
+    are known.
     """
     if state.get("stop_reason"):
         return "terminate"
     return await sends_of_calls(state, config, agent) or "stuck_check"
 
 
+async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
+    """Show a new reply to the hooks. Without one the run has ended, or is to be stopped."""
+    said = (one for one in reversed(state["messages"]) if not is_steering(one))
+    newest, ended = next(said, None), state.get("stop_reason")
+    if newest is not None and newest.type == "ai" and ended in (None, "answer"):
+        return "replied"
+    return "terminate" if ended else "stuck_check"
+
+
 async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent) -> list[Send]:
-    """Return a task for each chain of open calls that can begin now."""
+    """Return a task for each sequential group of open calls that can begin now."""
     session = running_session(config)
     resolved = session and session.resolved.get(agent)
     toolset = resolved.toolset if resolved else None
@@ -319,21 +304,32 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
         network=session is not None and session.settings.sandbox.network,
         tainted=toolset is not None and toolset.untrusted_prompt,
     )
-    elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
-    return [
-        Send(
-            "act",
-            ActInput(
-                calls=group,
-                branch=state["branch"],
-                elapsed_s=elapsed_s,
-                usage=state["usage"],
-                step_count=state.get("step_count", 0),
-                handle_state=state.get("handle_state", {}),
-                plans=plans,
-                remembered_approvals=state.get("remembered_approvals", []),
-                approved_values=state.get("approved_values", []),
-            ),
-        )
-        for group in groups
-    ]
+    copied = {key: value for key, value in state.items() if key in ActInput.__annotations__}
+    return [Send("act", cast("ActInput", {**copied, "calls": group})) for group in groups]
+
+
+async def begin(
+    state: ManusState, runtime: Runtime[Context], *, agent: Agent, first_node: str, loop_entry: str
+) -> Command[Any]:
+    """Reset the counts as `think` does, so that the hooks before it see a run that has begun.
+
+    A node of graphs with hooks of middlewares before the first `think`.
+
+    Args:
+        state: Before the run.
+        first_node: The node to go to when a run begins.
+        loop_entry: The first node of the loop, to go to when a run resumes.
+    """
+    session = await enter_session(runtime)
+    begun = await begin_run(state, session, agent, runtime.stream_writer)
+    update: dict[str, Any] = reset_state(begun, state)
+    if begun:
+        steering = await steering_reader(session)
+        await steering.record_read(state.get("steering", []), begun=True)
+        update |= {
+            "steering": [],
+            "usage": Overwrite(begun["usage"]),
+            "elapsed_s": Overwrite(begun["elapsed_s"]),
+            "branch": session.on_fork(begun["branch"]),
+        }
+    return Command(update=update, goto=first_node if begun else loop_entry)

@@ -1,7 +1,7 @@
-"""What one agent step of `think` asks the model: the system prompt, the suffix, the live state."""
+"""The request of an agent step: the system prompt, the reminder, the live state."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -47,7 +47,6 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
 
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 BROWSER, DESKTOP, MEMORY, READ_FILE = "browser_use", "computer_use", "memory", "read_file"
 FILE_TOOLS = frozenset({READ_FILE, "str_replace_editor", "python_execute", "bash"})
 MOST_REMINDED_CHARS = 600
-"""Of a task that a small model is told again with each result."""
+"""Of the task, which a small model gets again with each result."""
 RECENT_MESSAGES = 3
 """As long as one of these used the browser or the desktop, requests carry its state."""
 
@@ -66,7 +65,7 @@ ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDi
 
 @dataclass(frozen=True)
 class AgentStep:
-    """One pass of `think`: what its functions share. `begin_step` makes it, nothing changes it."""
+    """What the functions of one pass of `think` share; `begin_step` makes it."""
 
     agent: Agent
     session: Session
@@ -75,34 +74,35 @@ class AgentStep:
     started: float
     """On the monotonic clock."""
     saved: ManusState
-    """As the checkpoint has it."""
+    """The checkpoint's."""
     begun: ManusUpdate
-    """What a new run resets; empty while a run goes on."""
+    """What a new run resets; empty if the run has begun before."""
     state: ManusState
-    """Both together: what this agent step works with."""
+    """Both together."""
     progress: Progress
-    """How far the run had come before this agent step."""
+    """Of the run before this agent step."""
     live_handles: frozenset[str]
-    """Identities of the handles that this process has as the step begins."""
+    """Identities of this process's handles as the step begins."""
     browser_restorable: bool
     """Whether the browser has ended, and opens again with its cookies and tabs."""
     steering: SteeringReader
     read_before: Sequence[str]
-    """Ids of the steering messages that earlier requests had."""
+    """Ids of the steering messages in earlier requests."""
     unread: Sequence[HumanMessage]
-    """The steering messages that this request has."""
+    """The steering messages of this request."""
     reported: Sequence[AnyMessage] = ()
-    """The run's user message, where its environment is new."""
+    """The run's user message, if its environment is new."""
 
 
-async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
-    """Have the run's user message tell what is new of where the agent works.
+async def with_environment_told(step: AgentStep, tools: ResolvedTools) -> AgentStep:
+    """Add what is new in the agent's environment to the run's user message.
 
-    An agent with a system prompt of the caller's own is told nothing.
+    Not for an agent with the caller's own system prompt.
     """
     settings, messages = step.session.settings, step.state["messages"]
     user = last_user_message(messages)
-    if user is None or _own_system_prompt(step) is not None:
+    own_prompt = settings.prompts.get("system") or step.agent.prompts.get("system")
+    if user is None or own_prompt is not None:
         return step
     facts = await environment(step.session, step.agent.tools, step.state["run_date"])
     if READ_FILE in step.agent.tools and settings.skills:
@@ -115,7 +115,7 @@ async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
             from openmanus_graph.tools.memory import memory_prompt  # which few runs have
 
             facts["memory"] = await memory_prompt(step.session)
-        is_part = STEP_KEY in user.additional_kwargs  # whoever wrote it names the files
+        is_part = STEP_KEY in user.additional_kwargs  # its author names the files
         if settings.listing and not is_part and not FILE_TOOLS.isdisjoint(step.agent.tools):
             run = step.state["run_message"]
             words = person_words(user)
@@ -130,11 +130,11 @@ async def tell_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
 async def build_call(
     step: AgentStep, tools: ResolvedTools, middleware: "ModelCallHooks | None"
 ) -> ModelCall:
-    """Return the model call of this agent step: from the state, with a suffix of its own."""
+    """Return the model call of this agent step: from the state, with its reminder."""
     messages = step.state["messages"]
     suffix = reminder(step, tools)
     if last_results(messages) and await asks_small_model(step.session):
-        suffix = "\n\n".join(filter(None, (suffix, await _where_it_stands(step, tools))))
+        suffix = "\n\n".join(filter(None, (suffix, await _task_again(step, tools))))
     return ModelCall(
         system=await system_prompt(step),
         history=[*messages, *step.unread] if step.unread else messages,
@@ -154,10 +154,10 @@ async def build_call(
     )
 
 
-async def _where_it_stands(step: AgentStep, tools: ResolvedTools) -> str:
+async def _task_again(step: AgentStep, tools: ResolvedTools) -> str:
     """Return the task and the files that were made, which small models lose sight of.
 
-    Files are shown once the run has read any: what it may do then is decided by that.
+    Files are shown only after the run has read any, because reading restricts what it may do.
     """
     messages, made = step.state["messages"], ""
     if labels_of(messages, tools.toolset.traits).read_private:
@@ -170,7 +170,8 @@ async def _where_it_stands(step: AgentStep, tools: ResolvedTools) -> str:
 async def system_prompt(step: AgentStep) -> str:
     """Return the agent's system prompt, or the caller's own: the same in all threads."""
     settings = step.session.settings
-    if (own := _own_system_prompt(step)) is not None:
+    own = settings.prompts.get("system") or step.agent.prompts.get("system")
+    if own is not None:
         return f"{own}\n\n{render('text_from_outside')}"
     asked = last_user_message(step.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
@@ -183,22 +184,14 @@ async def system_prompt(step: AgentStep) -> str:
     if instructions:
         parts.append(render("project_instructions", instructions=instructions))
     if READ_FILE in step.agent.tools:
-        parts.append(await fact_of_run(step.session, SKILLS, partial(skills_text, settings)))
+        lines = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
+        skills = render("skills", skills=lines) if lines else ""
+        parts.append(await fact_of_run(step.session, SKILLS, lambda: skills))
     return "\n\n".join(filter(None, parts))
 
 
-def _own_system_prompt(step: AgentStep) -> str | None:
-    return step.session.settings.prompts.get("system") or step.agent.prompts.get("system")
-
-
-def skills_text(settings: Settings) -> str:
-    """Return what the model is told of its skills."""
-    listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
-    return render("skills", skills=listed) if listed else ""
-
-
 def reminder(step: AgentStep, tools: ResolvedTools) -> str:
-    """Return what this request says at its end, and no later one."""
+    """Return the end of this request, which later requests do not have."""
     prompts = step.session.settings.prompts
     next_step = prompts.get("next_step") or step.agent.prompts.get("next_step", "")
     known = step.state.get("handle_state", {})
@@ -219,21 +212,21 @@ def reminder(step: AgentStep, tools: ResolvedTools) -> str:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """List what pages, programs and servers named."""
     return mark_untrusted("\n".join(f"- {item}" for item in items))
 
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
-    """Return what the browser or the desktop shows, while one is in use: the one used last."""
-    messages, live = state["messages"], session.identities()
+    """Return what the browser or the desktop shows, if one is in use: the one used last."""
+    messages = state["messages"]
+    open_handles = {identity.partition(":")[0] for identity in session.identities()}
     for last in range(1, RECENT_MESSAGES + 1):
-        if recently_called(messages, BROWSER, last) and _is_open(BROWSER_HANDLE, live):
+        if recently_called(messages, BROWSER, last) and BROWSER_HANDLE in open_handles:
             # Only here: a run that needs no browser loads nothing of it.
             from openmanus_graph.backends.browser.observation import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
             return LiveState("The browser shows now:", _recorded_state(session, read))
-        if recently_called(messages, DESKTOP, last) and _is_open(DESKTOP_HANDLE, live):
+        if recently_called(messages, DESKTOP, last) and DESKTOP_HANDLE in open_handles:
             from openmanus_graph.backends.desktop.actions import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
@@ -242,12 +235,8 @@ def live_state(session: Session, state: ManusState) -> LiveState | None:
     return None
 
 
-def _is_open(handle: str, live: Collection[str]) -> bool:
-    return any(identity.startswith(f"{handle}:") for identity in live)
-
-
 def _recorded_state(session: Session, read: ReadState) -> ReadState:
-    """Have what a live handle shows written into the recording."""
+    """Record what a live handle shows."""
 
     async def recorded(picture: bool) -> tuple[str, str | None]:
         text, shown = await awaited_fact(
@@ -259,7 +248,7 @@ def _recorded_state(session: Session, read: ReadState) -> ReadState:
 
 
 async def browser_restorable(state: ManusState, session: Session) -> bool:
-    """Say whether the browser has ended, and opens again with the tabs that were kept of it."""
+    """Return True if the browser has ended, and opens again with the tabs that it had."""
     states, live = state.get("handle_state", {}), session.identities()
     if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
         return False

@@ -3,11 +3,9 @@
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -39,9 +37,8 @@ from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import open_unrecorded_context
+from openmanus_graph.state.tool_traits import Effects, Limits, Observation
+from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -49,18 +46,23 @@ from openmanus_graph.tool_calls.toolset import Toolset
 OUTPUT_CHARS = 1500
 _REMOVING = frozenset({"rm", "rmdir", "unlink", "shred", "truncate", "mv"})
 _SCRATCH = ("-", "/tmp/", "$TMPDIR/")
-"""What the words behind such a program may begin with."""
+"""Prefixes of words after such a program that are allowed."""
 _REFUSED_WRITES = ("Read-only file system", "Permission denied")
 _ADVICE = "A check looks and changes nothing; temporary files go to $TMPDIR."
 
 
-@manus_tool(effect="workspace", timeout_s=None, stops_itself=True, shell="command")
+@manus_tool(
+    effect="workspace",
+    timeout_s=None,
+    effects=Effects(shell="command"),
+    limits=Limits(stops_itself=True),
+)
 async def bash(  # no model sees `runtime`
     command: str, runtime: ToolRuntime[Any, Any], in_empty_folder: bool = False
 ) -> Observation:
     """Run a command that changes nothing.
 
-    By this name, so that the policy's rules for the tool bash hold for checks too.
+    It has this name so that the policy's rules for the tool bash hold for checks too.
 
     Args:
         command: The command.
@@ -71,7 +73,8 @@ async def bash(  # no model sees `runtime`
         raise ToolError(f"It was not run, because it would run `{removal}`. {_ADVICE}")
     await asyncio.to_thread(sandbox_of, session)
     warn_of_sandbox(session, runtime.stream_writer)
-    result = await run_check_command(
+    look = partial(
+        run_read_only,
         command,
         session.workspace,
         session.settings.sandbox,
@@ -79,42 +82,22 @@ async def bash(  # no model sees `runtime`
         max_chars=session.max_observation_chars,
         in_empty_folder=in_empty_folder,
     )
+    result = await run_check_command(look)
     failed = bool(result.code or result.reason)
     return Observation(result_text(result), failed=failed, bounded=True)
 
 
-async def run_check_command(
-    command: str,
-    workspace: Workspace,
-    sandbox: SandboxSettings,
-    *,
-    limit_s: float,
-    max_chars: int,
-    in_empty_folder: bool = False,
-    brought: Mapping[str, Path | bytes] | None = None,
-) -> ReadOnlyResult:
-    """Run a check's command off the event loop; the arguments are those of `run_read_only`."""
+async def run_check_command(look: Callable[..., ReadOnlyResult]) -> ReadOnlyResult:
+    """Run `run_read_only` off the event loop; `look` has all its arguments except `stop`."""
     stop = threading.Event()
-    look = partial(
-        run_read_only,
-        command,
-        workspace,
-        sandbox,
-        limit_s=limit_s,
-        stop=stop,
-        max_chars=max_chars,
-        in_empty_folder=in_empty_folder,
-        brought=brought,
-    )
     pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-check")
     try:
-        return await run_blocking(pool, look, stop)
+        return await run_blocking(pool, partial(look, stop=stop), stop)
     finally:
         pool.shutdown(wait=False)
 
 
 def result_text(result: ReadOnlyResult) -> str:
-    """Return what a check's command printed, and how it ended."""
     lines = [result.text.rstrip("\n")] if result.text.strip() else []
     if result.reason:
         lines.append(f"[{result.reason}]")
@@ -130,13 +113,10 @@ def removal_in(command: str) -> str | None:
     """Return a command in a shell text that removes files of the workspace, if one does."""
     for one in read_shell_text(command).found:
         program, *words = one.split()
-        if program in _REMOVING and not all(map(_is_scratch, words)):
+        scratch = (word.startswith(_SCRATCH) and ".." not in word for word in words)
+        if program in _REMOVING and not all(scratch):
             return one
     return None
-
-
-def _is_scratch(word: str) -> bool:
-    return word.startswith(_SCRATCH) and ".." not in word
 
 
 async def command_problem(
@@ -148,15 +128,9 @@ async def command_problem(
     *,
     in_empty_folder: bool = False,
 ) -> str | None:
-    """Run a check's command; return what it said if it fails.
+    """Run a check's command; return its output if it fails.
 
-    Args:
-        command: For bash.
-        step_run: The step that is checked.
-        state: Of the plan.
-        session: Of the run.
-        emit: Takes the events.
-        in_empty_folder: Whether it runs in an empty folder, where no check should hold.
+    In an empty folder, no check should hold.
     """
     which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
     call = PendingCall(
@@ -170,7 +144,7 @@ async def command_problem(
     async def run() -> str | None:
         progress = Progress(0, state["usage"], state["elapsed_s"])
         tools = Toolset({bash.name: bash}, None)
-        context = await open_unrecorded_context(session, tools, emit, progress)
+        context = await open_call_context(session, tools, emit, progress, recorded=False)
         result = await run_call(call, context)
         if result.status != "error":
             return None
@@ -200,44 +174,29 @@ def verdict(done: bool, reason: str) -> Observation:
     return Observation("" if done else reason, failed=not done)
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of a check."""
-
-    problem: str | None
-    """Why the step is not done; None if it is."""
-    usage: Usage
-
-
 async def check_step_run(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
-) -> CheckResult:
-    """Check a step whose run has ended.
-
-    Args:
-        step_run: The step.
-        state: The planning graph's state.
-        session: The run's session.
-        emit: Sends the events.
+) -> tuple[str | None, Usage]:
+    """Return why a step whose run has ended is not done, None if it is; and what the check cost.
 
     Raises:
         LimitReached: The run's limits forbid the model call of the check.
         ModelError: That call failed after all retries.
     """
     if step_run["outcome"] != "succeeded":
-        return CheckResult(step_run["result"], no_usage())
+        return step_run["result"], no_usage()
     kind, wanted = read_check(step_run["done_when"])
     if kind == "file":
         look = partial(file_problem, wanted, session.workspace)
         problem = await recorded_fact(session, f"check of {attempt_name(step_run)}", look)
-        return CheckResult(problem, no_usage())
+        return problem, no_usage()
     if kind == "command":
         if not wanted:
-            return CheckResult(f"Its check `{COMMAND}` names no command.", no_usage())
+            return f"Its check `{COMMAND}` names no command.", no_usage()
         problem = await command_problem(wanted, step_run, state, session, emit)
-        return CheckResult(problem, no_usage())
+        return problem, no_usage()
     if not wanted:
-        return CheckResult(None, no_usage())
+        return None, no_usage()
     evidence = await evidence_text(step_run, session)
     request = render(
         "plan_check_request",
@@ -246,14 +205,14 @@ async def check_step_run(
         evidence=evidence,
     )
     reply, usage = await ask_judge("plan_check", request, verdict, state, session, emit)
-    return CheckResult(read_verdict(reply), usage)
+    return read_verdict(reply), usage
 
 
 def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], str]:
     """Parse a `done_when` text into the kind of its check and the file, command or question.
 
-    Planners are asked to write `file:` and `command:`; a bare path, and a text that can only be a
-    shell command, are recognised without.
+    Planners are asked to write `file:` and `command:`. A bare path, and a text that can only be a
+    shell command, are recognised without a prefix.
     """
     text = _unquoted(done_when)
     if text.lower().startswith(FILE):
@@ -267,11 +226,11 @@ def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], 
 
 
 def is_disputed(step_run: StepRun) -> bool:
-    """Say whether a judge is to look at a step's check that failed.
+    """Return True if a judge has to look at a step's check that failed.
 
-    That is when its executor, told of a failure, hands the step over again: then either its work
-    or the check is wrong. No words are looked for, in which it might say so. Where it has made no
-    file there is nothing that a check could refuse wrongly. A question was put to a judge already.
+    That is the case if its executor knew of a failure and hands the step over again: then either
+    its work or the check is wrong. If it has made no file, there is nothing that a check could
+    refuse wrongly. A question was asked of a judge already.
     """
     handed_over_again = step_run["failures"] > 0 and step_run["outcome"] == "succeeded"
     has_made = bool(step_run["written_files"] or step_run["files"])
@@ -280,14 +239,14 @@ def is_disputed(step_run: StepRun) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    """Remove the backticks that a model put around a text: a shell would run them."""
+    """Remove the backticks around a text: a shell would run them."""
     text = text.strip()
     whole = len(text) > 1 and text[0] == text[-1] == "`" and text.count("`") == 2
     return text[1:-1].strip() if whole else text
 
 
 def file_problem(name: str, workspace: Workspace) -> str | None:
-    """Say why a file is not what its name says; a folder must not be empty. Blocks."""
+    """Return why a file is not what its name says; a folder must not be empty. Blocks."""
     try:
         found = find(workspace, name)
         if not name or found is not None and not found.path:
@@ -312,20 +271,7 @@ async def ask_judge(
     session: Session,
     emit: Emit,
 ) -> tuple[AIMessage, Usage]:
-    """Ask the model to judge a step, and return its reply and what it cost.
-
-    Args:
-        system: The prompt that says what is to be judged.
-        request: The step, and what there is to judge it by.
-        tool: What it answers with.
-        state: Of the plan.
-        session: Of the run.
-        emit: Takes the events.
-
-    Raises:
-        LimitReached: The run's limits forbid the call.
-        ModelError: It failed after all retries.
-    """
+    """Ask the model to judge a step, and return its reply and what it cost."""
     call = ModelCall(
         system=render(system, outside=render("text_from_outside").replace("\n", " ")),
         history=[HumanMessage(request)],
@@ -339,7 +285,7 @@ async def ask_judge(
 
 
 def read_verdict(reply: AIMessage) -> str | None:
-    """Return why a step is not done, None if it is; without a verdict only a plain yes counts."""
+    """Return why a step is not done, None if it is. Without a verdict only a plain yes counts."""
     for call in reply.tool_calls:
         if call["name"] == verdict.name and isinstance(call["args"].get("done"), bool):
             reason = str(call["args"].get("reason") or "The check says that it is not done.")
@@ -365,27 +311,14 @@ def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> O
     return Observation(reason)
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What a judge says of a check."""
-
-    done_when: str | None
-    """The corrected check; None where it stays as it is."""
-    reason: str
-    """Of the judge, or why its correction does not count."""
-    usage: Usage
-
-
 async def judge_disputed_check(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
-) -> Judgement:
+) -> tuple[str | None, str, Usage]:
     """Have a judge look at a step's check that failed.
 
-    Args:
-        step_run: The step.
-        state: Of the plan.
-        session: Of the run.
-        emit: Takes the events.
+    Returns:
+        The corrected check, None to keep it; the judge's reason, or why its correction does not
+        count; what it cost.
 
     Raises:
         LimitReached: The run's limits forbid the model call.
@@ -407,15 +340,15 @@ async def judge_disputed_check(
         )
         if problem is None:
             why = "holds in an empty folder too, so it would show nothing"
-            return Judgement(None, f"Its correction, `{corrected}`, {why}.", usage)
-    return Judgement(corrected, reason, usage)
+            return None, f"Its correction, `{corrected}`, {why}.", usage
+    return corrected, reason, usage
 
 
 def read_judgement(reply: AIMessage, done_when: str) -> tuple[str | None, str]:
     """Return the corrected check, None if there is none that counts, and the reason. Pure.
 
-    A command may only become another command, and a file another file or a command: a question
-    is not run, and that a file is there shows less than a command does.
+    A command may only become another command, and a file another file or a command. A question is
+    not run, and the existence of a file shows less than a command does.
     """
     for call in reply.tool_calls:
         if call["name"] != judgement.name:

@@ -1,7 +1,7 @@
-"""Makes a plan with the model, or the part of one that replaces what failed.
+"""Makes a plan with the model, or the part of a plan that replaces what failed.
 
-A turn at a time, and what was said stands in the state after each. So a crash loses no more than
-the turn under way: one reply, or calls that change nothing.
+The state holds the conversation after each turn. So a crash loses only the turn under way: one
+reply, or calls that change nothing.
 """
 
 import datetime
@@ -20,14 +20,8 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.flow import (
-    is_whole_plan,
-    progress_of,
-    step_runs_of,
-    steps_to_replace,
-    task_of,
-)
 from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps
 from openmanus_graph.planning.plan_view import plan_files
 from openmanus_graph.planning.step_outcome import attempt_text
@@ -41,7 +35,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState, StepRun
-from openmanus_graph.tool_calls.context import open_unrecorded_context
+from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -50,7 +44,7 @@ PLAN_TOOL = "planning"
 MAX_DRAFTS = 3
 """Replies that the model has for one plan."""
 MAX_LOOKS = 3
-"""Replies beside these in which it may look at files before it plans."""
+"""Further replies in which it may look at files before it plans."""
 MAX_LOOK_CALLS = 6
 """Calls of one such reply; so many results fit into any request."""
 
@@ -60,18 +54,17 @@ class Drafting:
     """What a plan is made from."""
 
     state: PlanningState
-    """The task, and the plan as it stands if there is one."""
+    """The task, and the current plan if there is one."""
     messages: Sequence[AnyMessage]
-    """What was said about the plan so far."""
+    """The conversation about the plan so far."""
     executors: ExecutorSet
     toolset: Toolset
     """`planning`, and the tools by which the model looks at files."""
     failed: Sequence[str] = ()
-    """The steps whose part is planned anew; none in a new plan."""
+    """The steps whose part is planned again; none in a new plan."""
 
     @property
     def replies(self) -> list[AIMessage]:
-        """What the model said."""
         return [message for message in self.messages if isinstance(message, AIMessage)]
 
     @property
@@ -82,24 +75,24 @@ class Drafting:
     @property
     def looks(self) -> int:
         """How often the model has looked, instead of planning."""
-        looked = [one for one in self.replies if self.look_tools & called_names(one)]
-        return min(MAX_LOOKS, len(looked))
+        called = ({call.name for call in calls_in_order(one)} for one in self.replies)
+        return min(MAX_LOOKS, sum(bool(self.look_tools & names) for names in called))
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a turn came to."""
+    """The result of a turn."""
 
     messages: Sequence[AnyMessage] = ()
-    """What was said about the plan so far."""
+    """The conversation about the plan so far."""
     title: str = ""
     steps: list[Step] | None = None
     """The plan; None as long as there is none."""
     over: bool = False
-    """Whether the model gets no other turn: it has planned, says that there is no way, or its
-    replies are used up."""
+    """Whether the model gets no other turn: it has planned, has given up, or its replies are used
+    up."""
     saw_files: bool = False
-    """Whether it was shown what files hold, so that a file may have written what it says."""
+    """Whether it was shown contents of files, which may have written what the plan says."""
     usage: Usage = field(default_factory=no_usage)
     model_calls: int = 0
 
@@ -118,19 +111,20 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     if not drafting.replies and (shown := await _shown_workspace(session)):
         messages, saw_files = [shown, *messages], True
     said = await (await steering_reader(session)).read_by_steps()
+    tools = ", ".join(sorted(drafting.look_tools))
     date = await fact_of_run(session, "date", lambda: datetime.date.today().isoformat())
     reported = with_environment(drafting.state["messages"], {"date": f"Date: {date}"})
     call = ModelCall(
         system=render(
             "plan_create",
             roster=drafting.executors.roster(),
-            look=_how_to_look(drafting),
+            look=render("plan_look", tools=tools, most=str(MAX_LOOKS)) if tools else "",
             marks=render("text_from_outside"),
         ),
         history=[*(reported or drafting.state["messages"]), *said, *messages],
         reminder=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
-        progress=progress_of(drafting.state, session.settings),
+        progress=flow.progress_of(drafting.state, session.settings),
         step=max(drafting.state["step_count"], len(drafting.replies)) + 1,
         role="plan",
         counts_as_step=True,
@@ -138,11 +132,6 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     reply, usage = await call_model(call, session, emit)
     draft = read_draft(reply, replace(drafting, messages=messages))
     return replace(draft, saw_files=saw_files, usage=usage, model_calls=1)
-
-
-def _how_to_look(drafting: Drafting) -> str:
-    tools = ", ".join(sorted(drafting.look_tools))
-    return render("plan_look", tools=tools, most=str(MAX_LOOKS)) if tools else ""
 
 
 async def _shown_workspace(session: Session) -> HumanMessage | None:
@@ -160,10 +149,9 @@ async def _shown_workspace(session: Session) -> HumanMessage | None:
 async def _look(
     drafting: Drafting, groups: Sequence[Sequence[PendingCall]], session: Session, emit: Emit
 ) -> Draft:
-    """Run the calls by which the model looks at files, and answer them."""
     state = drafting.state
     progress = Progress(0, state["usage"], state["elapsed_s"])
-    context = await open_unrecorded_context(session, drafting.toolset, emit, progress)
+    context = await open_call_context(session, drafting.toolset, emit, progress, recorded=False)
     session.max_observation_chars = MIN_OBSERVATION_CHARS  # a glance is enough
     results = [await run_call(call, context) for group in groups for call in group]
     spent = (result.artifact["usage"] for result in results if "usage" in (result.artifact or ()))
@@ -175,13 +163,9 @@ async def _look(
 
 
 def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
-    """Take the first plan of a reply; else say what is wrong with it, unless it wants to look.
+    """Return the first plan of a reply, or what is wrong with the reply.
 
-    Calls by which it looks are left without an answer: the next turn runs them.
-
-    Args:
-        reply: The model's.
-        drafting: As it was before the reply.
+    Calls by which it looks at files get no answer yet: the next turn runs them.
     """
     may_look = MAX_LOOK_CALLS if drafting.looks < MAX_LOOKS else 0
     looking = 0
@@ -209,7 +193,7 @@ def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
 
 
 def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tuple[str, list[Step]]:
-    """Return title and steps of a call that plans. PlanError, ToolError: it makes no plan."""
+    """Return title and steps of a call's plan. PlanError, ToolError: it makes no plan."""
     if name in drafting.look_tools:
         raise PlanError("you can look no further")
     if name != PLAN_TOOL:
@@ -219,17 +203,12 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
         raise PlanError(f"the command {args['command']!r} makes no plan")
     given, state = args.get("steps") or (), drafting.state
     if not drafting.failed:
-        title = str(args.get("title") or task_of(state)[:80])
+        title = str(args.get("title") or flow.task_of(state)[:80])
         return title, make_steps(given, drafting.executors.names)
-    replaced, _ = steps_to_replace(step_runs_of(state), drafting.failed)
-    kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
+    replaced, _ = flow.steps_to_replace(flow.step_runs_of(state), drafting.failed)
+    kept = [step_run for step_run in flow.step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return state["title"], make_steps(given, drafting.executors.names, kept=kept, prefix=prefix)
-
-
-def called_names(reply: AIMessage) -> set[str]:
-    """Return the names of the tools that a reply calls."""
-    return {call.name for call in calls_in_order(reply)}
 
 
 RESULT_CHARS = 6000
@@ -244,14 +223,21 @@ FILES_IN_LINE = 8
 
 
 def step_prompt(step_run: StepRun, state: PlanningState) -> str:
-    """Return what an executor is asked: a step of the plan, or the task if that is one step."""
-    text, given = step_run["text"], step_context_text(step_run, state["steps"])
-    if is_whole_plan(state):
-        return render("plan_only_step", task=task_of(state), text=text, given=given)
+    """Return an executor's request: a step of the plan, or the task if the plan is one step."""
+    text, needed = step_run["text"], [state["steps"][name] for name in step_run["depends_on"]]
+    chars = _chars_per_result(len(needed))
+    parts = [f"Result of step {one['id']}:\n{cut_middle(one['result'], chars)}" for one in needed]
+    if step_run["failures"]:
+        parts.append(render("plan_retry", failure=attempt_text(step_run)))
+    if step_run["done_when"]:
+        parts.append(f"It counts as done when: {step_run['done_when']}")
+    given = "\n\n".join(parts)
+    if flow.is_whole_plan(state):
+        return render("plan_only_step", task=flow.task_of(state), text=text, given=given)
     return render(
         "plan_step",
-        task=task_of(state),
-        plan=steps_text(step_runs_of(state), step_run),
+        task=flow.task_of(state),
+        plan=steps_text(flow.step_runs_of(state), step_run),
         step=step_run["id"],
         text=text,
         given=given,
@@ -260,12 +246,11 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
 
 
 def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> str:
-    """List the steps of a plan, a line each, by their ids.
+    """List the steps of a plan by their ids, one per line.
 
     Args:
-        step_runs: The plan.
-        current: The step that the list is for: its own text, and the results of the steps that it
-            depends on, stand elsewhere. Of a long plan it gets what is near, and its ancestors.
+        current: The step that the list is for. Its own text, and the results of the steps that it
+            depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
     """
     direct = current["depends_on"] if current else []
     ancestors = ancestors_of(step_runs, current["id"]) if current else []
@@ -291,7 +276,6 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
 
 
 def _outcome_line(step_run: StepRun) -> str:
-    """Say in a line what a step came to: the beginning of its result, and its files."""
     words = " ".join(step_run["result"].split())
     cut = words if len(words) <= LINE_CHARS else f"{words[:LINE_CHARS]} …"
     files = ", ".join(step_run["files"][:FILES_IN_LINE])
@@ -300,25 +284,12 @@ def _outcome_line(step_run: StepRun) -> str:
     return f"{said} [files: {files}{more}]" if files else said
 
 
-def step_context_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
-    """Return the context of a step: results it depends on, its last failure, and its check."""
-    needed = [steps[name] for name in step_run["depends_on"]]
-    chars = _chars_per_result(len(needed))
-    parts = [f"Result of step {one['id']}:\n{cut_middle(one['result'], chars)}" for one in needed]
-    if step_run["failures"]:
-        parts.append(render("plan_retry", failure=attempt_text(step_run)))
-    if step_run["done_when"]:
-        parts.append(f"It counts as done when: {step_run['done_when']}")
-    return "\n\n".join(parts)
-
-
 def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
     """Return all steps with their results.
 
     Args:
-        step_runs: The plan.
-        with_errors: Whether to say how steps failed, in the words of tools and checks: for a model
-            that writes about it, not for an answer.
+        with_errors: Whether to include how steps failed, in the words of tools and checks. For a
+            model that writes about it, not for an answer.
     """
     chars = _chars_per_result(len(step_runs))
     parts: list[str] = []
@@ -328,7 +299,7 @@ def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
         if step_run["status"] == "completed":
             outcome = step_run["result"]
         if step_run["paused_run"] is not None:
-            outcome = "Not done yet; it goes on where it stopped when the run is resumed."
+            outcome = "Not done yet; it continues where it stopped when the run is resumed."
         head = f"Step {step_run['id']} ({step_run['status'].replace('_', ' ')}): {step_run['text']}"
         parts.append(f"{head}\n{cut_middle(outcome, chars)}".strip())
     return "\n\n".join(parts)

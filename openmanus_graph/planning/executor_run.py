@@ -1,7 +1,4 @@
-"""One run of an executor inside another run: a step of a plan, or a subagent's task.
-
-It has a session and a place of its own, its limits, and spends from the budget of the tree.
-"""
+"""One run of an executor inside another run: a step of a plan, or a subagent's task."""
 
 import asyncio
 import contextlib
@@ -46,7 +43,6 @@ class ExecutorSet:
 
     @property
     def names(self) -> list[str]:
-        """Their names, in order."""
         return list(self.executors)
 
     def roster(self) -> str:
@@ -62,10 +58,6 @@ class ExecutorSet:
 
 def collect_executors(executors: Executors, describe: Describe = lambda _: "") -> ExecutorSet:
     """Collect the executors. A single graph, or a list, gets names as in OpenManus.
-
-    Args:
-        executors: Graphs with `messages` in their state.
-        describe: Returns a one-line description of an executor whose graph has none.
 
     Raises:
         ConfigError: There is none, one is no graph, or a name cannot be used in a plan.
@@ -96,19 +88,14 @@ def executor_problem(name: str, graph: Any) -> str | None:
 
 
 GRACE_S = 10.0
-"""Time that an executor with a limit of its own has to end after it."""
+"""Grace period of an executor with its own limit."""
 
 
 class ExecutorRun:
-    """One run of an executor, whose state and written files are recorded as it goes.
+    """One run of an executor. Its state and written files are recorded while it runs.
 
     Args:
-        executor: The graph that is run.
-        messages: What it is given.
-        limits: Bound its run.
-        session: Of the run around it.
-        outer_context: The context of the run around it.
-        config: Names the session and the place of its run, see `metadata_inside`.
+        config: Names the session of its run, see `metadata_inside`.
     """
 
     def __init__(
@@ -131,7 +118,7 @@ class ExecutorRun:
 
     @property
     def values_to_resume(self) -> Mapping[str, Any]:
-        """The state to continue from after a limit; of a third-party graph only messages."""
+        """The state to continue from after a limit; only messages of a third-party graph."""
         return self._values if self._ours else {"messages": messages_in(self._values)}
 
     async def run(self) -> StepOutcome:
@@ -178,20 +165,13 @@ class ExecutorRun:
 
 
 def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str, Any]:
-    """Return the metadata that name the session and the place of a run inside a node.
-
-    Args:
-        around: The node's config.
-        worker: Tells apart the sessions of runs side by side.
-        name: The plan step's id, or the subagent's name.
-    """
+    """Return the metadata of a run inside a node: the session that it uses, and its plan step."""
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
     inner = f"{plan_step_of(around)}/{name}".lstrip("/")
     return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
 
 
 def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -> Context:
-    """Return the context of a run inside another one: that one's, within limits of its own."""
     context = outer_context if isinstance(outer_context, Context) else Context()
     return replace(
         context,
@@ -207,7 +187,7 @@ def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -
 
 
 def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:
-    """Return the changed files that a run's calls name: steps side by side share the workspace."""
+    """Return the changed files that a run's calls name: parallel steps share the workspace."""
     said = "\n".join(
         str(call["args"]) for message in messages for call in getattr(message, "tool_calls", ())
     )

@@ -1,8 +1,4 @@
-"""Decides what the execution of a plan does next: pure functions of the planning graph's state.
-
-In the order of the graph: which steps start, what follows from their review, which are replaced.
-At the end: how a step that a limit paused is resumed.
-"""
+"""Decides what the execution of a plan does next: pure functions of the planning graph's state."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,14 +6,28 @@ from typing import Any, Literal, TypeGuard, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import last_user_message, run_messages
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.history import (
+    NOT_RESUMED,
+    RESUMED_KEY,
+    last_user_message,
+    run_messages,
+)
+from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.planning.plan import dependents, ready_steps
-from openmanus_graph.runtime.limits import Limit, LimitReason, Progress, most_used_limit
+from openmanus_graph.runtime.limits import (
+    Limit,
+    LimitReached,
+    LimitReason,
+    Progress,
+    most_used_limit,
+)
 from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.plan import Origin, Plan, Step
 from openmanus_graph.state.planning import (
     PausedRun,
     PlanningState,
+    RunEnd,
     StepRun,
     WorkerReport,
     WorkerState,
@@ -26,17 +36,9 @@ from openmanus_graph.state.settings import Settings
 
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
-PAUSED_RUN_KEY = "openmanus_carried"
-"""Key of a paused run's state in `additional_kwargs` of the message that resumes it."""
-_NOT_RESUMED = {
-    "messages", "run_message", "usage", "step_count", "elapsed_s", "status", "stop_reason",
-    "answer", "structured", "artifacts",
-}  # fmt: skip
-"""State that a resumed run does not take over: counts and the end of the run before."""
 
 
 def step_runs_of(state: PlanningState) -> list[StepRun]:
-    """Return the steps in the plan's order."""
     return [state["steps"][name] for name in state["order"]]
 
 
@@ -47,10 +49,9 @@ def plan_of(state: PlanningState) -> Plan:
 
 
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
-    """Return what the steps that begin now get of the thread and of the plan so far.
+    """Return what verifies values in the steps that begin now, from the thread and the plan.
 
     Args:
-        state: Of the plan.
         urls: Links that other steps have seen.
         tainted: Whether these may have read anything.
     """
@@ -61,7 +62,7 @@ def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = F
 
 
 def openings_of(state: PlanningState) -> Counter[str]:
-    """Return the links that the steps have opened of sites that nobody named, by site."""
+    """Return how many links the steps have opened, by site; not of sites that a person named."""
     found = Counter[str]()
     for step_run in state["steps"].values():
         for opened in step_run.get("openings", {}).values():
@@ -70,7 +71,6 @@ def openings_of(state: PlanningState) -> Counter[str]:
 
 
 def task_of(state: PlanningState) -> str:
-    """Return the text of the user's task."""
     message = last_user_message(state["messages"])
     return message.text if message else ""
 
@@ -83,7 +83,6 @@ def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_pla
 
 
 def new_step_run(step: Step) -> StepRun:
-    """Return the flow's record of a step that has not started."""
     return StepRun(
         **step,
         attempt=0,
@@ -104,58 +103,42 @@ def new_step_run(step: Step) -> StepRun:
 
 
 def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that begin the steps of a parallel batch, or go on with them.
+    """Return the updates that begin, or continue, the steps of a parallel batch.
 
-    Args:
-        step_runs: The plan.
-        limit: How many may run at once; what had begun and finds no place is begun later.
+    At most `limit` steps run. Steps under way beyond it are postponed.
     """
-    going_on = steps_under_way(step_runs)
-    postponed = dict.fromkeys(
-        (step_run["id"] for step_run in going_on[limit:]), {"status": "not_started"}
-    )
-    ready = [step_run for step_run in startable_steps(step_runs) if step_run not in going_on]
-    free = list(range(limit))
-    return {**postponed, **started_step_updates(step_runs, [*going_on, *ready], free)}
+    under_way = steps_under_way(step_runs)
+    postponed = {one["id"]: {"status": "not_started"} for one in under_way[limit:]}
+    ready = [step_run for step_run in startable_steps(step_runs) if step_run not in under_way]
+    return {**postponed, **started_step_updates(step_runs, [*under_way, *ready], range(limit))}
 
 
 def started_step_updates(
     step_runs: Sequence[StepRun], ready: Sequence[StepRun], free: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
-    """Return the updates that give steps to free workers, in order, as long as there are any.
-
-    Args:
-        step_runs: The plan.
-        ready: Steps of it that can start or go on.
-        free: The workers.
-    """
+    """Return the updates that assign ready steps to free workers, in order."""
     by_id = {step_run["id"]: step_run for step_run in step_runs}
     left = list(free)
     started: dict[str, dict[str, Any]] = {}
     for step_run in ready[: len(left)]:
-        worker = _choose_worker(step_run, by_id, left)
+        # The session of a step it depends on has variables and pages that it can use.
+        before = [by_id[name]["worker"] for name in reversed(step_run["depends_on"])]
+        own = [step_run["worker"]] if step_run["attempt"] else []
+        worker = next((one for one in (*own, *before) if one in left), left[0])
         left.remove(worker)
-        goes_on = (
+        resumes = (
             step_run["status"] == "in_progress"
             or bool(step_run["outcome"])
             or step_run["paused_run"] is not None
         )
-        attempt = step_run["attempt"] + (0 if goes_on else 1)
+        attempt = step_run["attempt"] + (0 if resumes else 1)
         started[step_run["id"]] = {"status": "in_progress", "attempt": attempt, "worker": worker}
     return started
 
 
 def startable_steps(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    """Return the steps that have not started and wait for nothing."""
     ready = {step["id"] for step in ready_steps(step_runs)}
     return [step_run for step_run in step_runs if step_run["id"] in ready]
-
-
-def _choose_worker(step_run: StepRun, by_id: Mapping[str, StepRun], free: Sequence[int]) -> int:
-    """Choose the worker (a session) of a step it depends on, to reuse its variables and pages."""
-    before = [by_id[name]["worker"] for name in reversed(step_run["depends_on"])]
-    own = [step_run["worker"]] if step_run["attempt"] else []
-    return next((worker for worker in (*own, *before) if worker in free), free[0])
 
 
 def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, Any]]:
@@ -172,21 +155,14 @@ def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, An
 
 
 def progress_of(state: PlanningState, settings: Settings) -> Progress:
-    """Return the whole run's progress; its steps count only where `max_steps` was set."""
+    """Return the whole run's progress. Its steps count only if `max_steps` was set."""
     steps = state["step_count"] if settings.max_steps_set else 0
     return Progress(steps, state["usage"], state["elapsed_s"])
 
 
 def is_whole_plan(state: PlanningState) -> bool:
-    """Say whether one step is the whole plan: it is the task itself, and its result the answer."""
+    """Return True if one step is the whole plan: it is the task, and its result the answer."""
     return len(state["order"]) == 1
-
-
-def only_result(state: PlanningState) -> str:
-    """Return the result of a plan of one step that is done; else nothing."""
-    step_runs = step_runs_of(state)
-    done = is_whole_plan(state) and step_runs[0]["status"] == "completed"
-    return step_runs[0]["result"] if done else ""
 
 
 def shared_files(
@@ -195,7 +171,6 @@ def shared_files(
     """Yield files that several steps wrote without depending on each other, with the steps' ids.
 
     Args:
-        step_runs: The plan.
         ran: The steps that ran just now; files reported before are not yielded again.
     """
     for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
@@ -211,23 +186,19 @@ def shared_files(
 
 
 def steps_under_way(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    """Return the steps that have begun: to be run, reviewed or planned anew."""
     return [step_run for step_run in step_runs if is_under_way(step_run)]
 
 
 def is_under_way(step_run: StepRun) -> bool:
-    """Say whether a step has begun and somebody has to go on with it, in this run."""
-    # Before there were workers, a step that was to be planned anew was blocked already.
-    broken = step_run["status"] == "blocked" and step_run["outcome"] == "failed"
-    return (step_run["status"] == "in_progress" or broken) and not is_limit(step_run["outcome"])
+    """Return True if a step has begun and is to be run, reviewed or replanned in this run."""
+    return step_run["status"] == "in_progress" and not is_limit(step_run["outcome"])
 
 
 def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
-    """Return the node of a worker that goes on with a step; without one it takes another.
+    """Return a worker's node that continues with a step. Without one it takes another.
 
     Args:
-        step_run: The step.
-        executors: Their names. A plan may name one that there was when it was made.
+        executors: Their names. A plan may name one that no longer exists.
     """
     if step_run is None:
         return "next_step"
@@ -238,42 +209,38 @@ def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
 
 
 def reviewing_node(step_run: StepRun) -> str:
-    """Return the node of a worker that looks at what a step has come to."""
+    """Return a worker's node that reviews the outcome of a step."""
     if step_run.get("disputed"):
         return "judge_check"
     return "replan_step" if step_run["failures"] >= MAX_ATTEMPTS else "check_step"
 
 
 def is_judged(step_run: StepRun) -> bool:
-    """Say whether a judge looked at a step's check in this attempt: it does so once."""
+    """Return True if a judge has looked at a step's check in this attempt: it does so once."""
     return step_run.get("judged_attempt") == step_run["attempt"]
 
 
 def current_step(state: WorkerState) -> StepRun:
-    """Return the step that a worker has, as it is now."""
-    step_run = cast("StepRun", state["step_run"])  # between steps no node asks
+    """Return the step that a worker has, with its updates."""
+    step_run = cast("StepRun", state["step_run"])  # no node asks between steps
     return cast("StepRun", {**step_run, **state["steps"].get(step_run["id"], {})})
 
 
 def merge_reports(
     state: PlanningState, reports: Iterable[WorkerReport]
 ) -> tuple[list[str], dict[str, StepRun], int]:
-    """Return the plan's order, its steps and the count of replacements, with what workers did.
+    """Return the plan's order, its steps and the count of replacements, with the workers' reports.
 
-    Of a step the report with the most attempts counts. Reports that were merged before change
-    nothing.
-
-    Args:
-        state: The plan before, and how often a part of it was replaced.
-        reports: Of all workers.
+    The report of a step with the most attempts counts. Merging a report twice changes nothing.
     """
     reports = list(reports)
     order, steps, replans = list(state["order"]), dict(state["steps"]), state["replans"]
     replacements = [one for report in reports for one in report["replacements"]]
     for one in sorted(replacements, key=lambda one: one["number"]):
         if one["number"] > replans:
-            new = [step_run["id"] for step_run in one["new"]]
-            order = replanned_order(order, one["replaced"], new)
+            position = min(order.index(name) for name in one["replaced"])
+            kept = [name for name in order[position:] if name not in one["replaced"]]
+            order = [*order[:position], *(new["id"] for new in one["new"]), *kept]
             steps = {name: steps[name] for name in steps if name not in one["replaced"]}
             steps |= {step_run["id"]: step_run for step_run in one["new"]}
             replans = one["number"]
@@ -286,10 +253,9 @@ def merge_reports(
 
 
 def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
-    """Return the update of a reviewed step; one that needs replanning stays under way.
+    """Return the update of a reviewed step. A step that needs replanning stays under way.
 
     Args:
-        step_run: The step.
         problem: Why it is not done; None if it is.
         replans: How often a part of the plan was replaced already.
     """
@@ -305,21 +271,21 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
 
 
 def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
-    """Say whether an outcome is a limit of the whole run: the step can then be resumed."""
+    """Return True if an outcome is a limit of the whole run: the step can then be resumed."""
     return outcome in ("max_steps", "budget", "timeout")
 
 
 def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
-    """Return the limit that ended the run, of its kind the one of which it has used most."""
+    """Return the limit that ended the run: of its kind the one that was used most."""
     progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
     return most_used_limit(reason, progress, settings)
 
 
-def final_status(step_runs: Sequence[StepRun]) -> dict[str, Any]:
-    """Return the final status of a run whose steps are all completed or blocked."""
-    if all(step_run["status"] == "completed" for step_run in step_runs):
-        return {"status": "finished", "stop_reason": "answer"}
-    return {"status": "failed", "stop_reason": "terminate"}
+def run_end_of(error: LimitReached | ModelError) -> RunEnd:
+    """Return how a model call that was not allowed, or failed, ends the run."""
+    if isinstance(error, LimitReached):
+        return RunEnd(status="stopped", stop_reason=error.reason, answer="")
+    return cast("RunEnd", failure(error.sentence))
 
 
 def steps_to_replace(
@@ -327,31 +293,28 @@ def steps_to_replace(
 ) -> tuple[list[str], list[str]]:
     """Return the ids of the steps to replace, and of those that new steps may depend on."""
     affected = [*failed, *dependents(step_runs, failed)]
+    completed = [step_run["id"] for step_run in step_runs if step_run["status"] == "completed"]
     replaced = [
         step_run["id"]
         for step_run in step_runs
-        if step_run["id"] in affected and step_run["status"] != "completed"
+        if step_run["id"] in affected and step_run["id"] not in completed
     ]
-    return replaced, [step_run["id"] for step_run in step_runs if step_run["status"] == "completed"]
-
-
-def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Insert new steps at the place of the first one they replace."""
-    position = min(order.index(name) for name in replaced)
-    before = [name for name in order[:position] if name not in replaced]
-    after = [name for name in order[position:] if name not in replaced]
-    return [*before, *new, *after]
+    return replaced, completed
 
 
 def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
     """Return what is needed to resume a step's run.
 
-    Args:
-        values: The state of the run's graph.
-        message_id: The id of the message that started it.
+    A last reply whose calls were interrupted by a time limit is dropped.
     """
-    state = {key: value for key, value in values.items() if key not in _NOT_RESUMED}
-    messages = _without_open_calls(values.get("messages") or ())
+    state = {key: value for key, value in values.items() if key not in NOT_RESUMED}
+    messages: list[AnyMessage] = list(values.get("messages") or ())
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    last = max((n for n, one in enumerate(messages) if isinstance(one, AIMessage)), default=None)
+    if last is not None:
+        calls = cast("AIMessage", messages[last]).tool_calls
+        if any(call["id"] not in results for call in calls):
+            messages = messages[:last]
     return PausedRun(message_id=message_id, messages=messages, state=state)
 
 
@@ -368,24 +331,7 @@ def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]
             state = dict(paused_run["state"])
             if str(state.get("branch", "")).startswith(old):
                 state["branch"] = message_id + state["branch"][len(old) :]
-            extra = {**message.additional_kwargs, PAUSED_RUN_KEY: state}
+            extra = {**message.additional_kwargs, RESUMED_KEY: state}
             renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
             messages[position] = renamed
     return messages
-
-
-def state_of_paused_run(message: AnyMessage | None) -> dict[str, Any]:
-    """Return the state of the paused run that a user message resumes; empty if it resumes none."""
-    kept: dict[str, Any] = message.additional_kwargs.get(PAUSED_RUN_KEY, {}) if message else {}
-    return {key: value for key, value in kept.items() if key not in _NOT_RESUMED}
-
-
-def _without_open_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Drop a last reply whose calls were interrupted by a time limit."""
-    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
-    for position in range(len(messages) - 1, -1, -1):
-        message = messages[position]
-        if isinstance(message, AIMessage):
-            has_open_calls = any(call["id"] not in results for call in message.tool_calls)
-            return list(messages[:position] if has_open_calls else messages)
-    return list(messages)

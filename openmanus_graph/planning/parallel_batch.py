@@ -1,9 +1,8 @@
 """The steps of a plan that run at once, and the workers that do them one after another.
 
 A parallel batch is one superstep of the planning graph: `schedule` begins it with a `Send` for each
-worker, `review_step` takes what came of it into the plan. Inside, a worker that is done with a step
-takes the next one as soon as its dependencies are completed, whatever the others do. The parallel
-batch ends when no step runs.
+worker, and `review_step` merges the workers' reports into the plan. A worker that is done with a
+step takes the next one as soon as its dependencies are completed. The batch ends when no step runs.
 """
 
 import asyncio
@@ -11,23 +10,14 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 from langgraph.types import PregelTask
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
-from openmanus_graph.planning.flow import (
-    hand_on,
-    is_limit,
-    is_under_way,
-    merge_reports,
-    plan_of,
-    startable_steps,
-    started_step_updates,
-    step_runs_of,
-)
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.runtime.checkpoint_lineage import (
     CHECKPOINTER_KEY,
@@ -39,22 +29,23 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.manus import merge_usage, no_usage
-from openmanus_graph.state.plan import merge_steps
 from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
 
 
-class ParallelBatch:
-    """The plan as it stands now, and who does which step. For one event loop.
+def ignore(event: dict[str, Any]) -> None:
+    """Send an event nowhere."""
 
-    A worker's node reports to it what the node before has saved, so that a crash between the two
+
+class ParallelBatch:
+    """The plan's current state, and which worker does which step. For one event loop.
+
+    Each node of a worker reports what the node before it has saved, so that a crash between the two
     loses nothing.
 
     Args:
         state: Of the plan; its `reports` are what the workers have done so far.
-        session: Of the run.
-        max_workers: How many workers may run at once; a run that goes on may have fewer.
-        ended: Steps that nobody goes on with before the next parallel batch, though they are under
-        way. left: Workers whose runs were over before.
+        max_workers: How many workers may run at once; a resumed run may have fewer.
+        left: Workers whose runs were over before.
     """
 
     def __init__(
@@ -63,12 +54,10 @@ class ParallelBatch:
         session: Session,
         max_workers: int,
         *,
-        ended: Collection[str] = (),
         left: Collection[int] = (),
     ) -> None:
         self.emit: Emit = ignore
-        """Sends events into the stream of the planning graph itself, which everybody reads; set by
-        `run_step`."""
+        """Sends events into the stream of the planning graph itself; set by `run_step`."""
         self._state: PlanningState = {**state, "reports": {}}
         self._session = session
         self._started = time.monotonic()
@@ -82,61 +71,60 @@ class ParallelBatch:
         self._replanning = asyncio.Lock()
         self._replanner: int | None = None
         self.budget = self._make_budget()
+        """Shared by the steps, all that runs inside them, and the run around this plan."""
         self._merge(state.get("reports", {}).values())
         self._working = {
             step_run["worker"]: step_run["id"]
-            for step_run in step_runs_of(self._state)
-            if is_under_way(step_run) and step_run["id"] not in ended
+            for step_run in flow.step_runs_of(self._state)
+            if flow.is_under_way(step_run)
         }
         """The step of each worker that has one."""
 
     @property
     def state(self) -> PlanningState:
-        """The plan's state as it is now; what was spent is counted by the budget."""
+        """The plan's current state. The budget counts what was spent."""
         now: PlanningState = {**self._state}
         now["usage"], now["step_count"], now["elapsed_s"] = no_usage(), 0, self.elapsed_s
         return now
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of the whole run so far."""
         return self._state["elapsed_s"] + time.monotonic() - self._started
 
     def step_of(self, worker: int) -> str:
-        """Return the id of the step that a worker has; empty if it has none."""
         return self._working.get(worker, "")
 
     def learn(self, worker: int, report: WorkerReport) -> None:
-        """Take what a worker has done and saved into the plan."""
+        """Merge what a worker has done and saved into the plan."""
         self._merge([report])
         step = self._state["steps"].get(self.step_of(worker))
-        if step is None or not is_under_way(step):
+        if step is None or not flow.is_under_way(step):
             self._working.pop(worker, None)
         self._settle()
 
     async def enter(self, worker: int) -> None:
-        """Wait for a place for this worker's run, which has to `leave` at its end."""
+        """Wait until this worker may run; it has to `leave` at its end."""
         await self._slots.acquire()
         self._entered.add(worker)
 
     async def next_step(self, worker: int) -> StepRun | None:
         """Wait for a step that this worker can do; None when no other can make one ready."""
-        self.end_replanning(worker)
+        self._end_replanning(worker)
         waiting: asyncio.Future[StepRun | None] = asyncio.get_running_loop().create_future()
         self._idle[worker] = waiting
         self._settle()
         try:
             async with self._publishing:  # so that an older plan is never shown after a newer one
-                await publish_plan(plan_of(self._state), self._session, self.emit)
+                await publish_plan(flow.plan_of(self._state), self._session, self.emit)
             return await waiting
         finally:
             self._idle.pop(worker, None)
 
     def leave(self, worker: int) -> None:
-        """Note that a worker's run is over, or waits for a person: others wait for it no longer."""
+        """End a worker's part: its run is over, or waits for a person."""
         self._left.add(worker)
         self._slots.release()
-        self.end_replanning(worker)
+        self._end_replanning(worker)
         self._settle()
 
     async def begin_replanning(self, worker: int) -> None:
@@ -145,65 +133,56 @@ class ParallelBatch:
             await self._replanning.acquire()
             self._replanner = worker
 
-    def end_replanning(self, worker: int) -> None:
+    def _end_replanning(self, worker: int) -> None:
         """Let others replan, once the worker's replacement is saved."""
         if self._replanner == worker:
             self._replanner = None
             self._replanning.release()
 
     def _make_budget(self) -> SharedBudget:
-        """Return what the steps share with all that runs inside them, and around this plan."""
         state = self._state
         progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
         around = shared_budget()
         if around is None:
-            openings = hand_on(state).get("openings")
+            openings = flow.hand_on(state).get("openings")
             return SharedBudget(self._session.settings, progress, openings)
         around.count_earlier(self._session.key, progress)  # this flow is a step of another one
         return around
 
     def _merge(self, reports: Iterable[WorkerReport]) -> None:
         known = list(reports)
-        order, steps, replans = merge_reports(self._state, known)
+        order, steps, replans = flow.merge_reports(self._state, known)
         self._state = {**self._state, "order": order, "steps": steps, "replans": replans}
-        limits = (is_limit(step_run["outcome"]) for step_run in steps.values())
+        limits = (flow.is_limit(step_run["outcome"]) for step_run in steps.values())
         self._ended = self._ended or any(report["run_end"] for report in known) or any(limits)
 
     def _settle(self) -> None:
-        """Give idle workers the steps that can start, and let them go where nothing is to come.
+        """Assign startable steps to idle workers, and release workers that will get none.
 
-        Nothing is handed out when no step runs: then the parallel batch ends, and the next one
-        begins with as many workers as there is work for. But a step that waits for a person keeps
-        it open.
+        Nothing is assigned when no step runs. Then the batch ends, and the next one begins with as
+        many workers as there is work for. A step that waits for a person keeps the batch open.
         """
         if self._working and not self._ended:
-            self._hand_out()
+            free = [worker for worker, waiting in self._idle.items() if not waiting.done()]
+            step_runs = flow.step_runs_of(self._state)
+            started = flow.started_step_updates(step_runs, flow.startable_steps(step_runs), free)
+            for name, fields in started.items():
+                step_run = cast("StepRun", {**self._state["steps"][name], **fields})
+                self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
+                self._working[step_run["worker"]] = name
+                self._idle[step_run["worker"]].set_result(step_run)
             if self._working.keys() - self._left:
-                self._let_go(self._kept_out())
+                # As many as have a step and no slot to continue it.
+                is_full = len(self._entered - self._left) >= self._max_workers
+                kept_out = self._working.keys() - self._entered - self._left
+                self._release(len(kept_out) if is_full else 0)
                 return
-        self._let_go(len(self._idle))
+        self._release(len(self._idle))
 
-    def _kept_out(self) -> int:
-        """Return how many workers have a step and find no place to go on with it."""
-        if len(self._entered - self._left) < self._max_workers:
-            return 0
-        return len(self._working.keys() - self._entered - self._left)
-
-    def _let_go(self, count: int) -> None:
-        """End the wait of so many idle workers; their runs are over."""
+    def _release(self, count: int) -> None:
         waiting = (one for one in self._idle.values() if not one.done())
         for one in list(islice(waiting, count)):
             one.set_result(None)
-
-    def _hand_out(self) -> None:
-        free = [worker for worker, waiting in self._idle.items() if not waiting.done()]
-        step_runs = step_runs_of(self._state)
-        started = started_step_updates(step_runs, startable_steps(step_runs), free)
-        for name, fields in started.items():
-            step_run = cast("StepRun", {**self._state["steps"][name], **fields})
-            self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
-            self._working[step_run["worker"]] = name
-            self._idle[step_run["worker"]].set_result(step_run)
 
 
 def max_workers(session: Session, config: RunnableConfig) -> int:
@@ -212,12 +191,8 @@ def max_workers(session: Session, config: RunnableConfig) -> int:
     return min(session.settings.max_parallel_steps, at_once)
 
 
-def ignore(event: dict[str, Any]) -> None:
-    """Send an event nowhere."""
-
-
-def report_of(state: WorkerState | Mapping[str, object]) -> WorkerReport:
-    """Return what a worker has done, from its state; nothing from one that has not begun."""
+def report_of(state: Mapping[str, object] | WorkerState) -> WorkerReport:
+    """Return what a worker has done, from its state; nothing if it has not begun."""
     worker = cast("WorkerState", state)
     return WorkerReport(
         steps=worker.get("steps") or {},
@@ -226,35 +201,13 @@ def report_of(state: WorkerState | Mapping[str, object]) -> WorkerReport:
     )
 
 
-def worker_of(state: WorkerState) -> int:
-    """Return a worker's number: its own, or in older threads the one of its step."""
-    if "worker" in state:
-        return state["worker"]
-    step_run = state.get("step_run")
-    return step_run["worker"] if step_run else 0
-
-
 AnyGraph = Pregel[Any, Any, Any, Any]
 
 
-class SavedPlan(NamedTuple):
-    """A plan's state, with what its workers have done and saved since."""
-
-    state: PlanningState
-    ended: set[str]
-    """Steps of tasks that ended in threads of before there were workers: each was one step, whose
-    review comes later."""
-    left: set[int]
-    """Workers whose tasks ended."""
-
-
-async def plan_around(flow: AnyGraph, config: RunnableConfig) -> SavedPlan:
-    """Return the saved plan that the node `run_step` belongs to.
-
-    Args:
-        flow: The planning graph.
-        config: Of the node.
-    """
+async def plan_around(
+    graph: AnyGraph, config: RunnableConfig
+) -> tuple[PlanningState, Collection[int]]:
+    """Return the saved plan around the node `run_step`, and the workers that have ended."""
     configurable = config.get("configurable", {})
     namespace = outer_namespace(config)
     inside: dict[str, Any] = {
@@ -263,55 +216,47 @@ async def plan_around(flow: AnyGraph, config: RunnableConfig) -> SavedPlan:
         "checkpoint_id": configurable[MAP_KEY][namespace],
         CHECKPOINTER_KEY: configurable[CHECKPOINTER_KEY],
     }
-    # Going back to a checkpoint, LangGraph runs all of its tasks anew.
+    # After going back to a checkpoint, LangGraph runs all of its tasks again.
     is_replay = configurable.get(REPLAY_KEY) is not None
-    return await _saved_plan(flow, inside, with_tasks=not is_replay)
+    return await _saved_plan(graph, inside, with_tasks=not is_replay)
 
 
-async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
-    """Return a plan's state at a checkpoint, workers' steps included.
-
-    Args:
-        flow: The planning graph, with its checkpointer.
-        config: Names the thread and the checkpoint.
-    """
-    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", flow).checkpointer}
-    state, *_ = await _saved_plan(flow, inside, with_tasks=True)
-    order, steps, replans = merge_reports(state, state["reports"].values())
+async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
+    """Return a plan's state at a checkpoint, with the steps of its workers."""
+    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
+    state, _ = await _saved_plan(graph, inside, with_tasks=True)
+    order, steps, replans = flow.merge_reports(state, state["reports"].values())
     state["order"], state["steps"], state["replans"] = order, steps, replans
     return state
 
 
-async def _saved_plan(flow: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool) -> SavedPlan:
-    saved = await flow.aget_state({"configurable": dict(inside)})
+async def _saved_plan(
+    graph: AnyGraph, inside: Mapping[str, Any], *, with_tasks: bool
+) -> tuple[PlanningState, Collection[int]]:
+    saved = await graph.aget_state({"configurable": dict(inside)})
     state = cast("PlanningState", dict(saved.values))
-    state["reports"] = dict(state.get("reports") or {})
+    state["reports"], left = dict(state.get("reports") or {}), set[int]()
     tasks: Sequence[PregelTask] = saved.tasks if with_tasks else ()
-    ended, left = set[str](), set[int]()
     for task in tasks:
         if task.name != "run_step":
             continue
-        done = task.result
-        if done is None:
-            values = await _worker_state(flow, task, inside[CHECKPOINTER_KEY])
+        if task.result is None:
+            values = await _worker_state(graph, task, inside[CHECKPOINTER_KEY])
             state["reports"][task.id] = report_of(values)
         else:
-            values = cast("Mapping[str, Any]", done)
+            values = cast("Mapping[str, Any]", task.result)
             reports = cast("dict[str, WorkerReport]", values.get("reports") or {})
             state["reports"].update(reports)
             left.update(map(int, reports))
-            steps = cast("dict[str, Any]", values.get("steps") or {})
-            state["steps"] = merge_steps(state["steps"], [steps])
-            ended |= steps.keys()
         state["usage"] = merge_usage(state["usage"], values.get("usage"))
         state["step_count"] += values.get("step_count") or 0
         state["elapsed_s"] = max(state["elapsed_s"], values.get("elapsed_s") or 0.0)
-    return SavedPlan(state, ended, left)
+    return state, left
 
 
-async def _worker_state(flow: AnyGraph, task: PregelTask, saver: Any) -> Mapping[str, Any]:
+async def _worker_state(graph: AnyGraph, task: PregelTask, saver: Any) -> Mapping[str, Any]:
     """Return the state of a worker that has not ended; empty if it has not begun."""
-    graphs: dict[str, Any] = dict(cast("Any", flow).get_subgraphs())  # typed by their parts only
+    graphs: dict[str, Any] = dict(cast("Any", graph).get_subgraphs())  # typed by their parts only
     inner = cast("RunnableConfig", task.state).get("configurable", {})
     found = await graphs["run_step"].aget_state(
         {"configurable": {**inner, CHECKPOINTER_KEY: saver}}

@@ -32,8 +32,8 @@ def make_steps(
 ) -> list[Step]:
     """Make the steps of a plan from strings and objects.
 
-    Steps without any `depends_on` among them follow one another, as in OpenManus. Dependencies
-    are ids or indices. `[TAG]` in a step's text picks the executor of that name.
+    If no step has `depends_on`, each follows the one before, as in OpenManus. Dependencies are ids
+    or indices. `[TAG]` in a step's text selects the executor with that name.
 
     Args:
         given: What the model or a person wrote.
@@ -96,12 +96,12 @@ def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Normalise the spelling of a name: `[DATA-ANALYSIS]` is `data_analysis`."""
+    """Normalise a name: `[DATA-ANALYSIS]` is `data_analysis`."""
     return name.lower().replace("-", "_")
 
 
 def _known_ids(needs: Any, ids: Sequence[str], used_ids: Collection[str]) -> list[str]:
-    """Read dependencies: ids, or indices where no step has such an id."""
+    """Read dependencies: ids, or indices if no step has such an id."""
     named: list[str] = []
     for need in [needs] if isinstance(needs, str | int) else needs:
         name = str(need)
@@ -136,7 +136,6 @@ def _step_problems(
 
 
 def _cycle(steps: Sequence[Step]) -> list[str]:
-    """Return the ids of steps that depend on each other in a cycle."""
     waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
     before = 0
     while before != len(waiting):
@@ -151,7 +150,6 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
 
 
 def ready_steps(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps that can start, in the plan's order."""
     completed = {step["id"] for step in steps if step["status"] == "completed"}
     return [
         step
@@ -163,7 +161,7 @@ def ready_steps(steps: Sequence[Step]) -> list[Step]:
 def most_at_once(steps: Sequence[Step]) -> int:
     """Return a bound of how many steps can be under way at once.
 
-    It is the number of chains of steps that wait for each other; of a chain one is under way.
+    It is the number of sequences of steps that wait for each other.
     """
     names = {step["id"] for step in steps}
     needs = {step["id"]: names.intersection(step["depends_on"]) for step in steps}
@@ -171,8 +169,8 @@ def most_at_once(steps: Sequence[Step]) -> int:
     ends: list[str] = []
     for name in TopologicalSorter(needs).static_order():
         before[name] = needs[name].union(*(before[need] for need in needs[name]))
-        chain = next((n for n, end in enumerate(ends) if end in before[name]), len(ends))
-        ends[chain : chain + 1] = [name]
+        sequence = next((n for n, end in enumerate(ends) if end in before[name]), len(ends))
+        ends[sequence : sequence + 1] = [name]
     return len(ends)
 
 

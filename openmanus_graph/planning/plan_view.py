@@ -2,19 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.interrupts import decision_request
-from openmanus_graph.state.plan import Plan, Step
+from openmanus_graph.state.plan import EDITABLE, Plan, ShownPlan, Step, plan_fields
 
 SHOWN_CHARS = 600
-"""Limit of a step's result in the checklist; all of it is in the thread."""
-EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
+"""Limit of a step's result in the checklist; the thread has all of it."""
 _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
@@ -22,13 +21,11 @@ PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
 """In the files that we wrote; a `plan.md` without it is the person's own."""
 _MOST_BYTES = 10 * 1024**2
 """Of a file that may be ours."""
-_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
 """Markdown's checkboxes."""
 
 
 def plan_for_review(plan: Plan) -> str:
-    """Render the plan: each step with its executor, dependencies and check."""
     width = max((len(step["id"]) for step in plan["steps"]), default=0)
     lines = [f"Plan: {plan['title']}"]
     for step in plan["steps"]:
@@ -38,35 +35,28 @@ def plan_for_review(plan: Plan) -> str:
 
 
 def plan_as_json(plan: Plan) -> str:
-    """Render a plan's title and steps as JSON that a person may edit."""
-    return json.dumps(_plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
+    return json.dumps(plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
 
 
 def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
-    """Return the interrupt request that asks to approve a plan.
-
-    Args:
-        plan: The plan to review.
-        problem: What was wrong with the previous answer, if there was one.
-    """
+    """Return the interrupt request that asks to approve a plan."""
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
         f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
         f"\n\n{plan_for_review(plan)}"
     )
     allowed = ("approve", "edit", "reject", "respond")
-    args = _plan_fields(plan, EDITABLE)
+    args = plan_fields(plan, EDITABLE)
     return decision_request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)
 
 
 def is_plan_request(request: Mapping[str, Any]) -> bool:
-    """Say whether an interrupt request, or its event, asks to review a plan."""
+    """Return True if an interrupt request, or its event, asks to review a plan."""
     calls = request.get("calls") or ()
     return request.get("kind") == "approval" and [c["tool"] for c in calls] == [_PLAN_TOOL]
 
 
 def plan_of_request(request: Mapping[str, Any]) -> str:
-    """Return the plan of such a request as JSON that a person may edit."""
     return json.dumps(request["calls"][0]["args"], ensure_ascii=False, indent=1) + "\n"
 
 
@@ -76,11 +66,12 @@ def plan_document(plan: Plan) -> str:
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
     for index, step in enumerate(steps):
-        facts = filter(
-            None, [step["status"].replace("_", " "), *_time_and_cost(step), _terms(step)]
-        )
-        text = _one_line(step["text"])
-        lines.append(f"- {_BOXES[step['status']]} {index}. {text} ({'; '.join(facts)})")
+        spent = cast("Mapping[str, Any]", step)  # steps of the `planning` tool have no time
+        facts = [step["status"].replace("_", " ")]
+        if spent.get("seconds"):
+            facts += [f"{spent['seconds']:.1f} s", f"${spent.get('cost_usd') or 0:.4f}"]
+        shown = "; ".join(filter(None, [*facts, _terms(step)]))
+        lines.append(f"- {_BOXES[step['status']]} {index}. {_one_line(step['text'])} ({shown})")
         if step["notes"]:
             lines.append(f"  - {_one_line(step['notes'])}")
         if step["status"] == "completed":
@@ -91,13 +82,7 @@ def plan_document(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plan_fields(plan: Plan, fields: Collection[str]) -> dict[str, Any]:
-    steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
-    return {"title": plan["title"], "steps": steps}
-
-
 def _terms(step: Step) -> str:
-    """Return a step's executor, dependencies and check as text."""
     terms = [step["executor"]]
     if step["depends_on"]:
         terms.append(f"after {', '.join(step['depends_on'])}")
@@ -106,73 +91,14 @@ def _terms(step: Step) -> str:
     return "; ".join(filter(None, terms))
 
 
-def _time_and_cost(step: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a step's time and cost; steps of the `planning` tool have none."""
-    if step.get("seconds"):
-        yield f"{step['seconds']:.1f} s"
-        yield f"${step.get('cost_usd') or 0:.4f}"
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-class ShownPlan:
-    """A plan as those who follow a run have seen it, so that its events carry what changed.
-
-    A run of n steps names O(n) steps in its events, though some of them are whole.
-    """
-
-    def __init__(self) -> None:
-        self._plan_id = ""
-        self._title = ""
-        self._steps: dict[str, dict[str, Any]] = {}
-        self._named = 0
-        """How many steps were named since the plan was last shown whole."""
-
-    def next_event(self, plan: Plan) -> dict[str, Any] | None:
-        """Return the event that shows a plan as it stands; None if nothing changed.
-
-        It is whole where there is something that nobody has seen yet, at the plan's end, and where
-        the changes since would name as many steps: who began to listen in between gets it then.
-        """
-        title = plan["title"]
-        steps = {step["id"]: step for step in _plan_fields(plan, _EVENT_FIELDS)["steps"]}
-        changed = [step for name, step in steps.items() if step != self._steps.get(name)]
-        is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
-        same_order = list(steps) == list(self._steps)
-        if not (is_new or changed) and same_order:
-            return None
-        self._plan_id, self._title, self._steps = plan["plan_id"], title, steps
-        self._named += len(changed)
-        ended = all(step["status"] in ("completed", "blocked") for step in steps.values())
-        if is_new or ended or self._named >= len(steps):
-            self._named = 0
-            return {"type": "plan", "title": title, "steps": list(steps.values())}
-        order = {} if same_order else {"order": list(steps)}
-        return {"type": "plan_change", "steps": changed, **order}
-
-
-def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return title and steps as a `plan` or `plan_change` event leaves them.
-
-    Args:
-        shown: What this returned for the event before with the same `plan_step`; empty at first.
-        event: The event.
-    """
-    if event["type"] == "plan":
-        return {"title": event["title"], "steps": event["steps"]}
-    if not shown:
-        return {}
-    steps = {step["id"]: step for step in (*shown["steps"], *event["steps"])}
-    order = event.get("order") or steps
-    return {**shown, "steps": [steps[name] for name in order]}
 
 
 async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """Send the plan's event and write its file; a file that cannot be written gives a notice.
 
-    Does nothing where nothing changed, and for a plan inside a step of another plan.
+    Does nothing for a plan inside a step of another plan.
     """
     if session.is_nested:
         return
@@ -197,7 +123,7 @@ def emit_step_event(
 
 
 def plan_files(workspace: Workspace) -> list[str]:
-    """Return the names of the files in which we keep a plan. Blocks."""
+    """Return the names of the files that hold our plan. Blocks."""
     names = (PLAN_FILE, FALLBACK_PLAN_FILE)
     return [name for name in names if _is_ours(_content(workspace, name))]
 
@@ -217,7 +143,7 @@ def _write_plan_file(workspace: Workspace, text: str) -> None:
 
 
 def _content(workspace: Workspace, name: str) -> bytes | None:
-    """Return a file's content; what cannot be read is none of ours; None if there is nothing."""
+    """Return a file's content; empty if it cannot be read; None if there is none."""
     try:
         return read_beneath(workspace.root, name, _MOST_BYTES, follow=False)
     except FileNotFoundError:

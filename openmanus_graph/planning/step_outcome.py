@@ -1,7 +1,4 @@
-"""What a step's run came to, read from its executor's state: its outcome and the files it wrote.
-
-`read_outcome` is pure; `WrittenFiles` reads the workspace.
-"""
+"""The outcome of a step's run, from its executor's state: the result, written files, evidence."""
 
 import re
 import stat
@@ -33,7 +30,7 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.state.manus import Usage, add_usage, no_usage
+from openmanus_graph.state.manus import Usage, no_usage
 from openmanus_graph.state.planning import Outcome, StepRun
 
 _FILE_NAME = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
@@ -50,25 +47,20 @@ class StepLimits:
     """The limits of one step's run."""
 
     seconds: float
-    """Time limit of the run."""
     seconds_of_all: bool
-    """Whether that is the rest of the whole plan's time instead of the step's own limit."""
+    """Whether `seconds` is the rest of the whole plan's time, not the step's own limit."""
     max_steps: int
     """Model calls."""
     max_steps_of_all: bool
-    """Whether that is the whole plan's limit."""
+    """Whether `max_steps` is the whole plan's limit."""
 
     def of_all(self, reason: str | None) -> LimitReason | None:
         """Return the limit of the whole plan that a stop reason means, None if it is the step's."""
-        match reason:
-            case "budget":
-                return "budget"
-            case "timeout" if self.seconds_of_all:
-                return "timeout"
-            case "max_steps" if self.max_steps_of_all:
-                return "max_steps"
-            case _:
-                return None
+        if reason == "budget":
+            return "budget"
+        if reason == "timeout":
+            return "timeout" if self.seconds_of_all else None
+        return "max_steps" if reason == "max_steps" and self.max_steps_of_all else None
 
 
 @dataclass(frozen=True)
@@ -87,13 +79,7 @@ class StepOutcome:
 
 
 def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> StepOutcome:
-    """Read an outcome off the state of one of our agents, or off any graph's messages.
-
-    Args:
-        values: The final state of the executor's graph.
-        limits: The limits of its run.
-        asked: How many input messages it got.
-    """
+    """Read an outcome from the state of one of our agents, or from any graph's messages."""
     messages = messages_in(values)
     answer = values.get("answer")
     text = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
@@ -124,7 +110,7 @@ def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) 
 
 
 def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
-    """Return the messages of a graph's state, in whatever form it keeps them."""
+    """Return the messages of a graph's state, from any form that it keeps them in."""
     found: Any = values.get("messages")
     if not isinstance(found, list | tuple):
         return []
@@ -135,7 +121,6 @@ def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
 
 
 def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> str:
-    """Explain why a run failed, for people and for the model that tries again."""
     last_text = text.rpartition("\n\n")[0]  # without the sentence that the agent's limit added
     said = f" It said last: {last_text}" if last_text else ""
     match reason if status else "":
@@ -154,22 +139,13 @@ def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> st
 
 
 def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
-    """Add up the token usage in the messages of a third-party graph."""
     usage = no_usage()
     for message in messages:
-        used = message.usage_metadata if isinstance(message, AIMessage) else None
-        if used is not None:
-            cached = used.get("input_token_details", {}).get("cache_read", 0)
-            usage = add_usage(
-                usage,
-                Usage(
-                    input_tokens=used["input_tokens"],
-                    cached_tokens=cached,
-                    output_tokens=used["output_tokens"],
-                    model_calls=1,
-                    cost_usd=0.0,
-                ),
-            )
+        if isinstance(message, AIMessage) and (used := message.usage_metadata) is not None:
+            usage["input_tokens"] += used["input_tokens"]
+            usage["cached_tokens"] += used.get("input_token_details", {}).get("cache_read", 0)
+            usage["output_tokens"] += used["output_tokens"]
+            usage["model_calls"] += 1
     return usage
 
 
@@ -193,11 +169,10 @@ class WrittenFiles:
         return sorted(self._changed)
 
     def has_read(self, messages: Sequence[AnyMessage]) -> bool:
-        """Say whether a conversation has no new messages."""
         return len(messages) == self._seen
 
     def follow(self, messages: Sequence[AnyMessage]) -> None:
-        """Read the new messages of the conversation; call it as soon as there are any. Blocks."""
+        """Read the new messages of the conversation. Call it as soon as there are any. Blocks."""
         new = messages[self._seen :] if len(messages) >= self._seen else ()
         self._seen = len(messages)
         if any(isinstance(message, ToolMessage) for message in new):
@@ -212,17 +187,16 @@ class WrittenFiles:
 
     def _watch(self, arguments: Sequence[Any]) -> None:
         names = dict.fromkeys(name for text in strings_in(arguments) for name in names_in(text))
-        paths = filter(None, map(self._path_of, islice(names, _MAX_FILE_NAMES)))
-        new = [path for path in paths if HOME_FOLDER not in PurePath(path).parts]
+        new: list[str] = []
+        for name in islice(names, _MAX_FILE_NAMES):
+            with suppress(ToolError):
+                path = self._workspace.relative(self._workspace.resolve(name))
+                if HOME_FOLDER not in PurePath(path).parts:
+                    new.append(path)
         self._stamps = self._sizes_and_times(new) | self._stamps
 
-    def _path_of(self, name: str) -> str | None:
-        with suppress(ToolError):
-            return self._workspace.relative(self._workspace.resolve(name))
-        return None
-
     def _sizes_and_times(self, paths: Iterable[str]) -> dict[str, _SizeAndTime | None]:
-        """Return what tells whether files changed, None for what is no file."""
+        """Return the size and time of files; None for what is no file."""
         by_folder = defaultdict[str, list[str]](list)
         for path in paths:
             by_folder[path.rpartition("/")[0]].append(path)
@@ -233,7 +207,11 @@ class WrittenFiles:
                 suppress(OSError),
                 opened_folder(self._workspace, self._workspace.root / folder) as descriptor,
             ):
-                found |= {path: _size_and_time(descriptor, path) for path in inside}
+                for path in inside:
+                    with suppress(OSError):  # no name that a file can have
+                        known = status(descriptor, PurePath(path).name)
+                        if known is not None and not stat.S_ISDIR(known.st_mode):
+                            found[path] = known.st_size, known.st_mtime_ns
         return found
 
 
@@ -243,16 +221,6 @@ def names_in(text: str) -> Iterator[str]:
         yield text
     yield from (found[1] for found in _QUOTED_NAME.finditer(text))
     yield from (found[0] for found in _FILE_NAME.finditer(text))
-
-
-def _size_and_time(folder: int, path: str) -> _SizeAndTime | None:
-    try:
-        found = status(folder, PurePath(path).name)
-    except OSError:  # no name that a file can have
-        return None
-    if found is None or stat.S_ISDIR(found.st_mode):
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 SHOWN_RESULT_CHARS, RESULTS_CHARS = 2000, 8000
@@ -267,18 +235,21 @@ _ASK_TOOL, _QUESTION = "ask_human", "inquire"
 
 
 def run_evidence(messages: Sequence[AnyMessage]) -> str:
-    """Return what the person and the tools said in a step's run; empty if they said nothing.
-
-    Args:
-        messages: Of the run.
-    """
+    """Return what the person and the tools said in a step's run; empty if they said nothing."""
     calls = {
         str(call["id"]): call["args"]
         for message in messages
         if isinstance(message, AIMessage)
         for call in message.tool_calls
     }
-    person = "\n".join(_person_lines(messages, calls))
+    lines: list[str] = []
+    for message in messages:
+        if is_steering(message):
+            lines.append(message.text)
+        elif isinstance(message, ToolMessage) and message.name == _ASK_TOOL:
+            question = calls.get(message.tool_call_id, {}).get(_QUESTION, "")
+            lines.append(f"Asked {question!r}: {message.text}")
+    person = cut_middle("\n".join(lines), PERSON_CHARS)
     results = [
         f"{one.name} {cut_middle(str(calls.get(one.tool_call_id, '')), _ARGS_CHARS)}\n"
         f"{cut_middle(one.text, SHOWN_RESULT_CHARS)}"
@@ -286,25 +257,13 @@ def run_evidence(messages: Sequence[AnyMessage]) -> str:
         if isinstance(one, ToolMessage) and one.name != _ASK_TOOL
     ]
     parts = (
-        ("What the person said in it:", cut_middle(person, PERSON_CHARS)),
+        ("What the person said in it:", person),
         ("What its tools said, the newest last:", "\n\n".join(_newest(results))),
     )
     return "\n\n".join(f"{head}\n{mark_untrusted(text)}" for head, text in parts if text)
 
 
-def _person_lines(
-    messages: Sequence[AnyMessage], calls: Mapping[str, Mapping[str, object]]
-) -> Iterator[str]:
-    for message in messages:
-        if is_steering(message):
-            yield message.text
-        elif isinstance(message, ToolMessage) and message.name == _ASK_TOOL:
-            question = calls.get(message.tool_call_id, {}).get(_QUESTION, "")
-            yield f"Asked {question!r}: {message.text}"
-
-
 def _newest(results: Sequence[str]) -> list[str]:
-    """Return the last results that fit together."""
     left, first = RESULTS_CHARS, len(results)
     while first and len(results[first - 1]) <= left:
         first -= 1
@@ -322,7 +281,7 @@ def attempt_text(step_run: StepRun) -> str:
 
 
 async def evidence_text(step_run: StepRun, session: Session) -> str:
-    """Return all that there is to judge a step by."""
+    """Return everything that a step can be judged by."""
 
     def read() -> str:
         return file_heads(_named_files(step_run, session.workspace), session.workspace)
@@ -336,12 +295,11 @@ async def evidence_text(step_run: StepRun, session: Session) -> str:
 
 
 def attempt_name(step_run: StepRun) -> str:
-    """Name an attempt at a step in the recording."""
     return f"step {step_run['id']}, attempt {step_run['attempt']}"
 
 
 def _named_files(step_run: StepRun, workspace: Workspace) -> list[str]:
-    """Return the files that a step's check names, that it changed, and that it speaks of."""
+    """Return the files that a step's check, its changes and its texts name."""
     texts = (step_run["done_when"], *step_run["files"], step_run["result"], step_run["text"])
     named = dict.fromkeys(name for text in texts for name in islice(names_in(text), _MOST_NAMES))
     files: dict[str, None] = {}
@@ -356,7 +314,7 @@ def _named_files(step_run: StepRun, workspace: Workspace) -> list[str]:
 
 
 def file_heads(paths: Sequence[str], workspace: Workspace) -> str:
-    """Return how files begin, marked as text from outside. Blocks."""
+    """Return the beginnings of files, marked as text from outside. Blocks."""
     chars = FILES_CHARS // max(1, len(paths))
     heads: list[str] = []
     for path in paths:

@@ -71,17 +71,17 @@ _Stamp = list[int]
 """Size in bytes, modification time in ns."""
 
 
-def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
+def take_baseline(workspace: Workspace, run: str, *, fresh: bool) -> None:
     """Save the baseline: the files of the workspace when a run starts. Blocks.
 
     Args:
         workspace: Its folder.
         run: The run's id.
-        anew: Whether to replace a baseline of that run. A run that starts again, because a crash
+        fresh: Whether to replace a baseline of that run. A run that starts again, because a crash
             lost its first checkpoints, keeps the old one.
     """
     path = _baseline_path(workspace, run)
-    if not anew:
+    if not fresh:
         with suppress(OSError), _opened_baseline(workspace, run):
             return
     stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))

@@ -55,7 +55,7 @@ from openmanus_graph.state.settings import Settings
 
 MOST_CLOSERS = 32
 """Threads that close the sessions of a server that ends."""
-WORKER_KEY = "openmanus_lane"
+WORKER_KEY = "openmanus_worker"
 """Metadata of a run inside another one that gets a session of its own; rule 3."""
 IDLE_S = 600.0
 

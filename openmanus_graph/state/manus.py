@@ -225,25 +225,21 @@ class PendingCall(TypedDict):
 
 
 class ActInput(TypedDict):
-    """What one `Send` to `act` carries."""
+    """What one `Send` to `act` carries: a sequential group, and the state before its agent step.
+
+    The keys of the state that it names are copied from there.
+    """
 
     calls: list[PendingCall]
     """A sequential group: they run in this order."""
     branch: str
-    elapsed_s: float
-    """Seconds of the run before this agent step."""
-    handle_state: HandleStates
-    """What live handles held before this agent step."""
     usage: Usage
-    """What the run has cost before this agent step."""
+    elapsed_s: NotRequired[float]
     step_count: NotRequired[int]
-    """Model calls of the agent so far in this run."""
-    plans: Plans
-    """The thread's plans before this agent step."""
-    remembered_approvals: list[str]
-    """What a person approved for the rest of the run, before this agent step; sealed."""
+    handle_state: NotRequired[HandleStates]
+    plans: NotRequired[Plans]
+    remembered_approvals: NotRequired[list[str]]
     approved_values: NotRequired[list[str]]
-    """Values that a person approved for the rest of the thread, before this agent step; sealed."""
 
 
 _DESCRIBED = with_config(ConfigDict(use_attribute_docstrings=True))

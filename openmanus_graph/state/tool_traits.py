@@ -31,9 +31,54 @@ class PageUse:
     """The page learns of the call: what was clicked, typed or chosen in it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a call does beyond the effect that is declared for it."""
+
+    shell: str = ""
+    """The argument that is a shell text: rules of the policy look at each command in it."""
+    sandboxed: bool = False
+    """The call is a program in the sandbox. It can send something out only if the sandbox has the
+    network."""
+    runs_agent: bool = False
+    """The call runs another agent as a graph inside its task. The agent resumes where it was when
+    the call runs again. Such calls run in parallel, each in its own task."""
+    outlasts_thread: bool = False
+    """Other conversations read what a call writes. The call learns whether untrusted content was
+    read before (`CallRuntime.tainted`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InformationFlow:
+    """Where a call's data comes from and goes to, for tools that reach web pages."""
+
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """Returns the web addresses that a call with these arguments would reach. Addresses that only
+    untrusted content named need approval once such content or a file was read (`provenance`)."""
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None
+    """Returns what a call does with the page that the tool shows. What is entered goes to the
+    page's site."""
+    composed: bool | Callable[[Mapping[str, Any]], bool] = False
+    """A model wrote the output, or may have: it shows no links except those in
+    `Observation.links`. A function gets the arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How a call ends at its time limit, and when the tool is offered at all."""
+
+    stops_itself: bool = False
+    """The tool ends its work at its time limit and returns what there is, as each tool with a
+    `timeout_s` argument does. It is cut off only some grace period later."""
+    needs_pictures: bool = False
+    """It is offered only if pictures reach a model."""
+    unavailable: Callable[[SandboxSettings], str] | None = None
+    """Returns why it cannot be offered here, as a sentence; empty if it can. May block."""
+
+
 @dataclass(frozen=True)
-class Traits:
-    """What the graph must know about a tool in addition to its schema."""
+class Traits(Effects, InformationFlow, Limits):
+    """What the graph must know of a tool in addition to its schema."""
 
     effect: EffectName | Callable[[Mapping[str, Any]], EffectName] = "external"
     """What a call may change; a function is given the arguments."""
@@ -43,58 +88,29 @@ class Traits:
     timeout_s: float | None = 120
     """Seconds after which the call is cut off. None: the sandbox's `timeout_s`. A tool with a
     `timeout_s` argument gets that many, by default too, and some grace instead."""
-    stops_itself: bool = False
-    """The tool ends its work at its time limit and returns what there is, as each with a
-    `timeout_s` argument does. It is cut off only some grace later."""
     untrusted: bool = False
-    """The output comes from outside (a web page, a foreign server)."""
+    """The output comes from outside (a web page, an untrusted server)."""
     approval: bool = False
     """Policy `ask` pauses before each call."""
-    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
-    """Returns the web addresses that a call with these arguments would reach. Those that nobody
-    named need approval once untrusted content or a file was read (`provenance`)."""
     reads_files: bool = False
-    """The output holds content of the workspace; that of a `workspace` effect may in any case."""
-    shell: str = ""
-    """The argument that is a shell text: rules of the policy look at each command in it."""
-    needs_pictures: bool = False
-    """It is offered only where pictures reach a model."""
-    unavailable: Callable[[SandboxSettings], str] | None = None
-    """Returns why it cannot be offered here, as a sentence; empty if it can. May block."""
-
+    """The output holds content of the workspace. The output of a `workspace` effect may anyway."""
     sends_to: Sequence[str] | None = None
-    """Arguments, or fields in them, that decide where something goes or whom it hits. None: not
+    """Arguments, or fields in them, that decide where something goes or whom it affects. None: not
     declared; an external tool's are then known by their usual names (`information_flow`)."""
     sends_to_by_name: bool = False
-    """`sends_to` was not declared: it is what the names of the arguments say."""
+    """`sends_to` was not declared: it is derived from the names of the arguments."""
     trusted: bool | Sequence[str] = False
     """Whole JSON fields of the output verify a destination; or only those of these names."""
     private: bool | Sequence[str] = False
-    """Whole JSON fields of the output leave in external calls only if a person says so; or those of
-    these names."""
+    """Whole JSON fields of the output leave in external calls only if a person allows it; or those
+    of these names."""
     destructive: bool = False
-    """A call destroys what cannot be brought back: the person must have named what it hits."""
+    """A call destroys what cannot be restored: the person must have named what it affects."""
     reconcile: Reconcile | None = None
-    """Finds out the outcome of an external call that a crash cut off."""
-    page: Callable[[Mapping[str, Any]], PageUse] | None = None
-    """Returns what a call does with the page that the tool shows; what is entered goes to its
-    site."""
-    runs_agent: bool = False
-    """The call runs another agent as a graph inside its task, which goes on where it was when the
-    call runs again. Such calls run side by side, each in a task of its own."""
-    outlasts_thread: bool = False
-    """What a call writes is read in other conversations: it is told whether untrusted content was
-    read before (`CallRuntime.tainted`)."""
-    composed: bool | Callable[[Mapping[str, Any]], bool] = False
-    """A model wrote the output, or may have: it shows no links but those in `Observation.links`. A
-    function gets the arguments."""
-    sandboxed: bool = False
-    """The call is a program in the sandbox: it sends something out only where that has the
-    network."""
-
+    """Finds out the result of an external call that a crash cut off."""
     changed: Literal["", "new", "changed"] = ""
-    """Whether its server says something else of it than when the user added the server or allowed a
-    call, which counts as untrusted text."""
+    """Whether its server describes it differently than when the user added the server or allowed a
+    call. Such a description counts as untrusted text."""
 
     def __post_init__(self) -> None:
         if not callable(self.effect):

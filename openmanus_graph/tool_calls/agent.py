@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
@@ -24,26 +24,26 @@ PROMPTS = ("system", "next_step")
 
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """The definition that the nodes of one graph share."""
+    """The definition that the nodes of one graph share; `with_tools` completes it."""
 
     name: str
-    tools: Mapping[str, BaseTool]
-    prompts: Mapping[str, str]
-    """The texts that the builder's caller replaced."""
     system_prompt: str
-    """Name of its own, see `prompts`."""
+    """Name of the agent's own prompt, see `prompts`."""
     ending: str
-    """Name of the text in it that says how a run ends: a step of a plan has another one."""
+    """Name of its part that says how a run ends: a step of a plan has another one."""
+    tools: Mapping[str, BaseTool] = field(default_factory=dict[str, BaseTool])
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The texts that the builder's caller replaced."""
     servers: tuple[MCPServer, ...] = ()
     """MCP servers that the builder's caller passed."""
     takes_configured: bool = False
-    """Whether it uses the servers of the configuration as well."""
+    """Whether it also uses the servers of the configuration."""
     needs_servers: bool = False
     """Whether its run is over when no server is left."""
     needed_tool: str = ""
-    """The tool without which it has nothing to do; empty if there is none."""
+    """The tool without which it cannot work; empty if there is none."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
-    """Makes the tool that delivers an answer in the format a caller wants."""
+    """Makes the tool that delivers an answer in the caller's format."""
     optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...]
     """Returns the tools that a run's settings may add."""
     subagents: Callable[[], Mapping[str, Any]] | None = None
@@ -51,47 +51,19 @@ class Agent:
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
     serializer: StrictSerializer = field(default_factory=StrictSerializer)
-    """Of what the ledger keeps of a call's `Command`; it knows the app's own types."""
+    """Stores calls' `Command`s in the ledger; it knows the app's own types."""
 
 
-def define_agent(
-    name: str,
-    tools: Iterable[ToolLike],
-    prompts: Mapping[str, str] | None,
-    system_prompt: str,
-    ending: str,
-    *,
-    takes_configured: bool = False,
-    needs_servers: bool = False,
-    needed_tool: str = "",
-    structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
-    optional: Callable[[], Sequence[BaseTool]] = tuple[BaseTool, ...],
-    subagents: Callable[[], Mapping[str, Any]] | None = None,
-    middleware: Sequence["Middleware"] = (),
-    stored_types: Iterable[type[Any]] = (),
+def with_tools(
+    agent: Agent, tools: Iterable[ToolLike], prompts: Mapping[str, str] | None = None
 ) -> Agent:
-    """Collect an agent's tools.
-
-    Args:
-        name: Of the graph.
-        tools: LangChain tools, functions with a docstring, or MCP servers.
-        prompts: Texts that replace the agent's own: `system`, `next_step`.
-        system_prompt: Name of the agent's own.
-        ending: Name of its part that says how a run ends.
-        takes_configured: Whether it uses the configured MCP servers.
-        needs_servers: Whether it has nothing to do without any.
-        needed_tool: The tool without which it has nothing to do.
-        structured_tool: Makes the tool that delivers a structured answer.
-        optional: Returns the tools that a run's settings may add.
-        subagents: Returns the agents to which it may delegate, by name.
-        middleware: LangChain's, with further tools.
-        stored_types: Types of the app's that its state may hold.
+    """Return the agent with these tools, those of its middleware, and these prompts.
 
     Raises:
         ConfigError: Two tools with one name, something that is no tool, or an unknown prompt.
     """
     found: dict[str, BaseTool] = {}
-    given = [*tools, *(tool for one in middleware for tool in getattr(one, "tools", ()))]
+    given = [*tools, *(tool for one in agent.middleware for tool in getattr(one, "tools", ()))]
     servers = tuple(server for server in given if isinstance(server, MCPServer))
     check_servers(servers)
     own = (tool for tool in given if not isinstance(tool, MCPServer))
@@ -103,25 +75,9 @@ def define_agent(
                 "uninstall the package that brings it."
             )
         found[tool.name] = tool
-    unknown = set(prompts or {}) - set(PROMPTS)
-    if unknown:
+    if unknown := set(prompts or {}) - set(PROMPTS):
         raise ConfigError(f"There is no prompt {sorted(unknown)}. There are: {', '.join(PROMPTS)}.")
-    return Agent(
-        name=name,
-        tools=found,
-        prompts=dict(prompts or {}),
-        system_prompt=system_prompt,
-        ending=ending,
-        servers=servers,
-        takes_configured=takes_configured,
-        needs_servers=needs_servers,
-        needed_tool=needed_tool,
-        structured_tool=structured_tool,
-        optional=optional,
-        subagents=subagents,
-        middleware=tuple(middleware),
-        serializer=StrictSerializer(stored_types),
-    )
+    return replace(agent, tools=found, prompts=dict(prompts or {}), servers=servers)
 
 
 def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
@@ -131,16 +87,17 @@ def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
         raise ConfigError(
             f"{tool!r} is no tool. Pass a LangChain tool, a documented function or an MCPServer."
         )
+    is_async = inspect.iscoroutinefunction(tool)
     try:
-        if inspect.iscoroutinefunction(tool):
-            return StructuredTool.from_function(coroutine=tool)
-        return StructuredTool.from_function(func=tool)
+        return StructuredTool.from_function(
+            func=None if is_async else tool, coroutine=tool if is_async else None
+        )
     except ValueError as error:
         raise ConfigError(f"{tool!r} cannot be a tool: {error}.") from error
 
 
 def _origin(tool: BaseTool) -> str:
-    """Name the package that a tool comes from; its module where no package has it."""
+    """Return the package that a tool comes from, or its module."""
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
     module = str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
     packages = packages_distributions().get(module.partition(".")[0], [])

@@ -1,38 +1,130 @@
-"""What `run_call` writes to the ledger before and after a tool runs, and reads after a crash.
+"""The protocol by which a tool call takes effect once, for `run_call` and `EffectLedger`.
 
-The ledger itself, with its table, is `backends.persistence.ledger`.
+Look the call up, record its intent, run it, record its outcome. A call that a crash cut off is
+settled before it can run again. The table itself is `backends.persistence.ledger`.
 """
 
 import json
 import logging
 import sys
-from dataclasses import asdict, fields
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
-from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
-from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
-from openmanus_graph.backends.snapshots.shared_files import put_files_back
-from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.runtime.replaying import Replay, current_replay
-from openmanus_graph.runtime.session import changed_state
-from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.state.context import Policy
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.interrupts import unknown_outcome_request
+from openmanus_graph.state.mcp_server import Effect
 from openmanus_graph.state.tool_traits import Observation, Reconcile
-from openmanus_graph.tool_calls.context import CallExecution
-from openmanus_graph.tool_calls.permission import Permission, evaluate
-from openmanus_graph.tool_calls.questions import Questions, believed, seal
+from openmanus_graph.tool_calls.questions import Questions
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000
 """Characters kept of an exception's text."""
-_OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
+
+
+@dataclass
+class LedgerCall:
+    """One execution of a tool call in the ledger."""
+
+    key: EffectKey
+    call_id: str
+    """The model's."""
+    ledger: Ledger | None
+    """None without a checkpointer: nothing is recorded."""
+    questions: Questions
+    effect: Effect
+    reconcile: Reconcile | None
+    idempotency_key: str
+    """The other side knows the call by it. All executions of a call have the same."""
+    is_open: Callable[[], bool] = lambda: False
+    """Returns whether this process holds the call open: it has begun, and ends with the process."""
+    begun: bool = False
+    """Whether the look-up has recorded the intent."""
+
+    async def look_up(self, args: Mapping[str, Any], *, begin: bool) -> LedgerEntry | None:
+        """Return what is recorded of the call; None for a new one.
+
+        With `begin`, the intent of a new call is recorded at the same time.
+        """
+        if self.ledger is None:
+            return None
+        if not begin:
+            return await self.ledger.find(self.key)
+        entry = await self.ledger.begin(self.key, args, self.call_id)
+        self.begun = entry is None
+        return entry
+
+    async def settle(
+        self, args: Mapping[str, Any], entry: LedgerEntry | None
+    ) -> Observation | None:
+        """Return the outcome of a call that was begun, as far as it can be found out.
+
+        The other side is asked first. If it cannot tell, a person decides about an external call,
+        and the model is asked to look at the files itself. None: the call has to run again.
+        """
+        if (known := await self._ask_other_side(args)) is not None:
+            return Observation(known)
+        if entry is None:
+            return None
+        cut_off = f"{self.key.tool} was cut off while it ran"
+        if self.effect != "external":
+            if entry.stage == "done":
+                return None  # it raised, in this process or another
+            return Observation(
+                f"{cut_off}, and may have run in part or in full. Look at what is there before you "
+                "repeat it.",
+                failed=True,
+            )
+        request = unknown_outcome_request(self.key.tool, entry.args, self.call_id)
+        name = f"unknown outcome {entry.attempts}"
+        decision = await self.questions.decide(self.key, name, request)
+        if decision.type == "approve":
+            return None
+        if decision.type == "respond":
+            return Observation(decision.message)
+        left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
+        return Observation(left.rstrip(), failed=True)
+
+    async def _ask_other_side(self, args: Mapping[str, Any]) -> str | None:
+        if self.reconcile is None:
+            return None
+        try:
+            found = await self.reconcile(dict(args), self.idempotency_key)
+        except Exception:  # a person can still be asked
+            log.warning("the outcome of a call of %s was not found", self.key.tool, exc_info=True)
+            return None
+        return found if found is None or isinstance(found, str) else json.dumps(found, default=str)
+
+    async def intend(self, args: Mapping[str, Any]) -> None:
+        """Record what is about to run, unless the look-up has done so."""
+        if self.ledger is not None and not self.begun:
+            await self.ledger.intend(self.key, args, self.call_id)
+
+    async def run(self, args: Mapping[str, Any], tool: Callable[[], Awaitable[T]]) -> T:
+        """Run the tool with the answers to its questions.
+
+        A call that asks a person, or was never started, is recorded as waiting: its outcome is not
+        unknown.
+        """
+        try:
+            return await self.questions.run_with_answers(self.key, tool)
+        except Exception as error:
+            waits = isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error)
+            if waits and self.ledger is not None and not self.is_open():
+                await self.ledger.wait(self.key, args)
+            raise
+
+    async def conclude(self, args: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+        """Record the outcome of the call with these arguments."""
+        if self.ledger is not None:
+            await self.ledger.conclude(self.key, args, outcome)
 
 
 def exception_record(error: Exception) -> tuple[str, str]:
-    """Return an exception's type and text."""
     cls = type(error)
     return f"{cls.__module__}:{cls.__qualname__}", str(error)[:EXCEPTION_CHARS]
 
@@ -40,8 +132,8 @@ def exception_record(error: Exception) -> tuple[str, str]:
 def exception_of(record: tuple[str, str]) -> Exception:
     """Return an exception like the recorded one.
 
-    Of the same type if this process has loaded it, since retries go by the type; else a
-    `RuntimeError`.
+    It has the same type if this process has loaded it, since retries depend on the type; else it is
+    a `RuntimeError`.
     """
     address, text = record
     module, _, name = str(address).partition(":")
@@ -56,205 +148,3 @@ def exception_of(record: tuple[str, str]) -> Exception:
         error.args = (text,)
         return error
     return RuntimeError(f"{name}: {text}")
-
-
-async def find_entry(execution: CallExecution, *, begin: bool = False) -> LedgerEntry | None:
-    """Return what the ledger knows of the call; None for a new one, or without a checkpointer.
-
-    In a replay every call is known. ReplayEndedError: it is not.
-
-    Args:
-        execution: Of the call.
-        begin: Whether a new one is about to run, which is written down at the same time.
-    """
-    if (replay := current_replay()) is not None:
-        if replay.policy_before is not None:
-            await _check_policy(execution, replay.policy_before, replay)
-        recorded: LedgerEntry = await replay.outcome(execution.key, execution.call["id"])
-        return recorded
-    ledger, call = execution.context.ledger, execution.call
-    if ledger is None:
-        return None
-    if begin:
-        return await ledger.begin(execution.key, call["args"], call["id"])
-    return await ledger.find(execution.key)
-
-
-async def _check_policy(execution: CallExecution, before: Policy, replay: Replay) -> None:
-    """Compare what both policies decide on a call. ReplayEndedError: it is something else."""
-    args = execution.call["args"]
-    then, now = await evaluate(execution, args, before), await evaluate(execution, args)
-    replay.check_decision(
-        f"{execution.name} {canonical_args(args)}",
-        f"{then.decision}: {then.why}",
-        f"{now.decision}: {now.why}",
-    )
-
-
-def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
-    """Say whether a crash ended the call and it must not simply run again."""
-    traits = execution.traits
-    waits = execution.context.session.has_open_call(execution.key.digest)
-    repeatable = traits.effect == "read_only" or traits.runs_agent
-    return entry.stage in ("intent", "task") and not waits and not repeatable
-
-
-async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
-    """Say whether another side runs the call, and can say what becomes of it."""
-    if not entry.server_task:
-        return False
-    tool = execution.context.toolset.find(execution.name)
-    return execution.context.session.has_open_call(execution.key.digest) or (
-        isinstance(tool, JsonSchemaTool) and await tool.knows_task(entry.server_task)
-    )
-
-
-async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
-    """Return the observation of a call that has run, with what it changed in the chain."""
-    outcome = entry.outcome or {}
-    execution.announce(entry.args)
-    execution.context.handle_state.update(outcome.get("handle_state", {}))
-    config = execution.context.config
-    for approval in await believed(config, "call", [outcome.get("remembered_approval", "")]):
-        execution.context.add_remembered_approval(approval)
-    approved = await believed(config, "value", outcome.get("approved_values", ()))
-    execution.context.add_remembered_approval("", approved)
-    found: dict[str, Any] = {
-        key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
-    }
-    raised = outcome.get("raised")  # JSON made lists of tuples
-    found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
-    found["edited"] = entry.args != execution.call["args"]
-    return Observation(**found)
-
-
-async def resolve_unknown_outcome(
-    execution: CallExecution, entry: LedgerEntry
-) -> Observation | None:
-    """Decide on a call that a crash cut off; None means: run it again."""
-    traits, key = execution.traits, execution.first_key.digest
-    known = await ask_elsewhere(traits.reconcile, execution.name, entry.args, key)
-    outcome = (
-        Observation(known)
-        if known is not None
-        else await decide_unknown_outcome(
-            execution.key,
-            entry,
-            execution.call["id"],
-            execution.context.questions,
-            external=traits.effect == "external",
-        )
-    )
-    if outcome is None:
-        return None
-    execution.announce(entry.args)
-    if execution.context.ledger is not None:
-        await execution.context.ledger.conclude(execution.key, entry.args, asdict(outcome))
-    return outcome
-
-
-async def ask_elsewhere(
-    reconcile: Reconcile | None, name: str, args: dict[str, Any], key: str
-) -> str | None:
-    """Return the result of a call as the other side knows it; None if it cannot tell.
-
-    Args:
-        reconcile: Asks the other side.
-        name: The tool's.
-        args: The call's.
-        key: Its idempotency key.
-    """
-    if reconcile is None:
-        return None
-    try:
-        found = await reconcile(dict(args), key)
-    except Exception:  # a person can still be asked
-        log.warning("what became of a call of %s could not be found out", name, exc_info=True)
-        return None
-    return found if found is None or isinstance(found, str) else json.dumps(found, default=str)
-
-
-async def decide_unknown_outcome(
-    key: EffectKey, entry: LedgerEntry, call_id: str, questions: Questions, *, external: bool
-) -> Observation | None:
-    """Return what a call counts as that a crash cut off, if the other side cannot tell.
-
-    The model looks itself at what it did to files; what it did outside, a person has to say.
-
-    Args:
-        key: Of the call.
-        entry: What the ledger has of it.
-        call_id: The model's.
-        questions: Those of the call.
-        external: Whether its effect is outside; else it is on files.
-
-    Returns:
-        None: The person wants it to run again.
-    """
-    cut_off = f"{key.tool} was cut off while it ran"
-    if not external:
-        return Observation(
-            f"{cut_off}, and may have run in part or in full. Look at what is there before you "
-            "repeat it.",
-            failed=True,
-        )
-    request = unknown_outcome_request(key.tool, entry.args, call_id)
-    decision = await questions.decide(key, f"unknown outcome {entry.attempts}", request)
-    if decision.type == "approve":
-        return None
-    if decision.type == "respond":
-        return Observation(decision.message)
-    left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
-    return Observation(left.rstrip(), failed=True)
-
-
-async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Write down what is about to happen, and what a person approved for later calls.
-
-    Of a call that another side runs already, more is written down. Others may have begun.
-    """
-    execution.context.add_remembered_approval(
-        permission.remembered_approval, permission.approved_values
-    )
-    known = execution.begun or execution.server_task
-    if execution.context.ledger is not None and not known:
-        await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
-
-
-async def record_waiting(execution: CallExecution, permission: Permission) -> None:
-    """Write down that the call asks a person, or was never started: its outcome is not unknown."""
-    ledger, session = execution.context.ledger, execution.context.session
-    # An open call has begun, and is lost with us.
-    if ledger is not None and not session.has_open_call(execution.key.digest):
-        await ledger.wait(execution.key, permission.args)
-
-
-async def record_outcome(
-    execution: CallExecution, permission: Permission, observation: Observation
-) -> None:
-    """Write down what came of the call, and what its handles hold since.
-
-    Its files are put back first: whoever reads the outcome on another machine finds them. Raises
-    StorageError, after that, if they cannot be.
-    """
-    context = execution.context
-    if context.ledger is None:
-        return
-    unavailable: FilesUnavailableError | None = None
-    try:
-        if execution.traits.effect != "read_only":
-            await put_files_back(context.session, context.emit)
-    except FilesUnavailableError as error:  # it is noted that they are newer here
-        unavailable = error
-    changed = changed_state(context.handle_state, context.session.handle_states())
-    context.handle_state.update(changed)
-    approval = [permission.remembered_approval] if permission.remembered_approval else []
-    beside = {
-        "handle_state": changed,
-        "remembered_approval": "".join(await seal(context.config, "call", approval)),
-        "approved_values": await seal(context.config, "value", permission.approved_values),
-    }
-    outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
-    await context.ledger.conclude(execution.key, permission.args, outcome)
-    if unavailable is not None:
-        raise unavailable

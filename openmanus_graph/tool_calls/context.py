@@ -1,9 +1,9 @@
-"""The typed context of tool calls: what the calls of one chain share, and one call's execution."""
+"""What the calls of one sequential group share, and the execution of one call."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -26,28 +26,29 @@ from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.call_ledger import LedgerCall
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import Toolset
 
 
 @dataclass
 class ToolCallContext:
-    """What the calls of one chain share. They run one after another, and each may change it."""
+    """What the calls of one sequential group share; each call may change it for the next."""
 
     session: Session
     toolset: Toolset
     config: RunnableConfig
     emit: Emit
     branch: str
-    """Id of the thread's history, for the ledger: another one after each fork and compaction."""
+    """Id of the thread's history in the ledger. Each fork and compaction begins a new one."""
     thread: str | None
     ledger: Ledger | None
     """None without a checkpointer."""
     questions: Questions
     progress: Progress
-    """How far the run had come before this agent step."""
+    """Of the run before this agent step."""
     decisions: dict[EffectKey, Decision] = field(default_factory=dict[EffectKey, Decision])
-    """What a person decided about calls before the chain began."""
+    """A person's decisions about calls before the group began."""
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     plans: Plans = field(default_factory=no_plans)
@@ -59,9 +60,9 @@ class ToolCallContext:
     approved_values: list[str] = field(default_factory=list[str])
     """Values that a person approved for the rest of the thread, by these calls too."""
     subagents: Subagents | None = None
-    """The agents that a call may run inside; None where there are none."""
+    """The agents that a call may run inside; None if there are none."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What tools' `Command`s write to the state beside their messages."""
+    """What tools' `Command`s write to the state in addition to their messages."""
     for_our_model: bool = True
     """Whether the run's own model reads the results, not a client's."""
     serializer: StrictSerializer = field(default_factory=StrictSerializer)
@@ -83,50 +84,65 @@ class CallExecution:
     started: float = field(default_factory=time.monotonic)
     """On the monotonic clock."""
     traits: Traits = field(default_factory=Traits)
-    """What is declared of the tool, for these arguments; set by validation."""
+    """Of the tool, for these arguments; set by validation."""
     execution_id: str = ""
-    """Identifies one of several executions, where a middleware repeats or changes the call."""
-    begun: bool = False
-    """Whether its intent was recorded when the ledger was looked into."""
+    """Tells executions of one call apart, if a middleware repeats or changes the call."""
     server_task: str = ""
     """The task as which another side runs the call already; from the ledger."""
     raised: Exception | None = None
-    """What the tool raised; set by executing it, or from the ledger."""
+    """The tool's exception; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None
-    """What the tool's `Command` writes to the state beside its message."""
+    """What the tool's `Command` writes to the state in addition to its message."""
     replayed: bool = False
-    """Whether its outcome stood in the ledger, and nothing was run."""
+    """Whether its outcome is from the ledger, and nothing was run."""
 
     @property
     def name(self) -> str:
-        """The tool's name."""
         return self.call["name"]
 
     @cached_property
     def key(self) -> EffectKey:
-        """What the ledger knows the call by."""
+        context, call = self.context, self.call
         # The occurrence counts calls with the same words of the model.
-        args = canonical_args(self.call.get("requested_args", self.call["args"]))
-        thread = self.context.thread or ""
-        occurrence = self.call["occurrence"]
-        return EffectKey(
-            thread, self.context.branch, self.name, args, occurrence, self.execution_id
+        args = canonical_args(call.get("requested_args", call["args"]))
+        place = (context.thread or "", context.branch, self.name, args, call["occurrence"])
+        return EffectKey(*place, self.execution_id)
+
+    @cached_property
+    def recorded(self) -> LedgerCall:
+        """The execution in the ledger. Only after validation, which sets the traits."""
+        context = self.context
+        return LedgerCall(
+            self.key,
+            self.call["id"],
+            context.ledger,
+            context.questions,
+            self.traits.effect_of(self.call["args"]),
+            self.traits.reconcile,
+            idempotency_key=replace(self.key, execution="").digest,
+            is_open=partial(context.session.has_open_call, self.key.digest),
         )
 
-    @property
-    def first_key(self) -> EffectKey:
-        """The key of the call's first execution: what the other side knows the call by."""
-        return replace(self.key, execution="")
-
     def announce(self, args: dict[str, Any]) -> None:
-        """Send the event that the call begins, with these arguments."""
         self.context.emit(
             {"type": "tool_start", "call_id": self.call["id"], "tool": self.name, "args": args}
         )
 
+    def announce_end(self, text: str, *, ok: bool) -> None:
+        self.context.emit(
+            {
+                "type": "tool_end",
+                "call_id": self.call["id"],
+                "tool": self.name,
+                "ok": ok,
+                "seconds": round(time.monotonic() - self.started, 3),
+                "output": text,
+            }
+        )
+
 
 async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
-    """Open the ledger, and take the lease of the thread that it is written under.
+    """Open the ledger, and take the lease of its thread.
 
     None without a checkpointer, and in a replay: nothing is resumed.
     """
@@ -142,33 +158,26 @@ async def open_call_context(
     session: Session,
     toolset: Toolset,
     emit: Emit,
-    *,
-    branch: str,
     progress: Progress,
-    plans: Plans,
-    handle_state: HandleStates,
+    *,
+    branch: str = "",
+    plans: Plans | None = None,
+    handle_state: HandleStates | None = None,
     remembered_approvals: Sequence[str] = (),
     approved_values: Sequence[str] = (),
     for_our_model: bool = True,
     recorded: bool = True,
 ) -> ToolCallContext:
-    """Return the context of one task's calls, with the ledger if anything is saved at all.
-
-    The session learns how long an observation may be.
+    """Return the context of one task's calls; set how long the session's observations may be.
 
     Args:
-        session: Of the run.
-        toolset: The tools on offer.
-        emit: Takes the events.
-        branch: Of the run's history.
-        progress: How far the run has come.
-        plans: The thread's.
         handle_state: What its live handles held before this agent step.
         remembered_approvals: What a person approved for the rest of the run.
         approved_values: Values that a person approved for the rest of the thread.
-        for_our_model: Whether the run's own model reads the results: they may be as long as its
-            window allows, and the run keeps time for its final summary. For a client neither holds.
-        recorded: Whether the ledger knows them; calls that change nothing just run again.
+        for_our_model: Whether the run's own model reads the results. They may then be as long as
+            its window allows, and the run keeps time for its final summary.
+        recorded: Whether the ledger records them. False for calls that change nothing: after a
+            crash they run again.
     """
     config = get_config()
     max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
@@ -189,32 +198,9 @@ async def open_call_context(
         questions=Questions(ledger, config if recorded else None),
         progress=progress,
         deadline=None if left_s is None else time.monotonic() + left_s,
-        plans=plans,
-        handle_state=dict(handle_state),
+        plans=no_plans() if plans is None else plans,
+        handle_state=dict(handle_state or {}),
         remembered_approvals=list(remembered_approvals),
         approved_values=list(approved_values),
         for_our_model=for_our_model,
-    )
-
-
-async def open_unrecorded_context(
-    session: Session, toolset: Toolset, emit: Emit, progress: Progress
-) -> ToolCallContext:
-    """Return the context of calls that change nothing: after a crash they run again.
-
-    Args:
-        session: Of the run.
-        toolset: The tools on offer.
-        emit: Takes the events.
-        progress: How far the run has come.
-    """
-    return await open_call_context(
-        session,
-        toolset,
-        emit,
-        branch="",
-        progress=progress,
-        plans=no_plans(),
-        handle_state={},
-        recorded=False,
     )

@@ -1,15 +1,11 @@
-"""How a tool is declared, once: schema, effect, resource, time limit, trust.
-
-From this one declaration come the model's schema, the approval rule, the ledger entry
-and the order in which parallel calls run.
-"""
+"""How a tool is declared: schema, effect, resource, time limit and trust in one place."""
 
 import asyncio
 import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Annotated, Any, cast, get_origin, get_type_hints
@@ -24,8 +20,15 @@ from typing_extensions import override
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
 from openmanus_graph.state.mcp_server import EffectName
-from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.state.tool_traits import FILE, Observation, PageUse, Reconcile, Traits
+from openmanus_graph.state.tool_traits import (
+    FILE,
+    Effects,
+    InformationFlow,
+    Limits,
+    Observation,
+    Reconcile,
+    Traits,
+)
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Parameter by which a tool asks for it; models are not shown it."""
@@ -34,22 +37,21 @@ IDEMPOTENCY_KEY = "idempotency_key"
 def with_idempotency_key(request: ToolCallRequest, key: str) -> ToolCallRequest:
     """Return a request whose tool gets the key, if it asks for one."""
     tool = request.tool
-    if tool is None or IDEMPOTENCY_KEY not in _parameters(tool):
+    if tool is None:
+        return request
+    schema = tool.args_schema
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        known: Collection[str] = schema.model_fields  # hidden parameters as well
+    else:
+        known = tool.args
+    if IDEMPOTENCY_KEY not in known:
         return request
     keyed = _KeyedTool(name=tool.name, description=tool.description, tool=tool, key=key)
     return request.override(tool=keyed)
 
 
-def _parameters(tool: BaseTool) -> Container[str]:
-    """Return the names of all that a tool takes, also of what no model is shown."""
-    schema = tool.args_schema
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return schema.model_fields
-    return tool.args
-
-
 class _KeyedTool(BaseTool, defer_build=True):
-    """Invokes a tool with a key; LangGraph takes hidden arguments out of calls before."""
+    """Invokes a tool with a key: LangGraph has removed hidden arguments from the call before."""
 
     tool: BaseTool
     key: str
@@ -82,88 +84,69 @@ _TRAITS_KEY = "openmanus"
 """Key of a declaration's `Traits` in the metadata of the LangChain tool."""
 
 
+_NO_EFFECTS, _NO_FLOW, _NO_LIMITS = Effects(), InformationFlow(), Limits()
+
+
 def manus_tool(
     *,
     effect: EffectName | Callable[[Mapping[str, Any]], EffectName],
     resource: str | Callable[[Mapping[str, Any]], str] | None = None,
     timeout_s: float | None = 120,
-    stops_itself: bool = False,
     untrusted: bool = False,
     approval: bool | None = None,
-    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
     reads_files: bool = False,
-    shell: str = "",
     sends_to: Sequence[str] | None = None,
     trusted: bool | Sequence[str] = False,
     private: bool | Sequence[str] = False,
     destructive: bool = False,
     reconcile: Reconcile | None = None,
-    needs_pictures: bool = False,
-    unavailable: Callable[[SandboxSettings], str] | None = None,
-    page: Callable[[Mapping[str, Any]], PageUse] | None = None,
-    sandboxed: bool = False,
-    runs_agent: bool = False,
-    outlasts_thread: bool = False,
-    composed: bool | Callable[[Mapping[str, Any]], bool] = False,
+    effects: Effects = _NO_EFFECTS,
+    flow: InformationFlow = _NO_FLOW,
+    limits: Limits = _NO_LIMITS,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
-    The Google-style docstring is what the model reads; a parameter annotated
-    `ToolRuntime[Context]` is filled by the graph and not shown, as is one named `idempotency_key`:
-    the call's key, the same when the call is made again after a crash. The function returns a
-    string or an `Observation`, and raises `ToolError` when the model should try something else.
+    The Google-style docstring is what the model reads. The graph fills a parameter annotated
+    `ToolRuntime[Context]`, which is not shown to the model. A parameter named `idempotency_key` is
+    not shown either: it gets the call's key, which is the same when the call is made again after a
+    crash. The function returns a string or an `Observation`, and raises `ToolError` when the model
+    should try something else.
 
     Args:
         effect: What the call may change; a function is given the arguments.
         resource: What calls must not use at the same time, `file:NAME` for a file.
         timeout_s: Seconds after which a call is cut off. None: the sandbox's limit.
-        stops_itself: Whether the tool ends its work by then itself and returns what there is.
         untrusted: Whether the output comes from outside.
         approval: Whether policy `ask` pauses first; by default for external effects.
-        addresses: Returns the web addresses that a call with these arguments would reach.
         reads_files: Whether the output may hold content of the workspace's files.
-        shell: The argument that is a shell text, whose commands the policy's rules look at.
-        sends_to: The arguments that decide where something goes or whom it hits; `()` for none.
+        sends_to: The arguments that decide where something goes or whom it affects; `()` for none.
             By default those of an external tool that have a usual name (docs/information-flow.md).
         trusted: Whether whole JSON fields of the output verify destinations; or their names.
-        private: Whether whole JSON fields of the output may leave only if a person says so; or
+        private: Whether whole JSON fields of the output may leave only if a person allows it; or
             their names.
-        destructive: Whether a call destroys what cannot be brought back.
-        reconcile: Given the arguments and the key of an external call that a crash cut off, an
-            async function that asks the other side and returns the call's result; None where
-            nothing is known of it, and a person is asked.
-        needs_pictures: Whether it is offered only where pictures reach a model.
-        unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
-        page: Returns what a call does with the page that the tool shows.
-        sandboxed: Whether the call is a program in the sandbox.
-        runs_agent: Whether the call runs another agent as a graph, which goes on where it was when
-            the call runs again after a crash; calls of such tools run at once.
-        outlasts_thread: Whether other conversations read what a call writes.
-        composed: Whether a model may have written the output; a function is given the arguments.
+        destructive: Whether a call destroys what cannot be restored.
+        reconcile: An async function for external calls that a crash cut off. It is given the
+            arguments and the key, asks the other side and returns the call's result. If it returns
+            None, nothing is known of the call and a person is asked.
+        effects: What else a call does.
+        flow: Where the call's data comes from and goes to.
+        limits: How the call ends at its limit, and when the tool is offered.
     """
-    asks = effect == "external" if approval is None else approval
     traits = Traits(
         effect=effect,
         resource=resource,
         timeout_s=timeout_s,
-        stops_itself=stops_itself,
         untrusted=untrusted,
-        approval=asks,
-        addresses=addresses,
+        approval=effect == "external" if approval is None else approval,
         reads_files=reads_files,
-        shell=shell,
         sends_to=sends_to,
         trusted=trusted,
         private=private,
         destructive=destructive,
         reconcile=reconcile,
-        needs_pictures=needs_pictures,
-        unavailable=unavailable,
-        page=page,
-        sandboxed=sandboxed,
-        runs_agent=runs_agent,
-        outlasts_thread=outlasts_thread,
-        composed=composed,
+        **vars(effects),
+        **vars(flow),
+        **vars(limits),
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -183,10 +166,10 @@ def manus_tool(
 
 
 def with_function(tool: BaseTool, function: ToolFunction) -> BaseTool:
-    """Return a tool that is declared as another one, and calls a function of the person's.
+    """Return a tool with the declaration of another one that calls the person's function.
 
-    The function is called off the event loop with the call's arguments by name, as far as it takes
-    them, and returns the text, or what becomes its JSON.
+    The function is called off the event loop with those of the call's arguments that it takes, by
+    name. It returns the text, or an object that is shown as JSON.
     """
     asynchronous = inspect.iscoroutinefunction(function)
     parameters = inspect.signature(function).parameters.values()
@@ -204,9 +187,9 @@ def with_function(tool: BaseTool, function: ToolFunction) -> BaseTool:
 
 
 def _without_runtime(function: ToolFunction) -> ToolFunction:
-    """Return a stand-in that has only the parameters which a model fills in.
+    """Return a function that has only the parameters which a model fills in.
 
-    To describe a `ToolRuntime`, too, takes pydantic longer than all else of a tool.
+    Describing a `ToolRuntime` as well takes pydantic longer than the rest of a tool.
     """
     hints = get_type_hints(function, include_extras=True)
     injected = {name for name, hint in hints.items() if (get_origin(hint) or hint) is ToolRuntime}
@@ -219,20 +202,20 @@ def _without_runtime(function: ToolFunction) -> ToolFunction:
         if name not in injected
     ]
 
-    def stand_in() -> None: ...
+    def described() -> None: ...
 
-    stand_in = functools.update_wrapper(stand_in, function)
-    del stand_in.__wrapped__
-    stand_in.__annotations__ = {name: hint for name, hint in hints.items() if name not in injected}
-    vars(stand_in)["__signature__"] = signature.replace(parameters=shown)
-    return stand_in
+    described = functools.update_wrapper(described, function)
+    del described.__wrapped__
+    described.__annotations__ = {name: hint for name, hint in hints.items() if name not in injected}
+    vars(described)["__signature__"] = signature.replace(parameters=shown)
+    return described
 
 
 def traits_of(tool: BaseTool) -> Traits:
     """Read a tool's declaration; a plain LangChain tool counts as external.
 
-    It needs no approval, though: who passed it to the builder has decided. Its author may declare
-    more by `metadata={"effect": "read_only", "resource": ..., "timeout_s": ...}`.
+    Such a tool needs no approval: whoever passed it to the builder has decided. Its author may
+    declare more by `metadata={"effect": "read_only", "resource": ..., "timeout_s": ...}`.
     """
     if isinstance(tool, JsonSchemaTool):
         return tool.traits
@@ -243,18 +226,13 @@ def traits_of(tool: BaseTool) -> Traits:
 
 
 def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
-    """Return the traits of tools, with the destinations of those that declare none."""
+    """Return the traits of tools, with the usual destinations of those that declare none."""
     traits = {name: traits_of(tool) for name, tool in tools.items()}
-    return {
-        name: replace(
-            one,
-            sends_to=usual_destinations(_argument_names(tools[name]), one),
-            sends_to_by_name=True,
-        )
-        if one.sends_to is None and one.addresses is None
-        else one
-        for name, one in traits.items()
-    }
+    for name, one in traits.items():
+        if one.sends_to is None and one.addresses is None:
+            usual = usual_destinations(_argument_names(tools[name]), one)
+            traits[name] = replace(one, sends_to=usual, sends_to_by_name=True)
+    return traits
 
 
 def _argument_names(tool: BaseTool) -> Collection[str]:
@@ -279,7 +257,7 @@ def declared_traits(tool: BaseTool) -> Traits | None:
 def file_resource(args: Mapping[str, Any]) -> str:
     """Name the file a call uses, so that calls on one file run in order.
 
-    By the last part of its path, which is the same for an absolute and a relative path: a
+    Uses the last part of its path, which is the same for an absolute and a relative path: a
     declaration does not know the workspace.
     """
     path = os.path.normpath(str(args.get("path", "")))

@@ -1,13 +1,20 @@
-"""Getting a call allowed: by the policy, or by a person."""
+"""Whether a call may run: valid arguments, its process, the policy, and a person's decision."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
+from langgraph.func import task
+
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.approval_questions import (
     explain_change,
@@ -19,8 +26,10 @@ from openmanus_graph.safety.destinations import approval_key, texts
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
-from openmanus_graph.tool_calls.context import CallExecution
-from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.questions import Questions, believed, seal
 
 QUESTION = "approval"
 """Begins the ledger's names of the questions whether a call may run."""
@@ -51,11 +60,52 @@ class Permission:
     """What a person wrote with the decision: it verifies what it names."""
 
 
+def validate(execution: CallExecution) -> None:
+    """Check the call against the tool's schema, and set its traits. ToolError: what is wrong."""
+    call, toolset = execution.call, execution.context.toolset
+    if call["problem"] is not None:
+        raise ToolError(call["problem"])
+    traits = traits_of(toolset.find(call["name"]))
+    toolset.check(call["name"], call["args"])
+    execution.traits = replace(traits, effect=traits.effect_of(call["args"]))
+
+
+def process_has_ended(execution: CallExecution) -> bool:
+    """Return True if the process that a call was meant for has ended since it was requested.
+
+    In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. Calls
+    that change nothing, such as opening another page, may run anyway.
+    """
+    traits, context = execution.traits, execution.context
+    resource = None if traits.effect == "read_only" else traits.resource_of(execution.call["args"])
+    live = context.session.identities()
+    return bool(resource and lost_state(context.handle_state, live, f"{resource}:"))
+
+
+async def permission_at_once(execution: CallExecution) -> Permission | None:
+    """Return the permission of a call that the policy allows by itself.
+
+    None: it has to be requested, unless the ledger knows the call already.
+    """
+    context, args = execution.context, execution.call["args"]
+    if current_replay() is not None or execution.key in context.decisions:
+        return None
+    if process_has_ended(execution):
+        return None
+    return Permission(args) if (await evaluate(execution, args)).decision == "allow" else None
+
+
 async def request_permission(execution: CallExecution) -> Permission:
     """Have a call allowed by the policy, or by a person. ToolError: it may not run, and why.
 
-    A decision that was made before the chain began counts, unless the policy denies the call.
+    A decision that was made before the group began counts, unless the policy denies the call.
     """
+    if process_has_ended(execution):
+        raise ToolError(
+            f"{execution.name} was not run: the process it was meant for has ended, and with it "
+            "what earlier calls had left there. Make that again if this call needs it, then repeat "
+            "it."
+        )
     args = execution.call["args"]
     verdict = await evaluate(execution, args)
     if verdict.decision == "deny":
@@ -68,12 +118,11 @@ async def request_permission(execution: CallExecution) -> Permission:
         if verdict.decision == "allow":
             return Permission(args)
         questions = execution.context.questions
-        decision = await ask_person(execution, verdict.why, questions, execution.key)
+        decision = await _ask_person(execution, verdict.why, questions, execution.key)
     if decision.type == "respond":
         return Permission(args, result_from_person=decision.message, said=[decision.message])
     if decision.type in ("approve", "edit"):
-        await _accept_change(execution)
-        return _permission_by(decision, execution, verdict)
+        return await _permission_by(decision, execution, verdict)
     why = f"They said: {decision.message}\n" if decision.message else "No reason was given. "
     raise RejectedError(
         f"A person did not allow {execution.name}. {why}Do not repeat the call; adapt to this.",
@@ -81,49 +130,36 @@ async def request_permission(execution: CallExecution) -> Permission:
     )
 
 
-def _permission_by(
+async def _permission_by(
     decision: Decision, execution: CallExecution, verdict: PolicyDecision
 ) -> Permission:
     """Return what a call may do that a person approved or edited."""
+    tool, call = execution.context.toolset.find(execution.name), execution.call
+    if execution.traits.changed and isinstance(tool, JsonSchemaTool):
+        await asyncio.to_thread(tool.accept)  # the person has seen its new description
     if decision.type == "edit":
         edited = dict(decision.args or {})
         return Permission(edited, said=[value for _, value in texts(edited)])
     if not decision.remember:
-        return Permission(execution.call["args"])
-    values = execution.call.get("unverified_values", [])
+        return Permission(call["args"])
     return Permission(
-        execution.call["args"],
+        call["args"],
         remembered_approval=verdict.remembered_approval,
-        approved_values=[approval_key(value["value"]) for value in values],
+        approved_values=[approval_key(one["value"]) for one in call.get("unverified_values", [])],
     )
 
 
-async def _accept_change(execution: CallExecution) -> None:
-    """Note that a person has seen how a tool's server describes it now, and allowed a call."""
-    tool = execution.context.toolset.find(execution.name)
-    if execution.traits.changed and isinstance(tool, JsonSchemaTool):
-        await asyncio.to_thread(tool.accept)
-
-
-async def ask_person(
+async def _ask_person(
     execution: CallExecution, why: str, questions: Questions, key: EffectKey
 ) -> Decision:
-    """Have a person decide on a call.
-
-    Args:
-        execution: Of the call.
-        why: It needs a person.
-        questions: Of the task that asks; each decision is read again by its place when that runs
-            again after a crash.
-        key: What the ledger knows the question by.
-    """
+    """Have a person decide on a call."""
     call = execution.call
     request = approval_request(execution.name, call["args"], call["id"], why)
     return await questions.decide(key, QUESTION, request, partial(_objection, execution))
 
 
 async def _objection(execution: CallExecution, decision: Decision) -> str:
-    """Say why an edit cannot be carried out: a person is no more above a `deny` than the model."""
+    """Return why an edit cannot be carried out: a `deny` binds a person as it binds the model."""
     if decision.type != "edit":
         return ""
     if decision.tool not in ("", execution.name):
@@ -140,41 +176,113 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
 async def evaluate(
     execution: CallExecution, args: Mapping[str, Any], policy: Policy | None = None
 ) -> PolicyDecision:
-    """Look a call up in the policy; where that has rules, off the event loop.
+    """Evaluate the policy for a call; policies with rules off the event loop.
 
-    They follow links and parse long texts.
+    Rules follow links and parse long texts.
 
     Args:
-        execution: Of the call.
-        args: What it would run with.
         policy: Instead of the run's own.
     """
-    settings = execution.context.session.settings
-    proposed = ProposedCall(
-        name=execution.name,
-        args=execution.context.toolset.with_defaults(execution.name, args),
-        traits=execution.traits,
-        unverified=_unverified(execution),
+    settings, call = execution.context.session.settings, execution.call
+    toolset, name = execution.context.toolset, execution.name
+    description, traits = toolset.find(name).description, execution.traits
+    addresses, excess = call.get("unverified", []), call.get("excess", [])
+    values = call.get("unverified_values", [])
+    asks = traits.changed == "changed" and traits.effect == "external"
+    reasons = (
+        explain_change(name, description) if asks else "",
+        explain_unverified(addresses) if addresses else "",
+        explain_excess(excess) if excess else "",
+        explain_values(name, description, values) if values else "",
     )
     look_up = partial(
         evaluate_policy,
-        proposed,
+        ProposedCall(
+            name=name,
+            args=toolset.with_defaults(name, args),
+            traits=traits,
+            unverified=" ".join(filter(None, reasons)),
+        ),
         settings if policy is None else replace(settings, policy=policy),
         execution.context.remembered_approvals,
     )
     return await asyncio.to_thread(look_up) if settings.rules else look_up()
 
 
-def _unverified(execution: CallExecution) -> str:
-    """Say which addresses and values of a call are unverified; empty if none is."""
-    addresses, excess = execution.call.get("unverified", []), execution.call.get("excess", [])
-    values = execution.call.get("unverified_values", [])
-    tool = execution.context.toolset.find(execution.name)
-    asks = execution.traits.changed == "changed" and execution.traits.effect == "external"
-    explained = [
-        explain_change(execution.name, tool.description) if asks else "",
-        explain_unverified(addresses) if addresses else "",
-        explain_excess(excess) if excess else "",
-        explain_values(execution.name, tool.description, values) if values else "",
-    ]
-    return " ".join(filter(None, explained))
+async def request_permissions(calls: Sequence[PendingCall], context: ToolCallContext) -> None:
+    """Ask about all calls of a group at once, and add the decisions to the context.
+
+    A single call is asked about when it runs.
+    """
+    ledger = context.ledger
+    if ledger is None or len(calls) == 1:
+        return
+    executions = [CallExecution(call, context) for call in calls]
+    verdicts = [await _verdict_of(execution) for execution in executions]
+    if not any(verdicts) and not any([await ledger.asked(_question(one)) for one in executions]):
+        return
+
+    @task
+    async def permission(position: int) -> str | None:
+        return await _decide(executions[position], verdicts[position])
+
+    # LangGraph knows the tasks within a task by their positions, so each call has one.
+    answers = await _all_answers([permission(position) for position in range(len(executions))])
+    for execution, answer in zip(executions, answers, strict=True):
+        if decision := await _believed_decision(execution, answer):
+            context.decisions[execution.key] = decision
+
+
+async def _all_answers(asking: Sequence[Any]) -> list[str | None]:
+    """Return the answers of all questions, or pause the run with those that are open."""
+    answers: list[Any] = await asyncio.gather(*asking, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, GraphInterrupt):
+            raise answer
+    if paused := [answer for answer in answers if isinstance(answer, GraphInterrupt)]:
+        # A graph within another one hands up the questions of all its tasks: the group's would be
+        # there twice.
+        is_inner = "|" in get_config().get("configurable", {})["checkpoint_ns"]
+        raise GraphInterrupt([] if is_inner else [one for pause in paused for one in pause.args[0]])
+    return answers
+
+
+async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
+    """Return why a person must be asked about a call; None if that is not needed."""
+    try:
+        validate(execution)
+    except ToolError:
+        return None  # reported when it runs
+    if process_has_ended(execution):
+        return None
+    verdict = await evaluate(execution, execution.call["args"])
+    if verdict.decision != "ask" or current_replay() is not None:  # which asks nobody
+        return None
+    known = await execution.recorded.look_up(execution.call["args"], begin=False)
+    return verdict if known is None else None
+
+
+async def _decide(execution: CallExecution, verdict: PolicyDecision | None) -> str | None:
+    """Have a person decide, within the question's own task; return it as sealed JSON."""
+    if verdict is None:
+        return None
+    questions, asked = Questions(execution.context.ledger, get_config()), _question(execution)
+    decision = await _ask_person(execution, verdict.why, questions, asked)
+    text = json.dumps([asked.digest, asdict(decision)])
+    (sealed,) = await seal(execution.context.config, "answer", [text])
+    return sealed
+
+
+async def _believed_decision(execution: CallExecution, answer: str | None) -> Decision | None:
+    """Return what `_decide` sealed; None if it is not ours. The call is then asked about later."""
+    stored = [] if answer is None else [answer]
+    for text in await believed(execution.context.config, "answer", stored):
+        asked, decision = json.loads(text)
+        if asked == _question(execution).digest:
+            return Decision(**decision)
+    return None
+
+
+def _question(execution: CallExecution) -> EffectKey:
+    """Return the key of the question about a call, which is asked in a task of its own."""
+    return replace(execution.key, execution="permission")

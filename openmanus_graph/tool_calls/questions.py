@@ -1,9 +1,9 @@
-"""Asking people from within a task that may run again from its start.
+"""Asks people from within a task that may run again from its start.
 
-LangGraph gives the n-th answer of a task to its n-th `interrupt()`: each has a index. A call whose
-outcome stands in the ledger is skipped when its chain runs again, and with it its questions. So the
-ledger remembers the indices of each call's questions, and those that nobody would take are taken
-here: an `interrupt()` whose answer is there returns at once.
+LangGraph gives the n-th answer of a task to its n-th `interrupt()`: each has an index. When a
+sequential group runs again, calls with a recorded outcome are skipped, and their questions with
+them. So the ledger records the indices of each call's questions, and answers that no call would
+take are taken here: an `interrupt()` whose answer is known returns at once.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from openmanus_graph.state.validation import validation_problems
 
 Kind = Literal["call", "value", "answer"]
 _process_key = secrets.token_bytes(32)
-"""Where no key can be kept: then approvals end with this process."""
+"""Used if no key can be stored: approvals then end with this process."""
 UNBELIEVED = (
     "Stored approvals of this thread carry no valid signature of yours, so they do not count: you "
     "are asked again."
@@ -44,26 +44,20 @@ UNBELIEVED = (
 
 
 async def seal(config: RunnableConfig, kind: Kind, values: Sequence[str]) -> list[str]:
-    """Return approvals as they are stored.
-
-    Args:
-        config: Of the node; it names the thread.
-        kind: Of calls, of values, or a person's answer to a question.
-        values: What was approved.
-    """
+    """Return approvals with a signature, as they are stored."""
     if not values:
         return []
-    return await asyncio.to_thread(_sealed, _thread_of(config), kind, values)
+    thread = str(config.get("configurable", {}).get("thread_id", ""))
+
+    def sealed() -> list[str]:
+        key = options_key(make=True) or _process_key
+        return [f"{hmac_of(key, [thread, kind, value])} {value}" for value in values]
+
+    return await asyncio.to_thread(sealed)
 
 
 async def believed(config: RunnableConfig, kind: Kind, stored: Sequence[str]) -> list[str]:
-    """Return the approvals among the stored ones that this user's processes sealed.
-
-    Args:
-        config: As for `seal`.
-        kind: As for `seal`.
-        stored: What is stored; anybody may have written it.
-    """
+    """Return the stored approvals that this user's processes sealed; anybody may write others."""
     values = [str(one).partition(" ")[2] for one in stored]
     sealed = await seal(config, kind, values)
     pairs = zip(stored, sealed, values, strict=True)
@@ -74,20 +68,11 @@ async def believed(config: RunnableConfig, kind: Kind, stored: Sequence[str]) ->
     ]
 
 
-def _sealed(thread: str, kind: Kind, values: Sequence[str]) -> list[str]:
-    key = options_key(make=True) or _process_key
-    return [f"{hmac_of(key, [thread, kind, value])} {value}" for value in values]
-
-
-def _thread_of(config: RunnableConfig) -> str:
-    return str(config.get("configurable", {}).get("thread_id", ""))
-
-
 T = TypeVar("T")
 _PAUSE = "interrupt "
 """Begins the ledger's name of a question that a tool or a hook asks; its id follows."""
 _ELSEWHERE = -1
-"""Stands for the index of a question that a graph within a tool asks: it has none in the task."""
+"""Index of a question that a graph within a tool asks: it has none in the task."""
 _OPEN = "open"
 """The ledger's name of a task's last question."""
 
@@ -96,7 +81,7 @@ class Questions:
     """The questions of one execution of a task.
 
     Args:
-        ledger: Remembers their indices; None where nothing is saved.
+        ledger: Records their indices; None if nothing is saved.
         config: Of the node, with a ledger.
     """
 
@@ -106,22 +91,16 @@ class Questions:
             self._resumed, given = is_answered(config), config.get("configurable", {})
             self._task = EffectKey(str(given["thread_id"]), given["checkpoint_ns"], "task", "", 0)
         self._index = 0
-        """The next one, as far as is known while a tool or a hook runs."""
+        """The next one, as far as it is known while a tool or a hook runs."""
         self._active: set[int] = set()
-        """Places of what runs, which takes them by itself."""
+        """Indices of what runs now, which takes the answers itself."""
         self._exhausted = config is not None and not has_answers(config)
-        """Whether no answers are left. Then the ledger need not be asked what they belong to."""
+        """Whether no answers are left. The ledger is then not asked what they belong to."""
         self._over = False
         """Whether this execution has come to an open question."""
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
-        """Return the answer to a question, or pause the run until there is one.
-
-        Args:
-            key: The call that asks.
-            name: Tells the call's questions apart.
-            request: What the person is shown.
-        """
+        """Return the answer to a question, or pause the run until there is one."""
         if plan_step := plan_step_of(get_config()):
             request = {**request, "plan_step": plan_step}
         if self._ledger is None:
@@ -143,7 +122,7 @@ class Questions:
             (sealed,) = await seal(get_config(), "answer", [text])
             done = f"{name} answered {sealed.partition(' ')[0]}"
             # LangGraph keeps an answer without an id, and gives it to later questions and runs too.
-            # An answer that is stored with no seal of ours may be anybody's.
+            # An answer without our seal may be anybody's.
             if self._resumed or known.get(done) == asked_at:
                 await self._ledger.ask(key, done, asked_at)
                 return value
@@ -154,12 +133,12 @@ class Questions:
         ask: Callable[[], Awaitable[T]],
         refuses: Callable[[Exception], bool] = is_invalid_resume,
     ) -> T:
-        """Run what may ask by `interrupt()`, again without an answer that it refuses.
+        """Run what may ask by `interrupt()`; run it again without an answer that it refuses.
 
         Args:
-            key: The call that it belongs to; None if it is all that the task runs.
-            ask: A tool or a hook, which must be fit to run again up to its question.
-            refuses: Says whether an exception means that the answer before was none.
+            key: The call that it belongs to; None if the task runs nothing else.
+            ask: A tool or a hook, which can run again up to its question.
+            refuses: Returns whether an exception means that the answer before was unusable.
         """
         if self._ledger is None:
             return await ask()
@@ -201,13 +180,11 @@ class Questions:
         request: Mapping[str, Any],
         objection: Callable[[Decision], Awaitable[str]] | None = None,
     ) -> Decision:
-        """Return a decision on a call; an answer that is none is asked for again.
+        """Return a decision on a call; ask again if the answer is no usable decision.
 
         Args:
-            key: The call that asks.
             name: Tells the call's questions apart.
-            request: What the person is shown.
-            objection: Says why a decision cannot be carried out; empty if it can.
+            objection: Returns why a decision cannot be carried out; empty if it can.
         """
         allowed = allowed_decisions(request)
         shown, tries = dict(request), 0
@@ -223,11 +200,11 @@ class Questions:
             shown["question"] = f"{problem} {request['question']}"
 
     async def _known(self, key: EffectKey) -> dict[str, int]:
-        """Return the indices of what was asked and may be answered, by the names."""
+        """Return the indices of the questions that may have answers, by name."""
         return {} if self._exhausted or self._ledger is None else await self._ledger.asked(key)
 
     async def _record(self, key: EffectKey, name: str, index: int) -> None:
-        """Write down that the task waits for an answer at this index."""
+        """Record that the task waits for an answer at this index."""
         if self._ledger is not None:
             if index != _ELSEWHERE:
                 await self._ledger.unask(key, index)  # nothing from there on has an answer
@@ -235,7 +212,7 @@ class Questions:
             await self._ledger.ask(self._task, _OPEN, index)
 
     def _can_ask_again(self, error: Exception, left: int) -> bool:
-        """Say whether the refused question is what comes next when its asker runs again."""
+        """Return True if the refused question comes next when its asker runs again."""
         if is_invalid_resume(error) and left != 1:  # else those before it, or around it
             self._over = True
         return left > 0 and not self._over
@@ -247,22 +224,29 @@ class Questions:
         pauses: Mapping[str, int],
         refused: Exception | None,
     ) -> GraphInterrupt:
-        """Return what leaves an asker whose question is open, and write the question down."""
-        if self._over:  # what runs inside has seen to it
+        """Return the interrupt of an asker whose question is open, and record the question."""
+        if self._over:  # what runs inside has recorded it
             return waiting
         self._over = True
         asked: list[Interrupt] = list(waiting.args[0])
         if refused is not None and is_invalid_resume(refused):  # its index is free again
             last = max(pauses, key=lambda name: pauses[name])
-            asked[0] = _with_id(asked[0], last.removeprefix(_PAUSE))
+            schema, own_id = asked[0].response_schema, last.removeprefix(_PAUSE)
+            asked[0] = Interrupt(asked[0].value, own_id, response_schema=schema)
         else:
             await self._record_pause(key, asked[0].id, pauses)
         if refused is None:
             return waiting
-        return GraphInterrupt([asked_again(one, _words_of(refused)) for one in asked])
+        if isinstance(refused, ValidationError):
+            words = "; ".join(validation_problems(refused, "it"))
+        elif isinstance(refused, ValueError | ToolError):
+            words = str(refused)
+        else:  # others, of a missing key for example, describe the code that read it
+            words = "it has another form"
+        return GraphInterrupt([asked_again(one, words.rstrip(".")) for one in asked])
 
     async def _record_pause(self, key: EffectKey, asked: str, pauses: Mapping[str, int]) -> None:
-        """Write down a question of a tool or hook, by its id."""
+        """Record a question of a tool or hook, by its id."""
         name, index = f"{_PAUSE}{asked}", _ELSEWHERE
         try:
             interrupt(None)
@@ -272,7 +256,7 @@ class Questions:
         await self._record(key, name, pauses.get(name, index))
 
     async def _drop_others(self) -> None:
-        """Take what is left when all questions of the task have their answers."""
+        """Take the answers that are left when all questions of the task have theirs."""
         if not self._exhausted and self._ledger is not None:
             asked = await self._ledger.asked(self._task)
             last = asked.get(_OPEN)
@@ -285,7 +269,7 @@ class Questions:
         return max([self._index, *(index + 1 for index in self._active)])
 
     def _skip_to(self, index: int) -> None:
-        """Take the answers before a index, but for those that what runs has taken itself."""
+        """Take the answers before an index, except those that what runs now takes itself."""
         while self._index < index and not self._exhausted:
             if self._index in self._active:
                 self._index += 1
@@ -298,15 +282,3 @@ class Questions:
             self._index += 1
         except GraphInterrupt:
             self._exhausted = True
-
-
-def _with_id(asked: Interrupt, given: str) -> Interrupt:
-    return Interrupt(asked.value, given, response_schema=asked.response_schema)
-
-
-def _words_of(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(validation_problems(error, "it"))
-    # Others, of a missing key say, speak of the code that read it.
-    text = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
-    return text.rstrip(".")

@@ -4,10 +4,12 @@ An agent's own tools stay the same during a run; those of MCP servers may come a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool
 
@@ -20,13 +22,14 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
-from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.toolset import Toolset
 
 if TYPE_CHECKING:
+    from openmanus_graph.backends.mcp.schemas import DescribedTool
     from openmanus_graph.backends.mcp.tool import ServerTools
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
@@ -38,7 +41,77 @@ LATER_TOOLS = frozenset({
 """Tools that a small model has to find by `search_tools`."""
 MOST_FOR_SMALL = 6
 ADD = "+"
-"""Begins the name of an optional tool that is to be offered as well."""
+"""Begins the name of an optional tool that is offered in addition."""
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
+
+
+@dataclass(frozen=True)
+class ResolvedTools:
+    """The tools of one agent step."""
+
+    toolset: Toolset
+    changes: tuple[str, ...] = ()
+    """Changes of the servers, for the model."""
+    fatal_reason: str = ""
+    """Why the run cannot continue without the servers; empty if it can."""
+    acknowledge: Callable[[], None] = lambda: None
+    """To be called when the model has read the changes."""
+
+
+async def resolve_tools(
+    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
+) -> ResolvedTools:
+    """Return the tools that an agent step offers; within it always the same.
+
+    Args:
+        refresh: Look at the servers again, as each agent step does at its start.
+
+    Raises:
+        ConfigError: An agent that needs servers has none, or what they need is not installed.
+    """
+    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
+    if known is not None:
+        return known
+    absent = await absent_tools(agent, session)
+    for name, why in absent.items():
+        text = f"{name} is not offered. {why}"
+        session.cached(text, partial(notice, emit, text))
+    replay = current_replay()  # which starts no servers
+    servers: tuple[MCPServer, ...] = ()
+    if replay is None:
+        configured = session.settings.mcp_servers if agent.takes_configured else ()
+        servers = (*agent.servers, *configured)
+        check_servers(servers)
+        servers = tuple(server for server in servers if server.enabled)
+    if replay is not None and (offered := replay.server_tools()) is not None:
+        tools = recorded_server_tools(offered, session)
+        toolset = await _run_toolset(agent, session, absent, tools)
+        resolved = ResolvedTools(toolset, changes=tuple(offered["changes"]))
+    elif servers:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        found = await resolve_server_tools(
+            servers, session, emit, fresh=refresh, needed=agent.needs_servers
+        )
+        resolved = ResolvedTools(
+            toolset=await _run_toolset(agent, session, absent, found.tools),
+            changes=tuple(change.text for change in found.changes),
+            fatal_reason=found.fatal_reason if agent.needs_servers else "",
+            acknowledge=found.acknowledge,
+        )
+        if refresh:
+            await record_server_tools(session, found.tools, resolved.changes)
+    elif agent.needs_servers and replay is None:
+        raise ConfigError(
+            f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
+            "Name one by --mcp-server NAME, URL or COMMAND, or in mcp.json."
+        )
+    else:
+        resolved = ResolvedTools(await _run_toolset(agent, session, absent))
+    session.resolved[agent] = resolved
+    return resolved
 
 
 async def _run_toolset(
@@ -47,7 +120,7 @@ async def _run_toolset(
     absent: Mapping[str, str],
     server_tools: Sequence[BaseTool] = (),
 ) -> Toolset:
-    """Return the toolset of the session's current run; made anew when the servers' tools change."""
+    """Return the toolset of the session's current run: a new one if the servers' tools change."""
     small = await asks_small_model(session)
 
     def make() -> Toolset:
@@ -58,10 +131,18 @@ async def _run_toolset(
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
         tools, selection = _selected(tools, agent.optional, settings.tools)
-        toolset = Toolset(
-            *_searched(tools, selection, settings.search_tools_above, small=small),
-            untrusted_prompt=settings.untrusted_instructions,
-        )
+        names = [*tools] if selection is None else [name for name in selection if name in tools]
+        searched = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+        if len(searched) <= settings.search_tools_above:
+            searched = []
+        if small and len(names) > MOST_FOR_SMALL:
+            searched += [name for name in names if name in LATER_TOOLS]
+        if searched:
+            search = ToolSearch.over([tools[name] for name in searched])
+            tools = {**tools, search.name: search}
+            selection = None if selection is None else [*selection, search.name]
+        untrusted = settings.untrusted_instructions
+        toolset = Toolset(tools, selection, searched, untrusted_prompt=untrusted)
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
@@ -74,10 +155,9 @@ def _selected(
     optional: Callable[[], Sequence[BaseTool]],
     selection: Sequence[str] | None,
 ) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
-    """Return the tools with the optional ones that are wanted, and which of all are offered.
+    """Return the tools with the wanted optional ones, and which of all are offered.
 
     Args:
-        tools: The agent's.
         optional: Returns what may be added.
         selection: Names; `+NAME` adds one to all others that are selected, or to all.
     """
@@ -95,118 +175,18 @@ def _selected(
 
 
 def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
-    """Return the names that are to be offered instead of all; None if all are.
-
-    Args:
-        selection: Names; those that begin with `+` are offered as well as the others.
-    """
+    """Return the names that are offered instead of all, without `+NAME`; None if all are."""
     if selection is None:
         return None
     plain = [name for name in selection if not name.startswith(ADD)]
     return None if selection and not plain else plain
 
 
-def _searched(
-    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int, *, small: bool
-) -> tuple[dict[str, BaseTool], Sequence[str] | None, Collection[str]]:
-    """Return the tools with `search_tools`, if there are too many, and which it searches.
-
-    Args:
-        tools: All of them.
-        selection: Names of those that are offered; None: all.
-        most: Tools of servers that are sent to models without it.
-        small: Whether the model is small, which is sent a few of all tools.
-    """
-    names = [*tools] if selection is None else [name for name in selection if name in tools]
-    others = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
-    if len(others) <= most:
-        others = []
-    if small and len(names) > MOST_FOR_SMALL:
-        others += [name for name in names if name in LATER_TOOLS]
-    if not others:
-        return tools, selection, ()
-    search = ToolSearch.over([tools[name] for name in others])
-    chosen = None if selection is None else [*selection, search.name]
-    return {**tools, search.name: search}, chosen, others
-
-
-@dataclass(frozen=True)
-class ResolvedTools:
-    """The tools of one agent step."""
-
-    toolset: Toolset
-    changes: tuple[str, ...] = ()
-    """What the model should be told about changes of the servers."""
-    fatal_reason: str = ""
-    """Why the run cannot go on without the servers; empty if it can."""
-    acknowledge: Callable[[], None] = lambda: None
-    """To be called when the model has been told the changes."""
-
-
-async def resolve_tools(
-    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
-) -> ResolvedTools:
-    """Return the tools that an agent step offers; within it always the same.
-
-    Args:
-        agent: Whose run it is.
-        session: Of the run.
-        emit: Takes notices about servers.
-        refresh: Look at the servers again, as each agent step does at its start.
-
-    Raises:
-        ConfigError: An agent that needs servers has none, or what they need is not installed.
-    """
-    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
-    if known is not None:
-        return known
-    absent = await absent_tools(agent, session)
-    for name, why in absent.items():
-        text = f"{name} is not offered. {why}"
-        session.cached(text, partial(notice, emit, text))
-    replay = current_replay()  # which starts no servers
-    servers = () if replay is not None else servers_of(agent, session.settings)
-    if replay is not None and (offered := replay.server_tools()) is not None:
-        # Only here and below: a run without servers loads nothing of them.
-        from openmanus_graph.tool_calls.recorded_servers import recorded_server_tools
-
-        resolved = ResolvedTools(
-            toolset=await _run_toolset(
-                agent, session, absent, recorded_server_tools(offered, session)
-            ),
-            changes=tuple(offered["changes"]),
-        )
-    elif servers:
-        resolve_server_tools = await asyncio.to_thread(load_client)
-        found = await resolve_server_tools(
-            servers, session, emit, fresh=refresh, needed=agent.needs_servers
-        )
-        resolved = ResolvedTools(
-            toolset=await _run_toolset(agent, session, absent, found.tools),
-            changes=tuple(change.text for change in found.changes),
-            fatal_reason=found.fatal_reason if agent.needs_servers else "",
-            acknowledge=found.acknowledge,
-        )
-        if refresh:
-            from openmanus_graph.tool_calls.recorded_servers import record_server_tools
-
-            await record_server_tools(session, found.tools, resolved.changes)
-    elif agent.needs_servers and replay is None:
-        raise ConfigError(
-            f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
-            "Name one by --mcp-server NAME, URL or COMMAND, or in mcp.json."
-        )
-    else:
-        resolved = ResolvedTools(await _run_toolset(agent, session, absent))
-    session.resolved[agent] = resolved
-    return resolved
-
-
 async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     """Return why some of an agent's tools cannot be offered in the session's run, by name.
 
     Raises:
-        ConfigError: The agent can do nothing without one of them, or the person has named it.
+        ConfigError: The agent cannot work without one of them, or the person has named it.
     """
     declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
     depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
@@ -226,20 +206,6 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     return absent
 
 
-_BLIND = (
-    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
-    "[llm] sees_images = true if this one sees."
-)
-
-
-def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
-    """Return the servers of a run: the graph's own, then the configured ones."""
-    configured = settings.mcp_servers if agent.takes_configured else ()
-    servers = (*agent.servers, *configured)
-    check_servers(servers)
-    return tuple(server for server in servers if server.enabled)
-
-
 def load_client() -> "ServerToolsResolver":
     """Import the MCP client, which takes most of a second. Blocks.
 
@@ -253,3 +219,46 @@ def load_client() -> "ServerToolsResolver":
             f"MCP servers are configured, which need the extra `mcp`. {install_extra('mcp')}"
         ) from error
     return resolve_server_tools
+
+
+async def record_server_tools(
+    session: Session, tools: "Sequence[DescribedTool]", changes: Sequence[str]
+) -> None:
+    """Record what servers offer to an agent step, once and after each change."""
+
+    def described() -> dict[str, Any]:
+        rows = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "argument_schema": tool.argument_schema,
+                "traits": {key: one for key, one in asdict(tool.traits).items() if one is not None},
+            }
+            for tool in tools
+        ]
+        return {"tools": rows, "changes": [*changes]}
+
+    key = (record_server_tools, tuple(map(id, tools)), tuple(changes))
+    offered: dict[str, Any] = session.cached(key, described)
+    session.server_tools = session.cached((*key, "name"), lambda: _name_of(offered))
+    await fact_of_run(session, session.server_tools, lambda: offered)
+
+
+def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[BaseTool]:
+    """Return the tools that servers had offered, the same objects as long as they are the same."""
+    # Only here: a run without servers loads nothing of them.
+    from openmanus_graph.backends.mcp.schemas import RecordedTool
+
+    def make() -> tuple[RecordedTool, ...]:
+        return tuple(
+            RecordedTool.model_validate({**described, "traits": Traits(**described["traits"])})
+            for described in offered["tools"]
+        )
+
+    return session.cached((RecordedTool, _name_of(offered)), make)
+
+
+def _name_of(offered: Mapping[str, Any]) -> str:
+    text = json.dumps(offered, sort_keys=True, default=str)
+    return f"MCP tools {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

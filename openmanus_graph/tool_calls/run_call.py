@@ -1,48 +1,69 @@
-"""The seam through which every tool call runs.
+"""Runs every tool call: permission, ledger, time limit, observation.
 
-validate -> look into the ledger -> decide permission -> record the intent -> execute within the
-time limit and observe -> record the outcome. Where nobody need be asked, the look into the ledger
-records the intent as well. Whatever a tool does, the model gets an observation; only interrupts,
-wrong configuration and cancellation pass.
+Whatever a tool does, the model gets an observation; only interrupts, wrong configuration and
+cancellation pass.
 """
 
+import asyncio
+import logging
 import time
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import RunnableConfig, merge_configs
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
+from openmanus_graph.backends.persistence.ledger import LedgerEntry
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.errors import ConfigError, RefusedDataError, ToolError
+from openmanus_graph.errors import (
+    ConfigError,
+    NamesError,
+    RefusedDataError,
+    ToolError,
+    TrustedToolError,
+)
+from openmanus_graph.model_calls.budget import counting_external_calls
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
+from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
+from openmanus_graph.runtime.observation_size import with_overrun
+from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.runtime.session import lost_state
-from openmanus_graph.state.manus import ManusState, PendingCall
+from openmanus_graph.runtime.session import changed_state
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
+from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
+from openmanus_graph.state.manus import ManusState, PendingCall, add_usage, no_usage
 from openmanus_graph.state.plan import current_plan_step
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.call_ledger import (
-    exception_of,
-    find_entry,
-    record_intent,
-    record_outcome,
-    record_waiting,
-    replay_outcome,
-    resolve_unknown_outcome,
-    runs_as_task,
-    was_cut_off,
-)
+from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
-from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.execution import repeat_call, run_tool
 from openmanus_graph.tool_calls.permission import (
     Permission,
     RejectedError,
     evaluate,
+    permission_at_once,
     request_permission,
+    validate,
 )
+from openmanus_graph.tool_calls.questions import believed, seal
+
+log = logging.getLogger(__name__)
+_NOT_SHOWN = (
+    "[You are not shown pictures: this model is not known to see them. Read what you need by "
+    "Python (PIL, OCR); a person can set vision_model.]"
+)
+_OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
+_NOTED = ("images", "site", "links", "openings", "usage", "structured", "ends_run", "said")
+_NOTED_FLAGS = ("edited", "listing", "trusted_text")
+"""Fields of an observation that are kept with its message."""
 
 
 async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
@@ -57,8 +78,8 @@ async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
 async def run_to_message(execution: CallExecution) -> ToolMessage:
     """Run a call, or replay its outcome, and return the message that answers it.
 
-    Sets `execution.raised` to what the tool raised, and `execution.update` to what it writes to the
-    state beside the message.
+    Sets `execution.raised` to the tool's exception, and `execution.update` to what it writes to the
+    state in addition to the message.
     """
     call, refusal = execution.call, None
     with traces.tool_call(call["name"], call["id"], call["args"]) as span:
@@ -69,7 +90,7 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
             execution.announce(call["args"])
             said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
             observation = Observation(str(error), failed=True, trusted_text=True, said=said)
-        if observation.raised is not None and execution.raised is None:  # it stood in the ledger
+        if observation.raised is not None and execution.raised is None:  # from the ledger
             execution.raised = exception_of(observation.raised)
         failure = execution.raised or refusal or ToolError("")
         span.record_result(
@@ -79,21 +100,8 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
         )
     if observation.update is not None:
         execution.update = written_update(execution, observation.update)
-    announce_end(execution, observation.text, ok=not observation.failed)
+    execution.announce_end(observation.text, ok=not observation.failed)
     return tool_message(execution, observation)
-
-
-def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
-    """Return what a call writes to the state beside its message, as the ledger holds it.
-
-    Raises:
-        RefusedDataError: It holds what is not stored so, or keys that are the graph's own.
-    """
-    update: object = execution.context.serializer.from_text(stored)
-    own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
-    if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
-        raise RefusedDataError(f"an update of {execution.name} that no tool may write")
-    return cast("dict[str, Any]", update)
 
 
 async def execute_once(execution: CallExecution) -> Observation:
@@ -101,45 +109,165 @@ async def execute_once(execution: CallExecution) -> Observation:
     validate(execution)
     permission = await permission_at_once(execution)
     entry = await find_entry(execution, begin=permission is not None)
-    execution.begun = permission is not None and entry is None
     if entry is not None and entry.outcome is not None:
-        await execution.context.questions.skip(execution.key)
-        execution.replayed = True
-        await repeat_call(execution, entry)
         return await replay_outcome(execution, entry)
     if entry is not None and await runs_as_task(execution, entry):
         execution.server_task, permission = entry.server_task, Permission(entry.args)
     elif entry is not None and was_cut_off(execution, entry):
-        if (outcome := await resolve_unknown_outcome(execution, entry)) is not None:
-            return outcome
+        if (settled := await execution.recorded.settle(entry.args, entry)) is not None:
+            execution.announce(entry.args)
+            await execution.recorded.conclude(entry.args, asdict(settled))
+            return settled
         permission = Permission(entry.args)
-    else:
-        permission = permission or await get_permission(execution)
+    elif permission is None:
+        permission = await request_permission(execution)
     if permission.result_from_person is not None:  # nothing runs with these arguments
         execution.announce(execution.call["args"])
         return Observation(permission.result_from_person, edited=True, said=permission.said)
     execution.announce(permission.args)
     await record_intent(execution, permission)
-    try:
-        tool = partial(run_tool, execution, permission.args)
-        observation = await execution.context.questions.run_with_answers(execution.key, tool)
-        observation = replace(observation, said=permission.said) if permission.said else observation
-    except Exception as error:
-        if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
-            await record_waiting(execution, permission)
-        raise
+    tool = partial(run_tool, execution, permission.args)
+    observation = await execution.recorded.run(permission.args, tool)
+    if permission.said:
+        observation = replace(observation, said=permission.said)
     observation = shown_once(execution, permission.args, observation)
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"]
     return replace(observation, edited=True) if edited else observation
 
 
+async def find_entry(execution: CallExecution, *, begin: bool) -> LedgerEntry | None:
+    """Return what the ledger, or the recording of a replay, knows of the call.
+
+    In a replay every call is known. ReplayEndedError: this one is not.
+    """
+    replay, args = current_replay(), execution.call["args"]
+    if replay is None:
+        return await execution.recorded.look_up(args, begin=begin)
+    if (before := replay.policy_before) is not None:
+        then, now = await evaluate(execution, args, before), await evaluate(execution, args)
+        replay.check_decision(
+            f"{execution.name} {canonical_args(args)}",
+            f"{then.decision}: {then.why}",
+            f"{now.decision}: {now.why}",
+        )
+    recorded: LedgerEntry = await replay.outcome(execution.key, execution.call["id"])
+    return recorded
+
+
+async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observation:
+    """Return the observation of a call that has run, with what it changed for its group."""
+    context, config = execution.context, execution.context.config
+    await context.questions.skip(execution.key)
+    execution.replayed = True
+    await repeat_call(execution, entry)
+    outcome = entry.outcome or {}
+    execution.announce(entry.args)
+    context.handle_state.update(outcome.get("handle_state", {}))
+    for approval in await believed(config, "call", [outcome.get("remembered_approval", "")]):
+        context.add_remembered_approval(approval)
+    approved = await believed(config, "value", outcome.get("approved_values", ()))
+    context.add_remembered_approval("", approved)
+    found: dict[str, Any] = {
+        key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
+    }
+    raised = outcome.get("raised")  # JSON made lists of tuples
+    found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
+    found["edited"] = entry.args != execution.call["args"]
+    return Observation(**found)
+
+
+async def repeat_call(execution: CallExecution, recorded: LedgerEntry) -> None:
+    """Run a recorded call with its effects, if the current replay repeats such calls.
+
+    The graph continues with the recorded outcome, so that the run asks for the same next. The
+    policy decides as if the call were made for the first time, and no person can be asked.
+
+    Raises:
+        ReplayEndedError: It is not allowed, or its result is not the recorded one.
+    """
+    replay, outcome = current_replay(), recorded.outcome or {}
+    repeatable = outcome.get("repeatable")
+    if replay is None or repeatable is None or not replay.repeats(execution.name):
+        return
+    shown = f"{execution.name} {canonical_args(recorded.args)}"
+    verdict = await evaluate(execution, recorded.args)
+    if verdict.decision == "deny":
+        replay.refuse_repeat(shown, f"The policy refuses it. {verdict.why}")
+    if verdict.decision == "ask":
+        replay.refuse_repeat(
+            shown, f"The policy would ask a person. {verdict.why} To allow it: --policy auto."
+        )
+    now = await run_tool(execution, recorded.args, repeatable)
+    replay.record_repeat(
+        shown, without_mark(outcome["text"]), without_mark(now.text), failed=now.failed
+    )
+
+
+async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
+    """Return True if another side runs the call as a task whose result it can still tell."""
+    if not entry.server_task:
+        return False
+    tool = execution.context.toolset.find(execution.name)
+    return execution.context.session.has_open_call(execution.key.digest) or (
+        isinstance(tool, JsonSchemaTool) and await tool.knows_task(entry.server_task)
+    )
+
+
+def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
+    """Return True if a crash ended the call and it must not simply run again."""
+    traits = execution.traits
+    waits = execution.context.session.has_open_call(execution.key.digest)
+    repeatable = traits.effect == "read_only" or traits.runs_agent
+    return entry.stage in ("intent", "task") and not waits and not repeatable
+
+
+async def record_intent(execution: CallExecution, permission: Permission) -> None:
+    """Record what is about to run, and what a person approved for later calls."""
+    execution.context.add_remembered_approval(
+        permission.remembered_approval, permission.approved_values
+    )
+    if not execution.server_task:  # of which more is recorded already
+        await execution.recorded.intend(permission.args)
+
+
+async def record_outcome(
+    execution: CallExecution, permission: Permission, observation: Observation
+) -> None:
+    """Record the outcome of the call, and what its handles hold since.
+
+    Its files are put back first, so that another machine that reads the outcome finds them. Raises
+    StorageError afterwards, if they cannot be.
+    """
+    context = execution.context
+    if context.ledger is None:
+        return
+    unavailable: FilesUnavailableError | None = None
+    try:
+        if execution.traits.effect != "read_only":
+            await put_files_back(context.session, context.emit)
+    except FilesUnavailableError as error:  # it is noted that they are newer here
+        unavailable = error
+    changed = changed_state(context.handle_state, context.session.handle_states())
+    context.handle_state.update(changed)
+    approval = [permission.remembered_approval] if permission.remembered_approval else []
+    further = {
+        "handle_state": changed,
+        "remembered_approval": "".join(await seal(context.config, "call", approval)),
+        "approved_values": await seal(context.config, "value", permission.approved_values),
+    }
+    outcome = asdict(observation) | {name: value for name, value in further.items() if value}
+    await execution.recorded.conclude(permission.args, outcome)
+    if unavailable is not None:
+        raise unavailable
+
+
 def shown_once(
     execution: CallExecution, args: dict[str, Any], observation: Observation
 ) -> Observation:
-    """Return an observation; one line where a call that only reads shows again what it did last.
+    """Return one line for a call that only reads and shows the same result as before.
 
-    The model has made the same call before in this run. A client of ours keeps no conversation.
+    Only if the model has made the same call in this run: a client keeps no conversation.
     """
     context, plain = execution.context, not (observation.failed or observation.images)
     if execution.traits.effect != "read_only" or not plain or observation.ends_run is not None:
@@ -152,91 +280,14 @@ def shown_once(
     return replace(observation, text=render("same_result"), trusted_text=True)
 
 
-def validate(execution: CallExecution) -> None:
-    """Check the call against the tool's schema. ToolError says what is wrong with it."""
-    call, toolset = execution.call, execution.context.toolset
-    if call["problem"] is not None:
-        raise ToolError(call["problem"])
-    traits = traits_of(toolset.find(call["name"]))
-    toolset.check(call["name"], call["args"])
-    execution.traits = replace(traits, effect=traits.effect_of(call["args"]))
-
-
-async def get_permission(execution: CallExecution) -> Permission:
-    """Have a call allowed, whose process must still be there. ToolError: it may not run."""
-    refuse_if_process_ended(execution)
-    return await request_permission(execution)
-
-
-async def permission_at_once(execution: CallExecution) -> Permission | None:
-    """Return what a call may do that the policy allows and nothing else stands against.
-
-    None: that is to be asked for, where the ledger does not know the call already.
-    """
-    context = execution.context
-    if current_replay() is not None or execution.key in context.decisions:
-        return None
-    if process_has_ended(execution):
-        return None
-    args = execution.call["args"]
-    return Permission(args) if (await evaluate(execution, args)).decision == "allow" else None
-
-
-def process_has_ended(execution: CallExecution) -> bool:
-    """Say whether the process that a call was meant for has ended since it was requested.
-
-    In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. What
-    changes nothing, opening another page say, may run all the same.
-    """
-    traits, context = execution.traits, execution.context
-    resource = None if traits.effect == "read_only" else traits.resource_of(execution.call["args"])
-    live = context.session.identities()
-    return bool(resource and lost_state(context.handle_state, live, f"{resource}:"))
-
-
-def refuse_if_process_ended(execution: CallExecution) -> None:
-    """Raise ToolError for a call whose process has ended since the model requested it."""
-    if process_has_ended(execution):
-        raise ToolError(
-            f"{execution.name} was not run: the process it was meant for has ended, and with it "
-            "what earlier calls had left there. Make that again if this call needs it, then repeat "
-            "it."
-        )
-
-
-def announce_end(execution: CallExecution, text: str, *, ok: bool) -> None:
-    """Send the event that the call is over."""
-    execution.context.emit(
-        {
-            "type": "tool_end",
-            "call_id": execution.call["id"],
-            "tool": execution.name,
-            "ok": ok,
-            "seconds": round(time.monotonic() - execution.started, 3),
-            "output": text,
-        }
-    )
-
-
 def tool_message(execution: CallExecution, observation: Observation) -> ToolMessage:
     """Return the message for the model, and keep the plans that the call changed."""
     noted = {
         key: value
-        for key in (
-            "images",
-            "site",
-            "links",
-            "openings",
-            "usage",
-            "structured",
-            "ends_run",
-            "said",
-        )
+        for key in _NOTED
         if (value := getattr(observation, key)) not in (None, (), [], "", {})
     }
-    noted |= {
-        key: True for key in ("edited", "listing", "trusted_text") if getattr(observation, key)
-    }
+    noted |= {key: True for key in _NOTED_FLAGS if getattr(observation, key)}
     if execution.traits.private:  # its tool may be gone when this is read
         noted["private"] = execution.traits.private
     if (plan_step := current_plan_step(execution.context.plans)) is not None:
@@ -250,3 +301,161 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
         status="error" if observation.failed else "success",
         artifact=noted or None,
     )
+
+
+async def run_tool(
+    execution: CallExecution, args: dict[str, Any], repeats: Mapping[str, Any] | None = None
+) -> Observation:
+    """Run the tool within its time limit and return an observation of limited length.
+
+    Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
+
+    Args:
+        repeats: The `repeatable` of the recorded call, if this one repeats it.
+    """
+    context = execution.context
+    if execution.traits.effect != "read_only":
+        context.session.files_may_differ = True
+    model = ToolModel(context.session, context.progress, context.emit)
+    with counting_external_calls() as calls:  # of models that the tool brings along
+        config = merge_configs(context.config, {"callbacks": [calls]})
+        # Groups keep calls of one resource apart by the model's arguments. A person's edit or a
+        # middleware may have moved the call to the resource of another group.
+        resource, apart = execution.traits.resource_of(args), cast("Any", nullcontext())
+        if resource is not None:
+            apart = context.session.cached(("at work", resource), asyncio.Lock)
+        async with cast("AbstractAsyncContextManager[Any]", apart):
+            limit = limit_call(
+                context.toolset.own_limit_s(execution.name, args),
+                execution.traits,
+                context.session.settings.sandbox,
+                time.monotonic(),
+                context.deadline,
+                stops_itself=execution.name in context.toolset.self_stopping,
+            )
+            doing = partial(_invoke, execution, args, model, limit, config, repeats)
+            observation = await _run_within(limit, execution, doing)
+    spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
+    if spent["model_calls"]:
+        within = observation.usage or no_usage()
+        observation = replace(observation, usage=add_usage(within, spent))
+    return await _for_model(execution, observation)
+
+
+async def _run_within(
+    limit: TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
+) -> Observation:
+    """Run the tool until its time limit, or the run's stop; errors become observations."""
+    clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
+    # The next request may show what a tool holds open.
+    trusted, read_only = execution.traits.resource is None, execution.traits.effect == "read_only"
+    try:
+        async with clock:
+            return await unless_stopped(doing(), read_only=read_only)
+    except (GraphBubbleUp, ConfigError):
+        raise  # the model cannot repair it
+    except RunStopping:
+        text = (
+            f"{execution.name} was given up: the run was stopped. Repeat it if it is still needed."
+        )
+        return Observation(text, failed=True, trusted_text=trusted)
+    except ToolError as error:
+        ours, names = isinstance(error, TrustedToolError), isinstance(error, NamesError)
+        return Observation(str(error), failed=True, trusted_text=ours, listing=names)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Observation(f"{execution.name} cancelled itself.", failed=True)
+    except Exception as error:  # one raising tool must not end the run
+        if is_invalid_resume(error):
+            raise  # of an answer, which is asked for again
+        return _failure(execution, error, limit.seconds if clock.expired() else None)
+
+
+def _failure(execution: CallExecution, error: Exception, expired_s: float | None) -> Observation:
+    """Return the observation of a call that raised, or whose time limit was over."""
+    trusted, execution.raised = False, error
+    text = f"{type(error).__name__}: {error}"
+    if expired_s is None:
+        log.info("tool %s raised", execution.name, exc_info=error)
+    else:
+        trusted = execution.traits.resource is None
+        advice = (
+            "Try a smaller piece of the work."
+            if execution.traits.effect == "read_only"
+            else "It may have taken effect in part or in full: look before you repeat it."
+        )
+        after = f"{round(expired_s, 2):g} s, its time limit"
+        text = f"{execution.name} was cut off after {after}. {advice}"
+        execution.raised = TimeoutError(text)
+    raised = exception_record(execution.raised)
+    return Observation(text, failed=True, trusted_text=trusted, raised=raised)
+
+
+async def _invoke(
+    execution: CallExecution,
+    args: dict[str, Any],
+    model: ToolModel,
+    limit: TimeLimit,
+    config: RunnableConfig,
+    repeats: Mapping[str, Any] | None,
+) -> Observation:
+    context, call = execution.context, execution.call
+
+    async def ask_person(request: Mapping[str, Any], name: str = "question") -> Any:
+        return await context.questions.ask(execution.key, name, request)
+
+    async def record_server_task(task_id: str) -> None:
+        if context.ledger is not None:
+            await context.ledger.begin_task(execution.key, args, task_id)
+
+    runtime = CallRuntime(
+        session=context.session,
+        key=execution.key.digest,
+        idempotency_key=execution.recorded.idempotency_key,
+        emit=context.emit,
+        plans=context.plans,
+        ask_person=ask_person,
+        ask_model=model.ask,
+        converse=model.converse,
+        subagents=context.subagents,
+        tainted=call.get("tainted", True),
+        untrusted_prompt=context.toolset.untrusted_prompt,
+        time_limit=limit,
+        server_task=execution.server_task,
+        record_server_task=record_server_task,
+        repeats=repeats,
+    )
+    return await context.toolset.invoke(
+        execution.name, args, call["id"], runtime, config, context.serializer
+    )
+
+
+async def _for_model(execution: CallExecution, observation: Observation) -> Observation:
+    """Shorten an observation's text, mark untrusted text, and say if pictures are not shown."""
+    if observation.ends_run is not None:
+        return observation  # the answer itself, which is never cut
+    text, session = observation.text, execution.context.session
+    max_chars = session.max_observation_chars
+    if len(text) > with_overrun(max_chars) and not observation.bounded:
+        text = await asyncio.to_thread(shorten, text, session.workspace, max_chars)
+    if execution.traits.untrusted and not observation.trusted_text:
+        text = mark_untrusted(text)
+    pictured = observation.images and execution.context.for_our_model
+    if pictured and not await pictures_reach_a_model(session):
+        text = f"{text}\n{_NOT_SHOWN}"
+    return observation if text is observation.text else replace(observation, text=text)
+
+
+def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
+    """Return what a call writes to the state in addition to its message, from the ledger.
+
+    Raises:
+        RefusedDataError: It holds types that are not stored, or keys that are the graph's own.
+    """
+    update: object = execution.context.serializer.from_text(stored)
+    own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
+    if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
+        raise RefusedDataError(f"an update of {execution.name} that no tool may write")
+    return cast("dict[str, Any]", update)

@@ -1,8 +1,9 @@
-"""`Toolset`: the tools that a run offers, with their schemas made ready, checked and invoked."""
+"""`Toolset`: the tools that a run offers. Prepares their schemas, checks and invokes calls."""
 
-import difflib
+import asyncio
+import base64
 import inspect
-from collections import Counter
+import mimetypes
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -19,144 +20,25 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.middleware import added_messages
+from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
-from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
-from openmanus_graph.tool_calls.declaration import (
-    declared_traits,
-    flow_traits,
-    traits_of,
-    with_idempotency_key,
-)
-
-ARGUMENTS: Mapping[str, Sequence[str]] = {
-    "path": ("file_path", "filepath", "file", "filename", "file_name"),
-    "file_text": ("content", "contents", "text", "file_content"),
-    "old_str": ("old_string", "old_text"),
-    "new_str": ("new_string", "new_text", "insert_text"),
-    "command": ("cmd", "script", "shell_command", "code", "input"),
-    "code": ("python", "python_code", "source", "source_code", "script", "command", "cmd", "input"),
-    "action": ("command", "cmd"),
-    "lines": ("view_range", "line_range"),
-    "view_range": ("lines", "line_range"),
-    "url": ("link", "uri", "address", "href"),
-    "urls": ("url", "link", "links"),
-    "query": ("q", "search_query", "search"),
-    "inquire": ("question", "inquiry"),
-    "response": ("answer",),
-    "answer_schema": ("schema", "json_schema", "response_schema", "output_schema"),
-}
-"""Names that are understood, by the argument that is meant."""
-FIRST_LINE, LAST_LINE, RANGE = "start_line", "end_line", "lines"
-"""Two usual arguments that are understood as one."""
-_ONLY_NAMED: Mapping[str, Sequence[str]] = {
-    "lines": ("offset", "limit"),
-    "view_range": ("offset", "limit", FIRST_LINE, LAST_LINE),
-}
-"""Names whose values may be meant in more than one way: the refusal names the argument."""
-TOOLS: Mapping[str, Sequence[str]] = {
-    "bash": (
-        "shell", "sh", "terminal", "exec", "execute", "run", "cmd", "run_bash", "execute_bash",
-        "bash_execute", "run_command", "execute_command", "run_shell", "run_shell_command",
-        "shell_command", "run_terminal_cmd", "run_in_terminal",
-    ),
-    "python_execute": (
-        "python", "ipython", "jupyter", "run_python", "execute_python", "run_code",
-        "execute_code", "code_interpreter", "code_execution", "python_interpreter", "python_repl",
-        "execute_ipython_cell",
-    ),
-    "str_replace_editor": (
-        "write", "write_file", "create", "create_file", "save_file", "edit", "edit_file",
-        "replace_in_file", "str_replace", "insert", "undo_edit", "editor", "text_editor",
-        "file_editor", "str_replace_based_edit_tool", "list_files", "list_dir", "list_directory",
-    ),
-    "read_file": ("read", "open_file", "view_file", "cat", "load_file", "get_file", "file_read"),
-    "browser_use": (
-        "browser", "web_browser", "browse", "open_browser", "navigate", "goto", "go_to_url",
-        "click", "click_element", "input_text", "get_state", "scroll_down", "extract_content",
-    ),
-    "fetch_page": ("fetch", "fetch_url", "web_fetch", "open_url", "read_url", "get_page", "curl"),
-    "web_search": ("search", "google", "google_search", "search_web", "internet_search"),
-    "ask_human": ("ask", "ask_user", "ask_question", "ask_followup_question", "user_input"),
-    "terminate": ("finish", "done", "end", "stop", "submit", "complete", "attempt_completion"),
-}  # fmt: skip
-"""Names of no tool, by the tool that is meant."""
-
-
-def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's arguments with the names that the tool declares, where no other is meant.
-
-    Only of tools declared here: what a foreign one means by a name is its author's affair. What
-    remains unclear stays as it is, and validation says so.
-    """
-    schema = tool.args_schema
-    if not (declared_traits(tool) and isinstance(schema, type) and issubclass(schema, BaseModel)):
-        return dict(args)
-    known = schema.model_fields
-    args = _with_range(known, args)
-    meant: dict[str, str] = {}
-    for name in args.keys() - known.keys():
-        free = [one for one, usual in ARGUMENTS.items() if name in usual and one in known]
-        if len(free) == 1 and free[0] not in args:
-            meant[name] = free[0]
-    uses = Counter(meant.values())
-    return {
-        meant[name] if uses[meant.get(name, "")] == 1 else name: value
-        for name, value in args.items()
-    }
-
-
-def _with_range(known: Collection[str], args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Put a first and a last line into the one argument of a tool that only reads lines."""
-    given = args.keys() & {FIRST_LINE, LAST_LINE}
-    if RANGE not in known or RANGE in args or not given:
-        return args
-    rest = {name: value for name, value in args.items() if name not in given}
-    return {**rest, RANGE: [args.get(FIRST_LINE) or 1, args.get(LAST_LINE) or -1]}
-
-
-def argument_meant(name: str, known: Collection[str]) -> str:
-    """Return the argument that a wrong name probably means; empty if there is none."""
-    usual = (*ARGUMENTS.items(), *_ONLY_NAMED.items())
-    found = next((one for one, names in usual if one in known and name in names), "")
-    return found or _closest(name, known)
-
-
-def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ()) -> str:
-    """Return an error sentence for a made-up name: the tool that it means, and what exists.
-
-    Args:
-        name: As the model wrote it.
-        known: The tools that there are.
-        shown: Those that the sentence lists, of those that `search_tools` does not find; all of
-            them if it is empty.
-    """
-    plain = name.casefold().replace("-", "_")
-    usual = next((tool for tool, names in TOOLS.items() if plain in names), None)
-    if usual is None:
-        close = _closest(name, known)
-        meant = f" Did you mean {close}?" if close else ""
-    else:
-        meant = f" Use {usual}." if usual in known else ""
-    hidden = len(known) - len(shown or known)
-    others = f", and {hidden} more that search_tools finds" if hidden else ""
-    return f"There is no tool {name!r}.{meant} There are: {', '.join(shown or known)}{others}."
-
-
-def _closest(name: str, known: Collection[str]) -> str:
-    """Return the known name that is spelled most like another; empty if none is close."""
-    return next(iter(difflib.get_close_matches(name, known, n=1)), "")
-
+from openmanus_graph.tool_calls.declaration import flow_traits, traits_of, with_idempotency_key
+from openmanus_graph.tool_calls.tool_search import argument_meant, no_such_tool
 
 _LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
 _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
-"""From `Toolset.invoke` to `_add_call_runtime`; LangGraph's `ToolNode` stands between them."""
+"""From `Toolset.invoke` to `_add_call_runtime`, through LangGraph's `ToolNode`."""
 
 
 class Toolset:
-    """Immutable; made anew in a run only when its servers' tools change: schemas cost time."""
+    """Immutable. A run makes another one only when its servers' tools change: schemas cost time."""
 
     def __init__(
         self,
@@ -218,7 +100,7 @@ class Toolset:
         return flow_traits(self.tools)
 
     def loaded_definitions(self, loaded: Sequence[str]) -> list[dict[str, Any]]:
-        """Return what models are sent when these tools have been found, in the order given."""
+        """Return what models are sent once these tools have been found, in the order given."""
         if not self.searched:
             return self.definitions
         named = {one["function"]["name"]: one for one in self.definitions}
@@ -226,34 +108,37 @@ class Toolset:
         return always + [named[name] for name in loaded if name in self.searched]
 
     def find(self, name: str) -> BaseTool:
-        """Return a tool. ToolError, naming what exists, for a name the model made up."""
+        """Return a tool. ToolError names the existing tools if there is none."""
         if name in self.tools:
             return self.tools[name]
         shown = [one for one in self.tools if one not in self.searched]
         raise ToolError(no_such_tool(name, self.tools, shown))
 
     def may_change_files(self, name: str) -> bool:
-        """Say whether some call of a tool may change files of the workspace."""
+        """Return True if some call of a tool may change files of the workspace."""
         return name in self.tools and traits_of(self.tools[name]).effect != "read_only"
 
     async def invoke(
-        self, call: Mapping[str, Any], runtime: CallRuntime, config: RunnableConfig
-    ) -> ToolMessage | Command[Any]:
-        """Run a tool by LangGraph's `ToolNode`, which fills in what the model is not shown.
-
-        Args:
-            call: In LangChain's form, with valid arguments.
-            runtime: What tools of ours may use.
-            config: Of the node.
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        call_id: str,
+        runtime: CallRuntime,
+        config: RunnableConfig,
+        serializer: StrictSerializer,
+    ) -> Observation:
+        """Run a tool; a LangChain tool by `ToolNode`, which fills in what the model is not shown.
 
         Raises:
             Exception: Whatever the tool raises.
         """
+        tool = self.find(name)
+        if isinstance(tool, JsonSchemaTool):
+            return await tool.observe(args, runtime)
+        call = ToolCall(type="tool_call", id=call_id, name=name, args=dict(args))
         given: Any = [call]
-        if call["name"] in self._without_state:  # with the call alone, all channels are read
-            given = ToolCallWithContext(
-                __type="tool_call_with_context", tool_call=cast("ToolCall", call), state={}
-            )
+        if name in self._without_state:  # with the call alone, all channels are read
+            given = ToolCallWithContext(__type="tool_call_with_context", tool_call=call, state={})
         token = _call_runtime.set(runtime)
         try:
             results: Any = await self._node.ainvoke(given, config)
@@ -261,7 +146,19 @@ class Toolset:
             _call_runtime.reset(token)
         if isinstance(results, dict):
             results = cast("dict[str, Any]", results)["messages"]
-        return cast("ToolMessage | Command[Any]", results[0])  # one call, one result
+        message, update = results[0], None  # one call, one result
+        if isinstance(message, Command):
+            message, update = split_command(
+                cast("Command[Any]", message), name, call_id, serializer
+            )
+        if isinstance(message.artifact, Observation):
+            return message.artifact
+        failed = message.status == "error"
+        if isinstance(message.content, str):
+            return Observation(message.content or "(no output)", failed=failed, update=update)
+        workspace = runtime.session.workspace
+        found = await asyncio.to_thread(read_blocks, message, failed, workspace)
+        return replace(found, update=update)
 
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
@@ -297,7 +194,7 @@ class Toolset:
             )
 
     def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
-        """Say what is wrong with a call's arguments, and what is expected."""
+        """Return what is wrong with a call's arguments, and what is expected."""
         if isinstance(tool := self.tools[name], JsonSchemaTool):
             return list(tool.problems(args))
         schema: Any = self._schemas[name]
@@ -309,15 +206,60 @@ class Toolset:
 async def _add_call_runtime(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
 ) -> Any:
-    """Let our tools find the `CallRuntime` in their `ToolRuntime`."""
+    """Add the `CallRuntime` to the `ToolRuntime` of our tools."""
     found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
     call = _call_runtime.get()
     ours = replace(request, runtime=ManusToolRuntime.of(found, call))
     return await execute(with_idempotency_key(ours, call.idempotency_key))
 
 
+def read_blocks(message: ToolMessage, failed: bool, workspace: Workspace) -> Observation:
+    """Read the content blocks of a LangChain tool's result; pictures become files. Blocks."""
+    images: list[str] = []
+    for block in message.content_blocks:
+        if block["type"] == "image" and "base64" in block:
+            suffix = mimetypes.guess_extension(block.get("mime_type", "")) or ".png"
+            kept = workspace.keep(base64.b64decode(block["base64"]), suffix)
+            images.append(workspace.relative(kept))
+    shown = f"Pictures: {', '.join(images)}" if images else "(no output)"
+    return Observation(str(message.text) or shown, images=tuple(images), failed=failed)
+
+
+def split_command(
+    command: Command[Any], name: str, call_id: str, serializer: StrictSerializer
+) -> tuple[ToolMessage, str]:
+    """Return a command's message for the call, and what else it writes to the state, serialised.
+
+    Raises:
+        ToolError: It is more than an update, or writes what is the graph's own.
+    """
+    update = command.update
+    if command.goto or command.graph is not None or not isinstance(update, Mapping):
+        raise ToolError(
+            f"{name} returned a Command that is more than an update of the state, which "
+            "this graph does not carry out. Return Command(update={...})."
+        )
+    given: dict[str, Any] = dict(cast("Mapping[str, Any]", update))
+    if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
+        raise ToolError(f"{name} may not write {', '.join(own)}, which is the graph's own.")
+    try:
+        added = added_messages(given)
+    except ConfigError as error:
+        raise ToolError(str(error)) from error
+    messages: list[Any] = added.pop("messages", [])
+    results = [one for one in messages if getattr(one, "tool_call_id", "") == call_id]
+    if not results:
+        raise ToolError(f"{name} returned a Command without a ToolMessage for its call.")
+    others = [one for one in messages if one not in results]
+    written = {**added, "messages": others} if others else added
+    try:
+        return results[-1], serializer.to_text(written)
+    except ConfigError as error:
+        raise ToolError(f"What {name} writes to the state is refused. {error}") from error
+
+
 def _takes_only(arguments: Collection[str], tool: BaseTool) -> bool:
-    """Say whether a tool is a function that is given these arguments, and nothing else."""
+    """Return True if a tool is a function that is given these arguments, and nothing else."""
     function = getattr(tool, "coroutine", None) or getattr(tool, "func", None)
     if function is None:
         return False
@@ -328,9 +270,9 @@ def _takes_only(arguments: Collection[str], tool: BaseTool) -> bool:
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
-    """Return what models are sent: without defaults that say no more than leaving out does."""
+    """Return what models are sent, without defaults that mean the same as leaving out."""
     definition = _whole_definition(tool)
-    if not isinstance(tool.args_schema, type):  # somebody else's schema stays as it is
+    if not isinstance(tool.args_schema, type):  # the schema of somebody else is kept
         return definition
     properties = definition["function"].get("parameters", {}).get("properties", {})
     for described in properties.values():
@@ -373,10 +315,6 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
 
     Only `ToolNode` knows how to read them; copied into each task, a long conversation would be
     stored as often as there are calls.
-
-    Args:
-        call: In LangChain's form.
-        config: Of the node.
     """
     found: list[ToolCallRequest] = []
 

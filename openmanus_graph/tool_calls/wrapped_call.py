@@ -1,8 +1,8 @@
 """The `wrap_tool_call` hooks of LangChain's `AgentMiddleware`, around one tool call.
 
-The handler that they are given is the whole of `run_call`: validation, ledger, permission, intent,
-execution. So a call that a hook changes is checked and recorded as what it is, and each call of
-the handler is an execution of its own, which after a crash is not repeated once it is over.
+Their handler is the whole of `run_call`. So a call that a hook changes is checked and recorded as
+what it is. Each call of the handler is an execution of its own, which is not repeated after a crash
+once it has ended.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall, add_usage, no_usage
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
-from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
+from openmanus_graph.tool_calls.run_call import run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ async def run_wrapped_call(
 ) -> ToolMessage:
     """Run one tool call inside the hooks, and return the message that answers it.
 
-    Args:
-        call: As the model made it.
-        context: Where it runs.
-        middleware: Those that have the hook, the outermost first.
+    `middleware` are those that have the hook, the outermost first.
     """
     if call["problem"] is not None:
         return await run_call(call, context)  # no call: its arguments could not be read
@@ -61,7 +58,7 @@ async def run_wrapped_call(
 
 
 class _WrappedCall:
-    """One call on its way through the hooks, which may run it several times or not at all."""
+    """One call inside the hooks, which may run it several times or not at all."""
 
     def __init__(self, call: PendingCall, context: ToolCallContext) -> None:
         self._call, self._context = call, context
@@ -70,11 +67,10 @@ class _WrappedCall:
         self._raised: list[tuple[Exception, ToolMessage]] = []
         self._usage = no_usage()
         self._passing: Exception | None = None
-        """What no hook may keep: a question to a person, say."""
+        """What no hook may catch, such as a question to a person."""
         self._changed = False
 
     async def run(self, middleware: Sequence["Middleware"]) -> ToolMessage:
-        """Have the hooks run the call."""
         request = await self._request()
         through = wrapped(middleware, "wrap_tool_call", self._execute)
         with counting_external_calls() as calls:
@@ -85,7 +81,7 @@ class _WrappedCall:
         if not self._executions:
             execution = CallExecution(self._call, self._context)
             execution.announce(self._call["args"])
-            announce_end(execution, message.text, ok=message.status == "success")
+            execution.announce_end(message.text, ok=message.status == "success")
         return self._accounted(message)
 
     async def _request(self) -> ToolCallRequest:
@@ -99,7 +95,7 @@ class _WrappedCall:
         return replace(request, tool=tools.get(call["name"]), runtime=runtime)
 
     async def _execute(self, request: ToolCallRequest) -> ToolMessage | Command[Any]:
-        """Run the call as the hooks pass it on. What the tool raised reaches them."""
+        """Run the call as the hooks pass it on. They get what the tool raised."""
         call, number = await self._call_of(request), self._executions
         self._executions += 1
         execution_id = str(number) if number else ""
@@ -109,7 +105,7 @@ class _WrappedCall:
         try:
             with exclude_from_external_calls():
                 message = await run_to_message(execution)
-        except Exception as passing:  # a question, or a fault of ours: what tools raise is noted
+        except Exception as passing:  # a question, or our own fault: a tool's exception is noted
             self._passing = passing
             raise
         noted: dict[str, Any] = message.artifact or {}
@@ -123,7 +119,7 @@ class _WrappedCall:
         return Command(update={**execution.update, "messages": [*others, message]})
 
     async def _call_of(self, request: ToolCallRequest) -> PendingCall:
-        """Return the call that a hook passes on: the model's own, or the one it was made into."""
+        """Return the call that a hook passes on: the model's own, or a changed one."""
         name, args = request.tool_call["name"], request.tool_call["args"]
         if (name, args) == (self._call["name"], self._call["args"]):
             return self._call
@@ -135,21 +131,20 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        toolset = self._context.toolset
+        context, budget = self._context, shared_budget()
         reply = JudgedReply(
             self._messages,
-            toolset.traits,
-            toolset.untrusted_prompt,
-            self._context.session.settings.sandbox.network,
-            self._context.approved_values,
+            context.toolset.traits,
+            context.toolset.untrusted_prompt,
+            context.session.settings.sandbox.network,
+            context.approved_values,
         )
-        budget = shared_budget()
         shared = None if budget is None else budget.openings
         await asyncio.to_thread(add_questions, call, reply, shared)
         return call
 
     async def _result(self, through: Awaitable[Any]) -> Any:
-        """Return what the hooks made of the call; an exception becomes an observation here."""
+        """Return the hooks' result; an exception becomes an observation here."""
         try:
             result = await through
         except GraphInterrupt as asked:
@@ -173,7 +168,7 @@ class _WrappedCall:
         return result
 
     def _message_of(self, result: Any) -> ToolMessage:
-        """Return the message for the call, and note what else a hook wants written."""
+        """Return the message for the call, and note the hook's other updates."""
         given: Any = [result]
         if isinstance(result, Command):
             update = added_messages(command_update(cast("Command[Any]", result)))
@@ -196,7 +191,7 @@ class _WrappedCall:
         return isinstance(message, ToolMessage) and message.tool_call_id == self._call["id"]
 
     def _accounted(self, message: ToolMessage) -> ToolMessage:
-        """Note with the message what all executions cost, and that another call was made."""
+        """Note with the message what all executions cost, and whether another call was made."""
         artifact: Any = message.artifact
         noted = dict(cast("dict[str, Any]", artifact)) if isinstance(artifact, dict) else {}
         if self._usage["model_calls"]:

@@ -11,13 +11,18 @@ from openmanus_graph.backends.sandbox.libraries import install_in_shell, refuse_
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
 
 _BACKGROUND = "Run long commands in the background with `&`."
 
 
-@manus_tool(effect="workspace", resource="bash", timeout_s=None, shell="command", sandboxed=True)
+@manus_tool(
+    effect="workspace",
+    resource="bash",
+    timeout_s=None,
+    effects=Effects(shell="command", sandboxed=True),
+)
 async def bash(  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",

@@ -19,7 +19,7 @@ from openmanus_graph.backends.browser.action_specs import (
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.mcp_server import Effect
-from openmanus_graph.state.tool_traits import Observation, PageUse
+from openmanus_graph.state.tool_traits import InformationFlow, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 from openmanus_graph.tools.web_search import unasked_openings
 
@@ -68,9 +68,7 @@ def is_composed(args: Mapping[str, Any]) -> bool:
     timeout_s=TIMEOUT_S,
     untrusted=True,
     approval=False,
-    addresses=addresses_of,
-    page=page_use,
-    composed=is_composed,
+    flow=InformationFlow(addresses=addresses_of, page=page_use, composed=is_composed),
 )
 async def browser_use(  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],

@@ -14,7 +14,7 @@ from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.mcp_server import Effect
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 TIMEOUT_S = 240
@@ -37,10 +37,8 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
     timeout_s=TIMEOUT_S,
     untrusted=True,
     approval=False,
-    shell="command",
-    sandboxed=True,
-    needs_pictures=True,
-    unavailable=why_no_desktop,
+    effects=Effects(shell="command", sandboxed=True),
+    limits=Limits(needs_pictures=True, unavailable=why_no_desktop),
 )
 async def computer_use(  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],

@@ -38,7 +38,7 @@ from openmanus_graph.runtime.workspace import (
     put_file,
     read_file,
 )
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tools.python_execute import run_code
 
@@ -56,7 +56,13 @@ MAX_TEXT_BYTES = 50 * 1024**2
 Json = dict[str, Any]
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True, sandboxed=True)
+@manus_tool(
+    effect="workspace",
+    resource="python",
+    timeout_s=300,
+    effects=Effects(sandboxed=True),
+    limits=Limits(stops_itself=True),
+)
 async def visualization_preparation(  # the model never sees `runtime`
     code: str,
     code_type: Literal["visualization", "insight"],

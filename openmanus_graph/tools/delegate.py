@@ -42,7 +42,7 @@ from openmanus_graph.runtime.tool_runtime import CallRuntime, Subagents, call_ru
 from openmanus_graph.runtime.workspace import find
 from openmanus_graph.safety.provenance import origin_in, seen_links
 from openmanus_graph.safety.value_labels import handed_on, openings_since
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, InformationFlow, Limits, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools import web_traits
 
@@ -61,11 +61,11 @@ _LONGEST_S = 7 * 24 * 3600.0
 @manus_tool(
     effect="workspace",
     timeout_s=_LONGEST_S,
-    stops_itself=True,
     untrusted=True,
     reads_files=True,
-    runs_agent=True,
-    composed=True,
+    effects=Effects(runs_agent=True),
+    flow=InformationFlow(composed=True),
+    limits=Limits(stops_itself=True),
 )
 async def delegate(  # the model is not shown `runtime`
     agent: str,
@@ -150,7 +150,7 @@ class SubagentRun:
         namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
         event = {"id": name, "executor": agent, "namespace": namespace}
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
-        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
+        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, fresh=False)
         with (
             sharing(budget_of(session, self._subagents, self._openings)),
             exclude_from_external_calls(),

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
 
@@ -18,7 +18,7 @@ from openmanus_graph.tool_calls.declaration import manus_tool
     effect="read_only",
     timeout_s=90,
     untrusted=True,
-    addresses=lambda args: [str(args.get("url", ""))],
+    flow=InformationFlow(addresses=lambda args: [str(args.get("url", ""))]),
 )
 async def fetch_page(  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
@@ -43,7 +43,9 @@ def _addresses(args: Mapping[str, Any]) -> Sequence[str]:
     return [str(url) for url in cast("list[Any]", urls)] if isinstance(urls, list) else []
 
 
-@manus_tool(effect="read_only", timeout_s=480, untrusted=True, addresses=_addresses)
+@manus_tool(
+    effect="read_only", timeout_s=480, untrusted=True, flow=InformationFlow(addresses=_addresses)
+)
 async def crawl4ai(  # the model is not shown `runtime`
     urls: Annotated[
         list[str],

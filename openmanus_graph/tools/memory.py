@@ -14,7 +14,7 @@ from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, call_runtime
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 from openmanus_graph.tools.str_replace_editor import LineRange
 
@@ -26,7 +26,11 @@ Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 # A change is safe to repeat: it knows its own note by the call's key.
 @manus_tool(
-    effect="read_only", resource="memory", untrusted=True, outlasts_thread=True, composed=True
+    effect="read_only",
+    resource="memory",
+    untrusted=True,
+    effects=Effects(outlasts_thread=True),
+    flow=InformationFlow(composed=True),
 )
 async def memory(  # the model is not shown `runtime`
     command: Command,

@@ -11,7 +11,7 @@ from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tool_calls.resolve_tools import selected_alone
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -47,7 +47,7 @@ class PlannedStep(BaseModel):
     )
 
 
-@manus_tool(effect="read_only", resource="planning", composed=True)
+@manus_tool(effect="read_only", resource="planning", flow=InformationFlow(composed=True))
 def planning(  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: Command,

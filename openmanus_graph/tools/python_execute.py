@@ -12,14 +12,14 @@ from openmanus_graph.backends.sandbox.libraries import install_in_cell, refuse_i
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Effects, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
 
 _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=None, sandboxed=True)
+@manus_tool(effect="workspace", resource="python", timeout_s=None, effects=Effects(sandboxed=True))
 async def python_execute(  # the model never sees `runtime`
     code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
 ) -> Observation:

@@ -15,7 +15,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Converse, call_runtime
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.state.validation import schema_defect, schema_problems
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools.read_file import text_of_file
@@ -55,8 +55,7 @@ def _is_url(source: str) -> bool:
     timeout_s=240,
     untrusted=True,
     reads_files=True,
-    addresses=_addresses,
-    composed=True,
+    flow=InformationFlow(addresses=_addresses, composed=True),
 )
 async def read_untrusted(  # the model is not shown `runtime`
     source: str,

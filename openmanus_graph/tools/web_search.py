@@ -12,7 +12,7 @@ from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.safety.information_flow import UnaskedOpenings
 from openmanus_graph.state.search_engines import MAX_RESULTS
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool
 from openmanus_graph.tools import web_traits
 
@@ -35,7 +35,8 @@ def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
     effect="read_only",
     timeout_s=150,
     untrusted=True,
-    addresses=lambda args: (),  # those of search engines, which no argument names
+    # The addresses are those of search engines, which no argument names.
+    flow=InformationFlow(addresses=lambda args: ()),
 )
 async def web_search(  # the model is not shown `runtime`
     query: str,

@@ -17,6 +17,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
 from openmanus_graph.config.secret_values import KEY_VARIABLE
+from openmanus_graph.state.tool_traits import Effects
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tool_calls.questions import UNBELIEVED, Kind, believed, seal
 from tests.support.graphs import Ran, calls, run_graph, scripted
@@ -43,7 +44,7 @@ class Shop:
             self.done.append(f"{amount} {to}")
             return f"paid {amount}"
 
-        @manus_tool(effect="read_only", shell="command")
+        @manus_tool(effect="read_only", effects=Effects(shell="command"))
         def look(command: str) -> str:
             """Look.
 
@@ -487,22 +488,4 @@ async def test_a_group_in_a_step_of_a_plan_asks_for_each_call_once(tmp_path: Pat
         assert (len(asked), shop.done) == (left, [])
         again: Any = Command(resume={asked[0].id: APPROVE})
         ran = await run_graph(graph, model=model, config=CONFIG, task=again, **context)
-    assert (shop.done, ran.values["status"]) == (["1 anna", "a", "2 anna"], "finished")
-
-
-async def test_a_group_that_an_earlier_version_stopped_at_a_call_goes_on_in_its_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def nothing(*given: Any) -> None:
-        """An earlier version asked when a call had its turn."""
-
-    shop = Shop(PAY_TWICE)
-    with monkeypatch.context() as patch:
-        patch.setattr("openmanus_graph.nodes.act.request_permissions", nothing)
-        await shop.go_on()
-    await shop.go_on(None)
-    await shop.answer(APPROVE)
-    assert shop.done == ["1 anna", "a"]
-    await shop.go_on(None)
-    ran = await shop.answer(APPROVE)
     assert (shop.done, ran.values["status"]) == (["1 anna", "a", "2 anna"], "finished")

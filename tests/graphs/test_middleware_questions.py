@@ -229,7 +229,7 @@ async def test_a_graph_in_a_tool_gets_its_answers_beside_the_policys(by_id: bool
     shop.tools.append(consult)
     shop.serve()
     await shop.go_on()
-    _, second = await shop.open()  # the policy asks before the chain begins
+    _, second = await shop.open()  # the policy asks before the group begins
     await shop.go_on(Command(resume={second.id: REJECT}))
     await shop.answer(APPROVE, by_id=by_id)
     assert shop.done == []

@@ -8,14 +8,14 @@ from langchain_core.tools import StructuredTool
 
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.sequential_groups import call_groups
-from openmanus_graph.tool_calls.toolset import (
+from openmanus_graph.tool_calls.tool_search import (
     ARGUMENTS,
     TOOLS,
-    Toolset,
     argument_meant,
     no_such_tool,
     with_declared_names,
 )
+from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import default_tools, optional_tools
 from tests.support.graphs import calls
 

@@ -54,6 +54,17 @@ print([name for name in ours if f"openmanus_graph.{name}" in sys.modules])
     assert web == str([f"openmanus_graph.backends.{name}" for name in light])
 
 
+def test_the_plain_loop_loads_nothing_of_plans(tmp_path: Path) -> None:
+    program = """
+import sys
+from openmanus_graph.nodes import act, hooks, stuck_check, terminate, think
+print([name for name in sys.modules if name.startswith("openmanus_graph.planning")])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "[]\n"
+
+
 def test_one_module_touches_the_garbage_collector() -> None:
     touching = [path for path in PACKAGE.rglob("*.py") if "import gc\n" in path.read_text("utf-8")]
     in_process = [path.name for path in touching if path.name != "fork_server.py"]  # a program

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from openmanus_graph.planning.plan_view import ShownPlan, shown_after
-from openmanus_graph.state.plan import Plan, Step
+from openmanus_graph.state.plan import Plan, ShownPlan, Step, shown_after
 
 
 def step(name: str, status: str = "not_started", **more: Any) -> Step:

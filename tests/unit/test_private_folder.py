@@ -54,7 +54,7 @@ async def used(session: Session) -> None:
     await run(bash, session, command=f"git init -q . && {LONG} && (sleep 300; echo late) &")
     await run(python_execute, session, code="print('x\\n' * 20000)")
     await run(str_replace_editor, session, command="create", path="a.txt", file_text="error\n")
-    take_baseline(session.workspace, "run", anew=True)
+    take_baseline(session.workspace, "run", fresh=True)
     session.workspace.keep(b"picture", ".png")
 
 
@@ -218,7 +218,7 @@ def test_a_file_from_another_disk_is_put_in_place_whole(
 
 def test_drafts_and_what_a_killed_write_leaves_are_no_deliverables(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, "t")
-    take_baseline(workspace, "run", anew=True)
+    take_baseline(workspace, "run", fresh=True)
     (workspace.root / ".0123456789abcdef.part").write_text("half")
     (workspace.root / "report.part").write_text("whole")
     workspace.keep(b"picture", ".png")

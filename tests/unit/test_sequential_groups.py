@@ -73,7 +73,7 @@ def test_a_call_that_runs_an_agent_is_a_group_of_its_own_and_others_wait(
     made: list[Traits], first: list[list[int]]
 ) -> None:
     groups = dependent_groups(made)
-    assert [chain for group in groups for chain in first_groups(group, made)] == first
+    assert [one for group in groups for one in first_groups(group, made)] == first
 
 
 def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
@@ -82,9 +82,9 @@ def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
 
 
 def groups_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:
-    """Return the names of the tools in each chain."""
+    """Return the names of the tools in each group."""
     found = call_groups(*of_tools(tools or TOOLS), [HumanMessage("go"), calls(*made)])
-    return [[call["name"] for call in chain] for chain in found]
+    return [[call["name"] for call in group] for group in found]
 
 
 TOOLS = list({tool.name: tool for tool in (*default_tools(), *planner_tools())}.values())
@@ -155,5 +155,5 @@ def test_a_broken_call_has_its_place_in_the_group() -> None:
         ],
         additional_kwargs={"broken_calls_at": [0]},
     )
-    (chain,) = call_groups(*of_tools(TOOLS), [HumanMessage("go"), reply])
-    assert [call["id"] for call in chain] == ["a", "b"]
+    (group,) = call_groups(*of_tools(TOOLS), [HumanMessage("go"), reply])
+    assert [call["id"] for call in group] == ["a", "b"]

@@ -5,11 +5,12 @@ Schemas are somebody else's: they may be no JSON Schema at all.
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from pydantic import PrivateAttr
 
-from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.runtime.replaying import ReplayEndedError
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.validation import schema_checker
 
 Schema = dict[str, Any]
@@ -150,3 +151,11 @@ class DescribedTool(JsonSchemaTool):
         if self._checker is None:
             self._checker = schema_checker(self.argument_schema)
         return problems_of(self._checker, args)
+
+
+class RecordedTool(DescribedTool):
+    """A tool of a server that does not run in a replay; the recording answers its calls."""
+
+    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
+        """Refuse to run."""
+        raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")

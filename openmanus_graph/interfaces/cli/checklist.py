@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from openmanus_graph.planning.plan import MARKS
-from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.plan import shown_after
 
 NAME_CELLS, TEXT_CELLS = 16, 24
 """Maximum width of a name; minimum width of a step's text, below which facts are left out."""

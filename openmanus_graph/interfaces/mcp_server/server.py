@@ -35,9 +35,10 @@ from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_f
 from openmanus_graph.runtime.system_exit import guard_tool_system_exit
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.agent import define_agent
+from openmanus_graph.tool_calls.agent import Agent, with_tools
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.toolset import Toolset, no_such_tool
+from openmanus_graph.tool_calls.tool_search import no_such_tool
+from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import closing_tools, data_analysis_tools, planner_tools
 from openmanus_graph.tools.planning import planning
 
@@ -136,7 +137,7 @@ def build_server(offer: Offer, version: str) -> ToolServer:
     context, settings = ready_for_tools(offer.options)
     chosen = offered_tools(offer.tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
-    definition = define_agent("mcp_server", chosen, None, "manus_system", "manus_ending")
+    definition = with_tools(Agent("mcp_server", "manus_system", "manus_ending"), chosen)
     graph = build_call_graph(definition)
     agent = None
     if offer.agent is not None:

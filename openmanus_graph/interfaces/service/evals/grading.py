@@ -3,13 +3,14 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import regex
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult
+from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
@@ -113,7 +114,8 @@ async def _run_function(
 async def _run_program(
     command: str, settings: Settings, brought: Mapping[str, Path | bytes]
 ) -> ReadOnlyResult:
-    return await run_check_command(
+    look = partial(
+        run_read_only,
         command,
         Workspace.of(settings),
         settings.sandbox,
@@ -121,6 +123,7 @@ async def _run_program(
         max_chars=OUTPUT_CHARS,
         brought=brought,
     )
+    return await run_check_command(look)
 
 
 def _outcome(result: ReadOnlyResult, said: str) -> tuple[CheckOutcome, str]:
