@@ -23,7 +23,7 @@ from openmanus_graph.conversation.history import (
     task_text_of,
 )
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.model_calls.candidates import window_of
+from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.model_calls.summaries import (
     DividedConversation,
     cut_middle,
@@ -134,7 +134,7 @@ class SummaryWriter:
             LimitReached: The run's limits forbid a request for them.
         """
         draft = _Draft(parts.summary, transcript(parts.old))
-        limits = limits.within(await window_of(self._session, "compaction"))
+        limits = limits.within(await run_models(self._session).window("compaction"))
         try:
             await self._ask_at_the_end(parts, limits, draft)
             if draft.left:
@@ -321,7 +321,7 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
     refusals = 0
     while True:
         # Another model's, once the first one is out of service.
-        window = int(min(await window_of(session, call.role), learnt.tokens))
+        window = int(min(await run_models(session).window(call.role), learnt.tokens))
         # A task alone cannot be shortened; a gateway's next server may take more.
         if len(call.history) > 1 if refusals else is_full(call, window) or is_asked_for(call):
             writer = SummaryWriter(call, session, emit)

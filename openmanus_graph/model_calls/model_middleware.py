@@ -4,7 +4,7 @@ LangChain's `ModelRequest` is made of ours and read back, so that a changed mode
 messages or selection of tools is what is sent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,6 @@ from openmanus_graph.model_calls.budget import (
     counting_external_calls,
     exclude_from_external_calls,
 )
-from openmanus_graph.model_calls.call_model import ModelCallHandler
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
@@ -32,6 +31,9 @@ from openmanus_graph.state.manus import ManusState, Usage
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
+
+
+ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
 
 
 class ModelCallHooks:

@@ -73,7 +73,7 @@ def test_a_call_is_made_if_it_fits_beside_the_final_summary(
 
 
 @pytest.mark.parametrize(
-    ("done", "told"),
+    ("done", "reported"),
     [
         (progress(6), []),
         (progress(7), ["3 of 10 steps, this one included"]),

@@ -9,8 +9,7 @@ from typing import Any, get_args
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from openmanus_graph.backends.models.endpoint import api_key
-from openmanus_graph.backends.models.spec import RECORDED, parse_spec
+from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.demo import recorded
