@@ -38,7 +38,7 @@ CUT_MARK = "\n\n[This text was cut off by {cause}.]"
 async def close_run(
     call: ModelCall, result: ModelCallResult, started: float, session: Session, emit: Emit
 ) -> ModelCallResult:
-    """Return the result of a run's last agent step, with the answer that the run ends with.
+    """Return the result of a run's last agent step, with the run's answer.
 
     It is the text of the final summary. Without one it is what the model said last, and which limit
     ended the run.
@@ -47,8 +47,6 @@ async def close_run(
         call: The agent step's.
         result: Of that call; holds the limit, if one forbade it.
         started: When the agent step began, on the monotonic clock.
-        session: Of the run.
-        emit: Takes the events.
     """
     if not isinstance(result.ended, LimitReached):
         return result
@@ -60,11 +58,12 @@ async def close_run(
         elapsed_s=call.progress.elapsed_s + time.monotonic() - started,
     )
     call = replace(call, history=result.compacted or call.history, progress=progress)
-    raw, usage = None, no_usage()
+    reply, structured = None, None
     if call.keeps_reserve and not is_closed(call.history):
         raw, usage = await _ask(call, limit, session, emit)
-    result = replace(result, usage=add_usage(result.usage, usage))
-    reply, structured = (None, None) if raw is None else _read(raw, call, session)
+        result = replace(result, usage=add_usage(result.usage, usage))
+        if raw is not None:
+            reply, structured = _read(raw, call, session)
     if reply is None:
         answer = "\n\n".join(filter(None, (last_text(call.history), limit.text())))
         return replace(result, answer=answer)
@@ -72,7 +71,7 @@ async def close_run(
 
 
 def is_closed(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether a conversation ends with a final summary: the run goes on after its limit."""
+    """Return True if a conversation ends with a final summary, of the part before a limit."""
     newest = next((one for one in reversed(messages) if not is_steering(one)), None)
     return newest is not None and SUMMARY_KEY in newest.additional_kwargs
 
@@ -80,7 +79,7 @@ def is_closed(messages: Sequence[AnyMessage]) -> bool:
 async def _ask(
     call: ModelCall, limit: Limit, session: Session, emit: Emit
 ) -> tuple[AIMessage | None, Usage]:
-    """Return the model's reply, and what it cost; None if there is no room for it, or it failed."""
+    """Return the model's reply and its cost; None if there is no room for it, or it failed."""
     summary = replace(
         call,
         reminder=render("final_summary", limit=limit.words()),
@@ -98,15 +97,12 @@ async def _ask(
     except (GraphBubbleUp, ConfigError):
         raise
     except Exception as error:  # noqa: BLE001  # the run has stopped at its limit, whatever this is
-        notice(emit, f"The model could not be asked for a last word: {error}")
+        notice(emit, f"The model could not be asked for a final summary: {error}")
         return None, error.spent if isinstance(error, ModelError) else no_usage()
 
 
 def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage | None, Any]:
-    """Return the text of a final summary as a reply, and the object in it that the caller wants.
-
-    Calls are dropped, also those that are written as text and quoted: nothing of them is run.
-    """
+    """Return a final summary as a reply without calls, and the object in it that is requested."""
     text, metadata = raw.text.strip(), raw.response_metadata
     said = AIMessage(text, response_metadata=metadata)
     structured = read_reply([said], session.settings.response_format).structured

@@ -1,4 +1,4 @@
-"""Sound and video that a person gives with a message: sent where the model takes them."""
+"""Loads the pictures, sounds and videos of a conversation as they are sent to a model."""
 
 import asyncio
 import base64
@@ -29,14 +29,13 @@ async def add_media(
     taken: Set[str],
     provider: str,
 ) -> list[BaseMessage]:
-    """Return a request with the sound and video of its messages, or a note of each.
+    """Return a request with the sound and video of its messages, or a note for each.
 
     Args:
-        request: Made of the conversation; its messages have their ids.
+        request: Its messages have the ids of the conversation's.
         given: The conversation's messages with sound or video.
-        session: Of the run.
-        taken: What the model takes: `audio`, `video`.
-        provider: Whose protocol it is sent by, as `wire_provider` names it.
+        taken: What the model accepts: `audio`, `video`.
+        provider: Whose protocol is used, as `wire_provider` names it.
     """
     blocks: dict[str | None, list[dict[str, Any]]] = {}
     for message in given:
@@ -49,17 +48,13 @@ async def add_media(
             )
             for path in media_paths(message)
         ]
-    return [
-        HumanMessage([*_content(message), *blocks[message.id]], id=message.id)
-        if message.id in blocks
-        else message
-        for message in request
-    ]
-
-
-def _content(message: BaseMessage) -> list[str | dict[str, Any]]:
-    content = message.content
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    messages = list(request)
+    for position, one in enumerate(request):
+        if one.id in blocks:
+            content = one.content
+            first = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            messages[position] = HumanMessage([*first, *blocks[one.id]], id=one.id)
+    return messages
 
 
 def _block(path: str, session: Session, taken: Set[str], provider: str) -> dict[str, Any]:
@@ -86,22 +81,15 @@ MAX_PICTURE_BYTES = 100 * 1024**2
 
 
 def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
-    """Say whether a picture belongs to the newest user message or came after it.
-
-    Args:
-        shown: The conversation's messages with pictures.
-        history: The conversation.
-    """
-    if not shown:
-        return False
-    run = history[-len(run_messages(history)) - 1 :]
+    """Return True if one of the messages with pictures is the newest user message or later."""
+    run = history[-len(run_messages(history)) - 1 :] if shown else ()
     return any(message is shown[-1] for message in run)
 
 
 async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
     """Return the pictures of messages as they are sent, or why one is not shown."""
     paths = dict.fromkeys(path for message in shown for path in picture_paths(message))
-    found: dict[str, str | None] = {
+    found: dict[str, str] = {
         path: await fact_of_run(
             session, f"picture {path}", partial(_data_url, session, path), kept=without_data
         )
@@ -113,9 +101,9 @@ async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictur
             sent = await asyncio.to_thread(_of_data, data)
             session.cached(known, partial(str, sent))
         sent = session.find_cached(known)
-        found[data] = None if sent.endswith(data) else sent  # the block stays as it is
-    # None of a path: a record of an older version, in which the picture was gone.
-    return {path: url for path, url in found.items() if url is not None}
+        if not sent.endswith(data):  # else the block is not changed
+            found[data] = sent
+    return found
 
 
 def _data_url(session: Session, path: str) -> str:

@@ -1,8 +1,8 @@
 """The request as a pure projection of the state.
 
-Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit;
-what changes (hints, the next-step prompt) stands at its end and is never stored. A tool message
-is never parted from its call: strict servers refuse such conversations.
+Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit.
+What changes (the reminder, the live state) is added at its end and never stored. A tool message is
+never separated from its call: strict servers refuse such conversations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,45 +30,47 @@ Block = dict[str, Any]
 def with_cache_marks(
     messages: Sequence[BaseMessage], provider: str, model_name: str, stable: int | None = None
 ) -> list[BaseMessage]:
-    """Return the request with the provider's cache marks; others are left as they are.
+    """Return the request with the cache marks of its provider, if it has any.
 
     The end of the system message is marked, since it is the same in every run, and the end of
-    what later requests will begin with.
+    the part that later requests begin with.
 
     Args:
-        messages: The request; it is not changed.
         provider: One of `spec.PROVIDERS`.
-        model_name: Without the provider.
-        stable: How many messages stay as they are in the next request; the reminder at the
-            end does not. None: all.
+        stable: How many messages stay the same in the next request; the reminder does not. None:
+            all.
     """
-    marked = list(messages)
-    mark = _mark_of(provider, model_name.lower())
-    if mark is None:
+    marked, model = list(messages), model_name.lower()
+    claude, nova = "claude" in model, "nova" in model
+    mark: Callable[[list[Block]], list[Block]]
+    if provider == "anthropic" or (provider == "openrouter" and claude):
+        mark = _with_cache_control
+    elif provider == "bedrock" and (claude or nova):
+        mark = _with_cache_point
+    else:
         return marked
     ends = {0} if marked and isinstance(marked[0], SystemMessage) else set[int]()
     last = (len(marked) if stable is None else stable) - 1
-    if last >= 0 and "nova" not in model_name.lower():  # Nova takes no mark beside tool results
+    if last >= 0 and not nova:  # Nova takes no mark next to tool results
         ends.add(last)
     for position in ends:
         marked[position] = _marked(marked[position], mark)
     return marked
 
 
-def _mark_of(provider: str, model: str) -> Callable[[list[Block]], list[Block]] | None:
-    claude = "claude" in model
-    if provider == "anthropic" or (provider == "openrouter" and claude):
-        return lambda blocks: [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
-    if provider == "bedrock" and (claude or "nova" in model):
-        return lambda blocks: [*blocks, {"cachePoint": {"type": "default"}}]
-    return None
+def _with_cache_control(blocks: list[Block]) -> list[Block]:
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+def _with_cache_point(blocks: list[Block]) -> list[Block]:
+    return [*blocks, {"cachePoint": {"type": "default"}}]
 
 
 def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) -> BaseMessage:
     content = message.content
     parts = [content] if isinstance(content, str) else content
     blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
-    # An empty text takes no mark, and thinking may not be changed.
+    # An empty text takes no mark, and thinking must not be changed.
     if not blocks or blocks[-1].get("type") != "text" or not blocks[-1].get("text"):
         return message
     return message.model_copy(update={"content": mark(blocks)})
@@ -91,13 +93,12 @@ def project(
     reminder: HumanMessage | None,
     pictures: Pictures | None,
 ) -> list[BaseMessage]:
-    """Make the messages of a request.
+    """Return the messages of a request.
 
     Args:
-        messages: The conversation.
-        system: The system prompt; providers refuse an empty one, hence none is sent.
-        reminder: What to add at the end of this request only.
-        pictures: The pictures to send; None when the model does not see. Of those that tools made,
+        system: The system prompt; an empty one, which providers refuse, is not sent.
+        reminder: Added at the end of this request only.
+        pictures: The pictures to send; None if the model does not see. Of those that tools made,
             only the newest are sent: each costs as much as a page of text.
     """
     first = [SystemMessage(system)] if system else []
@@ -108,12 +109,11 @@ def project(
 def without_other_providers_blocks(
     messages: Sequence[BaseMessage], provider: str
 ) -> list[BaseMessage]:
-    """Return a request in which replies of other providers' models are text and calls alone.
+    """Return a request in which replies of other providers' models are only text and calls.
 
-    Their thoughts and signatures mean nothing to this one, which would refuse them.
+    This provider would refuse their thoughts and signatures.
 
     Args:
-        messages: The request.
         provider: Of the model it is for, as `wire_provider` names it; "" if it is not known.
     """
     return [
@@ -127,9 +127,9 @@ def without_other_providers_blocks(
 
 
 class Projector:
-    """Makes the requests of one conversation; what cannot change any more is made once.
+    """Makes the requests of one conversation, and keeps the parts that cannot change any more.
 
-    A conversation grows at its end, so all but its newest turn are as they were at the last step.
+    A conversation grows at its end, so all but its newest turn are the same as at the last step.
     """
 
     def __init__(self) -> None:
@@ -138,15 +138,15 @@ class Projector:
         self._pictured: list[AnyMessage] = []
         self._with_media: list[AnyMessage] = []
         self._request: list[BaseMessage] = []
-        """The known messages, as a model that does not see is shown them."""
+        """The known messages, as they are sent to a model that does not see."""
 
     def pictured(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Do as the function `pictured`."""
+        """Return what the function `pictured` returns."""
         self._learn(messages)
         return [*self._pictured, *pictured(messages[len(self._known) :])]
 
     def with_media(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Do as the function `with_media`."""
+        """Return what the function `with_media` returns."""
         self._learn(messages)
         return [*self._with_media, *with_media(messages[len(self._known) :])]
 
@@ -158,7 +158,7 @@ class Projector:
         reminder: HumanMessage | None,
         pictures: Pictures | None,
     ) -> list[BaseMessage]:
-        """Do as the function `project`."""
+        """Return what the function `project` returns."""
         if pictures is not None:  # which of them are shown may change
             return project(messages, system=system, reminder=reminder, pictures=pictures)
         self._learn(messages)
@@ -176,7 +176,7 @@ class Projector:
         end = len(messages) - 1
         while end > 0 and messages[end].type == "tool":
             end -= 1
-        while end > 0 and _goes_on(messages[end - 1], messages[end]):
+        while end > 0 and _is_continued(messages[end - 1], messages[end]):
             end -= 1
         new = messages[len(known) : max(end, len(known))]
         self._pictured += pictured(new)
@@ -194,7 +194,7 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
         message = messages[position]
         position += 1
         if isinstance(message, AIMessage):
-            while position < len(messages) and _goes_on(message, messages[position]):
+            while position < len(messages) and _is_continued(message, messages[position]):
                 message = _joined(message, cast("AIMessage", messages[position]))
                 position += 1
             results: dict[str, ToolMessage] = {}
@@ -210,10 +210,10 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
     return request
 
 
-def _goes_on(reply: BaseMessage, following: BaseMessage) -> bool:
-    """Say whether a reply goes on in the next message: it was text alone, and was asked about.
+def _is_continued(reply: BaseMessage, following: BaseMessage) -> bool:
+    """Return True if a reply of text alone is continued in the next message.
 
-    Both are sent as one: strict servers want user and model to take turns.
+    Both are sent as one: strict servers require that user and model take turns.
     """
     if not isinstance(reply, AIMessage) or not isinstance(following, AIMessage):
         return False
@@ -227,23 +227,20 @@ def _joined(reply: AIMessage, following: AIMessage) -> AIMessage:
     gap = "" if is_cut_text(reply) or not following.text.strip() else "\n\n"
     if isinstance(following.content, str):
         return following.model_copy(update={"content": f"{text}{gap}{following.content}"})
-    blocks = following.content  # what the model thought stands first in it
-    position = next((n for n, one in enumerate(blocks) if _is_text(one)), len(blocks))
+    blocks = following.content  # the model's thoughts come first in it
+    texts = (n for n, b in enumerate(blocks) if isinstance(b, str) or b.get("type") == "text")
+    position = next(texts, len(blocks))
     block = {"type": "text", "text": f"{text}{gap}"}
     return following.model_copy(update={"content": [*blocks[:position], block, *blocks[position:]]})
-
-
-def _is_text(block: str | Block) -> bool:
-    return isinstance(block, str) or block.get("type") == "text"
 
 
 def reminder_message(
     text: str, heading: str = "", live_state: str = "", picture: str | None = None
 ) -> HumanMessage | None:
-    """Return what stands at the end of one request only, if there is anything to say.
+    """Return the message at the end of one request only, if there is anything to say.
 
-    A page must not be able to speak in the user's message: its text and picture stand last,
-    between the tags of text from outside.
+    A page must not be able to speak as the user: its text and picture come last, between the tags
+    of text from outside.
 
     Args:
         text: Our own words.
@@ -267,7 +264,7 @@ def reminder_message(
 
 
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages that a seeing model would be shown pictures with."""
+    """Return the messages whose pictures a seeing model is sent."""
     return [m for m in messages if m.type != "ai" and (picture_paths(m) or _inline_pictures(m))]
 
 
@@ -278,8 +275,7 @@ def with_media(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 def picture_paths(message: BaseMessage) -> Sequence[str]:
     """Return the workspace pictures that belong to a message."""
-    noted = _noted_paths(message)
-    return tuple(path for path in noted if media_type_of(path) is None) if noted else ()
+    return tuple(path for path in _noted_paths(message) if media_type_of(path) is None)
 
 
 def media_paths(message: BaseMessage) -> Sequence[str]:
@@ -297,9 +293,15 @@ def _noted_paths(message: BaseMessage) -> Sequence[str]:
 def _turn(
     reply: AIMessage, results: Mapping[str, ToolMessage], pictures: Pictures | None
 ) -> list[BaseMessage]:
-    reply = _readable(reply)
+    if reply.invalid_tool_calls:  # servers that parse their arguments would refuse the request
+        readable = [
+            ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
+            for call in calls_in_order(reply)
+        ]
+        update = {"tool_calls": readable, "invalid_tool_calls": []}
+        reply = reply.model_copy(update=update)
     if not reply.tool_calls and not reply.text.strip():
-        return []  # an empty reply tells the model nothing, and strict servers refuse it
+        return []  # strict servers refuse an empty reply
     turn: list[BaseMessage] = [reply]
     shown: list[str] = []
     for call_id in [call["id"] or "" for call in reply.tool_calls]:
@@ -310,17 +312,6 @@ def _turn(
     if shown:
         turn.append(_with_pictures(HumanMessage(f"Pictures: {', '.join(shown)}"), shown, pictures))
     return turn
-
-
-def _readable(reply: AIMessage) -> AIMessage:
-    """Replace arguments that are no JSON: servers that parse them would refuse the request."""
-    if not reply.invalid_tool_calls:
-        return reply
-    readable = [
-        ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
-        for call in calls_in_order(reply)
-    ]
-    return reply.model_copy(update={"tool_calls": readable, "invalid_tool_calls": []})
 
 
 def _with_pictures(
@@ -350,7 +341,7 @@ def _with_pictures(
 
 
 def inline_data(message: BaseMessage) -> list[str]:
-    """Return the pictures that stand in a message itself, as data URLs or base64."""
+    """Return the pictures inside of a message, as data URLs or base64."""
     return list(filter(None, map(_data_of, _inline_pictures(message))))
 
 

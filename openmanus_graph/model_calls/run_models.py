@@ -48,6 +48,8 @@ class RunModels:
         """By the id of their settings: a run has its settings once."""
         self._observed: dict[Hashable, Observations] = {}
         self._out_until: dict[Hashable, float] = {}
+        self.shortest_refused = math.inf
+        """Tokens of the shortest request that was refused for its length."""
 
     async def resolved(self, settings: ModelSettings) -> ResolvedModel:
         """Return a model of the run. ConfigError: it cannot be set up."""
@@ -102,6 +104,10 @@ class RunModels:
         The latter is not set up for this: a run without pictures needs no key for it.
         """
         return self._settings.vision is not None or (await self.main()).sees_images
+
+    def note_refusal(self, tokens: int | None) -> None:
+        """Note a request of so many tokens that was refused for its length, if there was one."""
+        self.shortest_refused = min(self.shortest_refused, tokens or math.inf)
 
     def pass_over(self, model: Hashable, failed: ModelError, now: float) -> None:
         """Do not ask a model for a while, after a failure that allows to ask another one.

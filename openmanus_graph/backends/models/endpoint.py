@@ -188,14 +188,13 @@ class Connections:
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
         """Yield a session. As a generator it is closed at the latest when the event loop ends."""
         through_socks = self.proxy is not None and self.proxy.lower().startswith("socks")
+        options: dict[str, Any] = {"limit": 0, "ssl": self.context}
         if through_socks:
             from aiohttp_socks import ProxyConnector  # its presence was checked with the proxy
 
-            connector: aiohttp.BaseConnector = ProxyConnector.from_url(
-                str(self.proxy), limit=0, ssl=self.context
-            )
+            connector: aiohttp.BaseConnector = ProxyConnector.from_url(str(self.proxy), **options)
         else:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self.context)
+            connector = aiohttp.TCPConnector(**options)
         async with aiohttp.ClientSession(
             connector=connector,
             timeout=self._timeout(self.idle_timeout_s),

@@ -142,8 +142,9 @@ def parse_spec(text: str) -> ModelSpec:
     name = text.strip()
     makers = (maker for start, maker in _LIKELY_PROVIDERS if re.match(start, name.lower()))
     fault = f"has the unknown provider {prefix!r}" if colon else "lacks its provider"
+    likely = f"{next(makers, 'openai')}:{name}"
     raise ConfigError(
-        f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps {next(makers, 'openai')}:{name}; "
+        f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps {likely}; "
         f"providers: {known}. Any other server that speaks OpenAI's protocol is openai:NAME with "
         "its address as base URL."
     )
