@@ -26,13 +26,7 @@ from typing_extensions import override
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, usage_of
 from openmanus_graph.backends.models.spec import ALIASES
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import (
-    Limit,
-    LimitReached,
-    Progress,
-    reached_limit,
-    run_limits,
-)
+from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, reached_limit, run_limits
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import running_session
 from openmanus_graph.safety.openings import SharedOpenings
@@ -44,11 +38,9 @@ _budget: ContextVar["SharedBudget | None"] = ContextVar("openmanus_budget", defa
 
 @dataclass
 class Reservation:
-    """The possible cost of one call, until the real one is known."""
-
     progress: Progress
     spent: Usage | None = None
-    """What it has cost; None if it failed."""
+    """None if it failed."""
 
 
 class SharedBudget:
@@ -107,11 +99,9 @@ class SharedBudget:
             await asyncio.shield(self._notify())
 
     def limits(self, next_call: Progress) -> list[Limit]:
-        """Return the limits of the whole tree, given the possible cost of the next call."""
         return run_limits(self._counted(self._spent), self._settings, next_call)
 
     def _must_wait(self, next_call: Progress) -> bool:
-        """Return True if running calls may use up what is left. LimitReached: nothing is left."""
         check_limits(self._counted(self._spent), self._settings, next_call)
         spent = self._spent
         for reservation in self._open:
@@ -140,7 +130,6 @@ def sharing(budget: SharedBudget) -> Generator[None]:
 
 
 def shared_budget() -> SharedBudget | None:
-    """Return the budget of the tree that the running code belongs to, if any."""
     return _budget.get()
 
 
@@ -263,7 +252,6 @@ class ExternalModelCalls(BaseCallbackHandler):
             self._uncounted.append((provider, name, usage_of(message, request)))
 
     async def spent(self, session: Session, emit: Emit) -> Usage:
-        """Return the cost of the calls so far. Reports an unknown price once per run."""
         while self._uncounted:
             provider, name, used = self._uncounted.pop(0)
             # The list of prices is read when it is first needed.

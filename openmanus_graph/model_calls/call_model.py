@@ -35,7 +35,6 @@ from openmanus_graph.model_calls.budget import (
     reserved,
 )
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.media import add_media, in_this_run, load_pictures
 from openmanus_graph.model_calls.normalized_reply import (
     normalized_reply,
     with_text_calls,
@@ -44,6 +43,9 @@ from openmanus_graph.model_calls.normalized_reply import (
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
+    add_media,
+    in_this_run,
+    load_pictures,
     reminder_message,
     with_cache_marks,
     without_other_providers_blocks,
@@ -99,10 +101,8 @@ class ModelCall:
     reminder: str
     """Added at the end of this request only."""
     tools: Sequence[dict[str, Any]]
-    """Definitions, as providers are sent them."""
     progress: Progress
     step: int
-    """Number of the agent's step, for the events."""
     traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
     """Of the tools: compaction keeps what their results had verified."""
     untrusted_prompt: bool = False
@@ -120,7 +120,6 @@ class ModelCall:
     keeps_reserve: bool = False
     """Whether it leaves the budget of the run's final summary untouched."""
     only_answer: bool = False
-    """Whether calls in the reply are not run."""
     resamples: bool = False
     """Whether the last reply was useless, so that this one gets a higher temperature."""
     says_what_is_left: bool = False
@@ -398,7 +397,6 @@ def _priced(used: CallUsage, model: ResolvedModel, settings: Settings) -> tuple[
 
 
 def _notice_once(session: Session, emit: Emit, text: str) -> None:
-    """Send the person a notice, once per run."""
     session.cached(text, lambda: notice(emit, text, "info"))
 
 

@@ -50,7 +50,6 @@ _NEEDS_OTHERS = (
 def tools_as_text(
     messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]
 ) -> list[BaseMessage]:
-    """Return a request with the tools described at the end of its system message."""
     lines = [
         json.dumps(tool["function"], ensure_ascii=False, separators=(",", ":"))
         for tool in tools
@@ -95,7 +94,6 @@ def _as_text(message: BaseMessage) -> BaseMessage:
 
 
 def joined_content(first: BaseMessage, second: BaseMessage) -> Any:
-    """Return the contents of two messages as one."""
     if isinstance(first.content, str) and isinstance(second.content, str):
         return f"{first.content}\n\n{second.content}"
     blocks: list[str | dict[str, Any]] = []
@@ -178,7 +176,6 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
 
 
 def _actions(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the functions of the tools that are actions, by the action's name."""
     functions = (
         cast("Mapping[str, Any]", tool["function"]) for tool in tools if "function" in tool
     )

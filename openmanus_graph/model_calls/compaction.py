@@ -1,27 +1,39 @@
-"""Compaction: a conversation that nears the model's window becomes a summary and its last turns.
+"""The model call of an agent step, at the end of the model's window and of the run's limits.
 
-The user's messages are kept word for word, by code. The model writes the summary. If it cannot, a
-mechanical digest takes its place, so that compaction always succeeds.
+Compaction: a conversation that nears the window becomes a summary and its last turns. The user's
+messages are kept word for word. If the model cannot write the summary, a mechanical digest takes
+its place, so that compaction always succeeds. Final summary: at a limit the model is asked once
+more, for what is done and what is not.
 """
 
 import asyncio
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
+from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.environment import environment_of
+from openmanus_graph.conversation.evidence import is_echo
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
+    SUMMARY_KEY,
+    UNREAD_CALL_KEY,
     cut_by,
+    is_steering,
+    last_text,
     last_user_message,
     task_text_of,
 )
+from openmanus_graph.conversation.replies import read_reply, task_of
+from openmanus_graph.conversation.text_calls import read_text_calls
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.model_calls.summaries import (
@@ -37,7 +49,7 @@ from openmanus_graph.model_calls.summaries import (
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress, RunStopping
+from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
@@ -63,6 +75,7 @@ PIECE_SHARE = 0.8
 LEAST_PIECE_CHARS = 500
 MAX_CONTINUATIONS = 8
 """Of a summary that is cut off by the length limit of a reply."""
+CUT_MARK = "\n\n[This text was cut off by {cause}.]"
 
 
 @dataclass(frozen=True)
@@ -72,14 +85,12 @@ class ModelCallResult:
     reply: AIMessage | None
     usage: Usage
     compacted: list[AnyMessage] | None = None
-    """The shortened conversation, if it was too long."""
     ended: LimitReached | ModelError | None = None
     """Why there is no reply, or only that of a final summary. None also if the run was asked to
     stop."""
     answer: str = ""
     """The run's answer, if a limit ended it."""
     structured: Any = None
-    """The requested object in the answer, if it is there."""
 
     @property
     def answered(self) -> bool:
@@ -138,6 +149,92 @@ def _later(before: Progress, spent: Usage, started: float) -> Progress:
     return replace(before, usage=usage, elapsed_s=before.elapsed_s + time.monotonic() - started)
 
 
+async def close_run(
+    call: ModelCall, result: ModelCallResult, started: float, session: Session, emit: Emit
+) -> ModelCallResult:
+    """Return the result of a run's last agent step, with the run's answer.
+
+    It is the text of the final summary, for which the model is asked once more. Without one it is
+    what the model said last, and which limit ended the run.
+
+    Args:
+        call: The agent step's.
+        result: Of that call; holds the limit, if one forbade it.
+        started: When the agent step began, on the monotonic clock.
+    """
+    if not isinstance(result.ended, LimitReached):
+        return result
+    limit = result.ended.limit
+    emit(limit.event())
+    progress = _later(call.progress, result.usage, started)
+    call = replace(call, history=result.compacted or call.history, progress=progress)
+    reply, structured = None, None
+    if call.keeps_reserve and not is_closed(call.history):
+        raw, usage = await _final_reply(call, limit, session, emit)
+        result = replace(result, usage=add_usage(result.usage, usage))
+        if raw is not None:
+            reply, structured = _read_final(raw, call, session)
+    if reply is None:
+        answer = "\n\n".join(filter(None, (last_text(call.history), limit.text())))
+        return replace(result, answer=answer)
+    return replace(result, reply=reply, answer=reply.text, structured=structured)
+
+
+def is_closed(messages: Sequence[AnyMessage]) -> bool:
+    """Return True if a conversation ends with a final summary, of the part before a limit."""
+    newest = next((one for one in reversed(messages) if not is_steering(one)), None)
+    return newest is not None and SUMMARY_KEY in newest.additional_kwargs
+
+
+async def _final_reply(
+    call: ModelCall, limit: Limit, session: Session, emit: Emit
+) -> tuple[AIMessage | None, Usage]:
+    """Return the model's reply and its cost; None if there is no room for it, or it failed."""
+    # The request that the limit forbade: providers refuse a history with calls and no tools, and
+    # have its beginning in their cache.
+    summary = replace(
+        call,
+        reminder=render("final_summary", limit=limit.words()),
+        counts_as_step=False,
+        says_what_is_left=False,
+        keeps_reserve=False,
+        only_answer=True,
+    )
+    try:
+        return await call_model(summary, session, emit)
+    except LimitReached as limit_reached:
+        return None, limit_reached.spent
+    except RunStopping:
+        return None, no_usage()
+    except (GraphBubbleUp, ConfigError):
+        raise
+    except Exception as error:  # noqa: BLE001  # the run has stopped at its limit, whatever this is
+        notice(emit, f"The model could not be asked for a final summary: {error}")
+        return None, error.spent if isinstance(error, ModelError) else no_usage()
+
+
+def _read_final(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage | None, Any]:
+    """Return a final summary as a reply without calls, and the object in it that is requested."""
+    text, metadata = raw.text.strip(), raw.response_metadata
+    said = AIMessage(text, response_metadata=metadata)
+    structured = read_reply([said], session.settings.response_format).structured
+    if structured is None and (found := read_text_calls(text, call.tools)):
+        text = found[0]
+    unread = structured is None and UNREAD_CALL_KEY in raw.additional_kwargs
+    if not text or unread or is_echo(text, task_of(call.history), delivered=True):
+        return None, None
+    if cause := cut_by(raw):
+        text += CUT_MARK.format(cause=cause)
+    reply = AIMessage(
+        text,
+        id=raw.id,
+        additional_kwargs={SUMMARY_KEY: True},
+        usage_metadata=raw.usage_metadata,
+        response_metadata=metadata,
+    )
+    return reply, structured
+
+
 def _is_requested(call: ModelCall) -> bool:
     """Return True if the user message to answer asks for compaction, and there is a reply."""
     has_reply = any(isinstance(message, AIMessage) for message in call.history)
@@ -173,7 +270,6 @@ class SummaryLimits:
     """The limits of a summary, and of the request for it."""
 
     window: int
-    """Tokens of request and summary together."""
     tokens: int
     """Of the summary, as it is requested."""
     max_chars: int
@@ -187,7 +283,6 @@ class SummaryLimits:
         return SummaryLimits(int(scale * self.window), tokens, max_chars, self.chars_per_token)
 
     def request(self) -> str:
-        """Return the request for a summary."""
         return render("compaction_request", words=str(max(1, int(self.tokens * WORDS_PER_TOKEN))))
 
 

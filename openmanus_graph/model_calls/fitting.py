@@ -102,7 +102,6 @@ def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
 
 
 def _fitted_id(call_id: str, dialect: Dialect) -> str:
-    """Return an id that the server accepts, always the same for the same call."""
     legal = {"nine": NINE_ID, "legal": LEGAL_ID}.get(dialect.ids)
     if legal is None or legal.fullmatch(call_id):
         return call_id

@@ -139,7 +139,6 @@ class ModelCallHooks:
     def _definition(
         self, tool: BaseTool | dict[str, Any], known: Mapping[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the definition of a tool that a hook left in the request."""
         if isinstance(tool, dict):
             return tool  # the provider's own, which it runs by itself
         if tool.name not in self._tools:
@@ -152,7 +151,6 @@ class ModelCallHooks:
 
 
 def _reply_of(response: Any) -> AIMessage:
-    """Return the model's message. ConfigError: a hook returned something else."""
     match response:
         case ModelResponse(result=[AIMessage() as reply], structured_response=None):
             return reply

@@ -19,11 +19,7 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call
 from openmanus_graph.backends.models.chunks import ODD, odd_call
 from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.evidence import without_echoed_marks
-from openmanus_graph.conversation.fenced_calls import (
-    asks_for_code,
-    fenced_call,
-    reports_result,
-)
+from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call, reports_result
 from openmanus_graph.conversation.history import (
     FENCE_KEY,
     FINISH_KEYS,

@@ -1,11 +1,14 @@
-"""The request as a pure projection of the state.
+"""The request as a projection of the state, with its pictures, sounds and videos.
 
 Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit.
 What changes (the reminder, the live state) is added at its end and never stored. A tool message is
 never separated from its call: strict servers refuse such conversations.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 from langchain_core.messages import (
@@ -18,13 +21,27 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.environment import shown_environment
-from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
+from openmanus_graph.conversation.history import (
+    calls_in_order,
+    is_cut_text,
+    is_unchanged,
+    run_messages,
+)
+from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.recorder import fact_of_run, without_data
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import read_file
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 
 Block = dict[str, Any]
+MAX_MEDIA_BYTES = 14 * 1024 * 1024
+"""Of one file: as base64, with the rest of a request, more than services take in one."""
+MAX_PICTURE_BYTES = 100 * 1024**2
+"""Of a file; what is sent of it is smaller."""
 
 
 def with_cache_marks(
@@ -141,12 +158,10 @@ class Projector:
         """The known messages, as they are sent to a model that does not see."""
 
     def pictured(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Return what the function `pictured` returns."""
         self._learn(messages)
         return [*self._pictured, *pictured(messages[len(self._known) :])]
 
     def with_media(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Return what the function `with_media` returns."""
         self._learn(messages)
         return [*self._with_media, *with_media(messages[len(self._known) :])]
 
@@ -158,7 +173,6 @@ class Projector:
         reminder: HumanMessage | None,
         pictures: Pictures | None,
     ) -> list[BaseMessage]:
-        """Return what the function `project` returns."""
         if pictures is not None:  # which of them are shown may change
             return project(messages, system=system, reminder=reminder, pictures=pictures)
         self._learn(messages)
@@ -186,7 +200,6 @@ class Projector:
 
 
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
-    """Return whole turns as they are sent."""
     request: list[BaseMessage] = []
     made = [n for n, m in enumerate(messages) if m.type == "tool" and picture_paths(m)]
     position, newest = 0, made[-1] if made else -1
@@ -264,12 +277,10 @@ def reminder_message(
 
 
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages whose pictures a seeing model is sent."""
     return [m for m in messages if m.type != "ai" and (picture_paths(m) or _inline_pictures(m))]
 
 
 def with_media(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages that a person gave sound or video with."""
     return [m for m in messages if m.type == "human" and media_paths(m)]
 
 
@@ -362,3 +373,101 @@ def _inline_pictures(message: BaseMessage) -> list[Block]:
 def is_picture(block: Any) -> TypeGuard[Block]:
     """Return True if a block of a message is a picture, in any provider's form."""
     return isinstance(block, dict) and cast("Block", block).get("type") in ("image", "image_url")
+
+
+async def add_media(
+    request: Sequence[BaseMessage],
+    given: Sequence[AnyMessage],
+    session: Session,
+    *,
+    taken: Set[str],
+    provider: str,
+) -> list[BaseMessage]:
+    """Return a request with the sound and video of its messages, or a note for each.
+
+    Args:
+        request: Its messages have the ids of the conversation's.
+        given: The conversation's messages with sound or video.
+        taken: What the model accepts: `audio`, `video`.
+        provider: Whose protocol is used, as `wire_provider` names it.
+    """
+    blocks: dict[str | None, list[dict[str, Any]]] = {}
+    for message in given:
+        blocks[message.id] = [
+            await fact_of_run(
+                session,
+                f"media {path} {provider} {' '.join(sorted(taken))}",
+                partial(_block, path, session, taken, provider),
+                kept=without_data,
+            )
+            for path in media_paths(message)
+        ]
+    messages = list(request)
+    for position, one in enumerate(request):
+        if one.id in blocks:
+            content = one.content
+            first = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            messages[position] = HumanMessage([*first, *blocks[one.id]], id=one.id)
+    return messages
+
+
+def _block(path: str, session: Session, taken: Set[str], provider: str) -> dict[str, Any]:
+    media_type = media_type_of(path) or ""
+    kind = media_type.partition("/")[0]
+    if kind not in taken:
+        return _note(path, f"this model takes no {kind}; work with the file by tools")
+    try:
+        content = read_file(session.workspace, path, MAX_MEDIA_BYTES)
+    except ToolError as error:
+        return _note(path, str(error).rstrip("."))
+    data = base64.b64encode(content).decode()
+    if kind == "video" and provider == "openai":  # LangChain has no form of it for this protocol
+        return {"type": "video_url", "video_url": {"url": f"data:{media_type};base64,{data}"}}
+    return {"type": kind, "base64": data, "mime_type": media_type}
+
+
+def _note(path: str, why: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[{path} is not sent: {why}.]"}
+
+
+def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
+    """Return True if one of the messages with pictures is the newest user message or later."""
+    run = history[-len(run_messages(history)) - 1 :] if shown else ()
+    return any(message is shown[-1] for message in run)
+
+
+async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Return the pictures of messages as they are sent, or why one is not shown."""
+    paths = dict.fromkeys(path for message in shown for path in picture_paths(message))
+    found: dict[str, str] = {
+        path: await fact_of_run(
+            session, f"picture {path}", partial(_data_url, session, path), kept=without_data
+        )
+        for path in paths
+    }
+    for data in (data for message in shown for data in inline_data(message)):
+        known = load_pictures, data
+        if session.find_cached(known) is None:
+            sent = await asyncio.to_thread(_of_data, data)
+            session.cached(known, partial(str, sent))
+        sent = session.find_cached(known)
+        if not sent.endswith(data):  # else the block is not changed
+            found[data] = sent
+    return found
+
+
+def _data_url(session: Session, path: str) -> str:
+    try:
+        return read_picture(read_file(session.workspace, path, MAX_PICTURE_BYTES)).url
+    except ToolError as error:
+        return f"[{path} is not shown: {str(error).rstrip('.')}.]"
+
+
+def _of_data(data: str) -> str:
+    """Return the picture of a data URL, or of base64 alone."""
+    try:
+        return read_picture(base64.b64decode(data.rpartition(",")[2])).url
+    except ToolError as error:
+        return f"[A picture is not shown: {error}.]"
+    except ValueError:
+        return "[A picture is not shown: its data is no base64.]"

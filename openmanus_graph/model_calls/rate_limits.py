@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 MINUTE_S = 61
 """A second longer, as some requests take longer than others to arrive."""
 LONGEST_PAUSE_S = 5.0
-"""After it the limit is checked again, as the counts may have changed."""
 LEAST_PAUSE_S = 0.05
 REDIS_TIMEOUT_S = 2
 REDIS_PAUSE_S = 30
-"""How long a Redis that could not be reached is not asked again."""
 
 _asked_again_at: dict[RedisUrl, float] = {}
-"""When a Redis that could not be reached is asked again, on the monotonic clock."""
 _Wait = tuple[float, str]
 """Seconds to wait, and why."""
 
@@ -56,7 +53,6 @@ class RateLimit:
     def of(
         cls, model: ModelSettings, emit: Emit, shared: RedisUrl | None = None
     ) -> "RateLimit | None":
-        """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
         from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
@@ -92,7 +88,6 @@ class RateLimit:
             await sleep(max(LEAST_PAUSE_S, min(seconds, LONGEST_PAUSE_S)))
 
     async def hold(self, seconds: float) -> None:
-        """Let no request be sent for so long, because the server has asked for it."""
         await self._with_counts(lambda counts: counts.hold(seconds))
 
     async def count(self, reply: AIMessage, expected_tokens: int) -> None:
@@ -169,13 +164,11 @@ class _Counts:
         return max(LEAST_PAUSE_S, max(resets) - time.time()), "its rate limit"
 
     def hold(self, seconds: float) -> None:
-        """Let no request be taken for so long, unless the present pause is longer."""
         if seconds > self._held_s():
             self._storage.clear(self._held)
             self._storage.incr(self._held, math.ceil(seconds))
 
     def add_tokens(self, tokens: int) -> None:
-        """Count tokens in addition to those that were taken."""
         for limiter, item, counts_tokens in self._limits:
             if counts_tokens:
                 left = limiter.get_window_stats(item, self._server).remaining

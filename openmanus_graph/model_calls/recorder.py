@@ -52,14 +52,11 @@ class ProviderRequest:
     messages: list[BaseMessage]
     """A system message first, if there is one."""
     tools: Sequence[dict[str, Any]]
-    """Definitions, as providers are sent them."""
     model: ResolvedModel
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Given to the model with this request: `tool_choice` and the like."""
     history: Sequence[AnyMessage] = ()
-    """The conversation as it is stored."""
     only_answer: bool = False
-    """Whether calls in the reply are not run."""
 
 
 T = TypeVar("T")
@@ -79,11 +76,9 @@ class _Sent:
     """The newest request of a caller; the next one is stored as a difference to it."""
 
     number: int
-    """Of its row in the table of model calls."""
     objects: Sequence[object]
     """The sources of the parts: the same object makes the same part."""
     digests: Sequence[bytes]
-    """Of the parts."""
 
 
 async def recorded(
@@ -287,7 +282,6 @@ def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, 
 
 
 def _folders(session: Session) -> dict[str, str]:
-    """Return the folders of a run that requests may name."""
     settings = session.settings
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
 
@@ -311,12 +305,10 @@ def _place(end: int | None) -> tuple[str, str]:
 
 
 def request_parts(request: ProviderRequest) -> list[Part]:
-    """Return all that a model is sent, as JSON."""
     return [_part(one) for one in _objects(request)]
 
 
 def recorded_answer(facts: Mapping[str, Any]) -> AIMessage | ModelError:
-    """Return the reply or the failure of a recorded call."""
     if "failure" in facts:
         return ModelError(*facts["failure"])
     (reply,) = messages_from_dict([facts["reply"]])

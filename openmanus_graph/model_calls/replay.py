@@ -37,7 +37,6 @@ class WhatIf:
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     """Functions that are called in place of tools, by the tools' names."""
     repeats: frozenset[str] = frozenset()
-    """Tools whose recorded calls are made again, with their effects."""
     on_repeat: Callable[[str], None] = lambda _: None
     """Receives the result of each of these calls."""
 
@@ -50,20 +49,16 @@ class Divergence:
     """Of the recorded model call before it in its thread, from 1."""
     step: int
     what: str
-    """In a sentence."""
     recorded: str
     now: str
     run_path: str
     """Of the run inside the thread's; empty if it is the thread's own."""
     reply: KnownReply | None = None
-    """The model's, if it is what differs."""
     answered: Sequence[tuple[EffectKey, LedgerEntry]] = ()
     """The calls of the same reply that the recording had answered before."""
     earlier: Sequence[EffectKey] = ()
-    """The calls of earlier replies."""
 
     def diff(self) -> str:
-        """Return both as a unified diff."""
         return _diff(self.recorded.splitlines(), self.now.splitlines())
 
 
@@ -94,21 +89,16 @@ async def _tool_text(function: Callable[..., Any], args: Mapping[str, Any]) -> s
 
 Ask = Callable[[], Awaitable[AIMessage]]
 SHOWN_CHARS = 200
-"""Characters shown of a call's arguments."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A request that differs from the recorded one."""
-
     position: int
-    """Of the recorded model call in its thread, from 1."""
     call: RecordedCall
     sent: Sequence[Part]
     """What the model would be sent now."""
 
     def diff(self) -> str:
-        """Return both requests as a unified diff."""
         return _diff(list(_lines(self.call.request)), list(_lines(self.sent)))
 
 
@@ -141,7 +131,6 @@ class RecordReplay:
         self._earlier: list[EffectKey] = []
         """Those before it."""
         self.repeated = 0
-        """How many calls were made again."""
         self._record = record
         lost = {one.number for one in _lost_to_crashes(record.calls)}
         calls = enumerate(record.calls, 1)
@@ -237,7 +226,6 @@ class RecordReplay:
             raise self._diverge(what, recorded, now)
 
     def repeats(self, tool: str) -> bool:
-        """Return True if recorded calls of a tool are made again."""
         return tool in self._what_if.repeats
 
     def refuse_repeat(self, call: str, why: str) -> None:
@@ -282,7 +270,6 @@ class RecordReplay:
         return {name: one for name, one in coming.items() if newest.get(name) != one}
 
     def elapsed_s(self) -> float:
-        """Return how long the run had taken when its next model call was made."""
         following = self._following()
         return 0.0 if following is None else float(following.facts["elapsed_s"])
 
@@ -300,7 +287,6 @@ class RecordReplay:
         return None if known is None else known[0]
 
     def has_fact(self, name: str) -> bool:
-        """Return True if a run had recorded the fact."""
         return name in self._facts
 
     def fact(self, name: str) -> Any:

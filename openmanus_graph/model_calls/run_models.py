@@ -65,7 +65,6 @@ class RunModels:
         return [await _naming(where, self.resolved(one)) for where, one in found]
 
     async def main(self) -> ResolvedModel:
-        """Return the run's main model."""
         return await self.resolved(self._settings.main)
 
     async def to_ask(
@@ -106,7 +105,6 @@ class RunModels:
         return self._settings.vision is not None or (await self.main()).sees_images
 
     def note_refusal(self, tokens: int | None) -> None:
-        """Note a request of so many tokens that was refused for its length, if there was one."""
         self.shortest_refused = min(self.shortest_refused, tokens or math.inf)
 
     def pass_over(self, model: Hashable, failed: ModelError, now: float) -> None:
@@ -119,12 +117,10 @@ class RunModels:
         self._out_until[model] = now + OUT_OF_SERVICE_S[failed.kind]
 
     def is_out(self, model: Hashable, now: float) -> bool:
-        """Return True if a model is passed over."""
         return now < self._out_until.get(model, 0)
 
 
 def run_models(session: Session) -> RunModels:
-    """Return the models of the session's current run."""
     key = RunModels, asyncio.get_running_loop()  # event loops never share a client
     return session.cached(key, lambda: RunModels(session.settings))
 

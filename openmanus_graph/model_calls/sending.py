@@ -13,12 +13,7 @@ from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.dialects import Dialect
-from openmanus_graph.backends.models.failures import (
-    Failure,
-    FailureKind,
-    ModelError,
-    classify,
-)
+from openmanus_graph.backends.models.failures import Failure, FailureKind, ModelError, classify
 from openmanus_graph.backends.models.resolved import CallForm, cache_options
 from openmanus_graph.conversation.history import is_cut_text
 from openmanus_graph.conversation.thoughts import SaidStream
@@ -49,7 +44,6 @@ class RetryLimits:
     """How often, and how long, a failing model is waited for."""
 
     max_retries: int = MAX_RETRIES
-    """After the first attempt."""
     longest_wait_s: float = LONGEST_WAIT_S
     """The longest pause that a server may ask for."""
 
@@ -139,9 +133,7 @@ class Sender:
     step: int
     emit: Emit
     sleep: Callable[[float], Awaitable[object]]
-    """Waits so many seconds; what it raises ends the call."""
     fitter: Fitter
-    """Of the session."""
     rate_limits_in: RedisUrl | None = None
     """Where processes count requests and tokens per minute together."""
     expected_tokens: int = 0
@@ -149,7 +141,6 @@ class Sender:
     has_alternative: bool = False
     """Whether another model is asked if this one fails."""
     attempts: int = 0
-    """How many were made so far."""
 
     async def send(self, request: ProviderRequest) -> AIMessage:
         """Return the reply. Learns from refusals and odd replies what the server accepts.
@@ -184,11 +175,7 @@ class Sender:
             return step or reply
 
     async def _send_with_retries(
-        self,
-        request: ProviderRequest,
-        options: Mapping[str, Any],
-        dialect: Dialect,
-        emit: Emit,
+        self, request: ProviderRequest, options: Mapping[str, Any], dialect: Dialect, emit: Emit
     ) -> AIMessage:
         model = request.model
         rate_limit = RateLimit.of(model.settings, self.emit, self.rate_limits_in)
@@ -226,7 +213,6 @@ def _call_form(request: ProviderRequest, dialect: Dialect) -> CallForm:
 
 
 def _as_steps(request: ProviderRequest) -> ProviderRequest:
-    """Return a request to a model that replies in constrained steps."""
     messages, schema = steps_request(
         request.messages, request.tools, request.history, only_answer=request.only_answer
     )

@@ -37,9 +37,7 @@ MARK_CHARS = 60
 DIGEST_SUMMARY_SHARE = 0.6
 """The most that an earlier summary takes of a digest."""
 LINE_CHARS = 200
-"""Of one line in a digest; longer ones count as several."""
 DIGESTED_CHARS = 200_000
-"""Of one text that a digest is made of."""
 _TAGS_CHARS = len(mark_untrusted(""))
 _TAG = re.compile(r"</?untrusted-")
 _FACT = re.compile(r"\d|[/\\@=]")
@@ -48,26 +46,20 @@ _FACT = re.compile(r"\d|[/\\@=]")
 
 @dataclass(frozen=True)
 class DividedConversation:
-    """A conversation, divided into what is kept and what becomes a summary."""
-
     past: list[AnyMessage]
     """Earlier user messages, each with the answer it got."""
     task: HumanMessage
     """The user message that began the current run."""
     task_text: str
-    """The user's words in it."""
     summary: str
-    """That of an earlier compaction."""
     old: list[AnyMessage]
     """To be summarized, including the newest results that are only kept in part."""
     environment: Environment
     """The facts about the agent's environment, of all user messages."""
     began: int
-    """Position of the task."""
     steering: list[AnyMessage]
     """Messages of the user during the run, before the newest turns."""
     kept: list[AnyMessage]
-    """The newest turns."""
     steps: Sequence[AgentStep]
     """The run's last steps, which `detect_stuck` compares, including old ones."""
 
@@ -216,7 +208,6 @@ def size_of(message: AnyMessage) -> int:
 
 
 def transcript(messages: Sequence[AnyMessage]) -> list[str]:
-    """Return messages as text, one each."""
     return [line for line in map(_line, messages) if line]
 
 
@@ -321,7 +312,6 @@ def _calls(message: AnyMessage) -> list[Any]:
 
 
 def _uncounted(message: AnyMessage) -> AnyMessage:
-    """Drop the reported usage: it counted the longer conversation."""
     if not isinstance(message, AIMessage):
         return message
     return message.model_copy(update={"usage_metadata": None})

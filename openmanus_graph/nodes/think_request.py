@@ -24,8 +24,8 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.replies import asks_again, task_of
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
+from openmanus_graph.model_calls.compaction import is_closed
 from openmanus_graph.model_calls.environment import environment, file_listing
-from openmanus_graph.model_calls.final_summary import is_closed
 from openmanus_graph.model_calls.recorder import (
     INSTRUCTIONS,
     SKILLS,

@@ -129,7 +129,6 @@ async def close_models() -> None:
 
 
 async def close_model(model: BaseChatModel) -> None:
-    """Close the connections of a client that was built here."""
     connections: Any = getattr(model, "connections", None)  # of our own client
     if connections is not None:
         await connections.aclose()
@@ -330,7 +329,6 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, str]:
 
 
 def _openai_proxy(settings: ModelSettings) -> str | None:
-    """Return the proxy that is meant for models; OPENAI_PROXY is LangChain's name for it."""
     return settings.options.get("openai_proxy") or os.environ.get("OPENAI_PROXY") or None
 
 

@@ -42,7 +42,6 @@ class SurrogateBuffer:
         return without_surrogates(text[: len(text) - len(self._buffer)])
 
     def rest(self) -> str:
-        """Return the rest of the buffer, at the end of the text."""
         buffered, self._buffer = self._buffer, ""
         return without_surrogates(buffered)
 
@@ -151,7 +150,6 @@ def _parse_calls(
 
 
 def _call_parts(call: object) -> _CallParts:
-    """Take apart what should be a call."""
     made = cast("dict[str, object]", call) if isinstance(call, dict) else {"args": call}
     name, call_id = made.get("name"), made.get("id")
     plain = name if isinstance(name, str) else ""

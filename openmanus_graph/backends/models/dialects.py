@@ -40,7 +40,6 @@ class Dialect:
     schemas: Literal["full", "plain"] = "full"
     """Of tools: `plain` has only types, properties, enumerations and descriptions."""
     tools: Literal["native", "text"] = "native"
-    """How tools are called."""
     constrains: bool = True
     """Whether replies follow the JSON schema of a response format."""
     forces: bool = True
@@ -152,7 +151,6 @@ class SentRequest:
     """The possible reasons in a refused request."""
 
     texts: Sequence[str]
-    """Of its messages; a refusal may quote them."""
     parameters: Collection[str]
     """Names of the parameters that were sent."""
     holds: Collection[str]
@@ -164,7 +162,6 @@ class Lesson:
     """One change that a refusal suggests."""
 
     changes: Mapping[str, Any]
-    """Fields of `Dialect`."""
     words: str
     """What is done from now on, as the end of a sentence about the server."""
     lasts: bool = True
@@ -194,7 +191,6 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
 
 
 def words_of(changes: Mapping[str, Any]) -> str:
-    """Return learnt fields of a dialect in words."""
     said = [_parameter_words(changes.get("parameters", {}))]
     if changes.get("forces") is False:  # shown by a reply, not by a refusal
         said.append("requests never require a call")
@@ -369,7 +365,6 @@ _QUOTED_CHARS = 24
 
 
 def _without_input(value: Any) -> Any:
-    """Leave out the parts of the request that pydantic's errors repeat."""
     if isinstance(value, list):
         return [_without_input(one) for one in cast("list[Any]", value)]
     if isinstance(value, dict):

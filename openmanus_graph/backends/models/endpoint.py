@@ -87,8 +87,6 @@ class StatusError(Exception):
 
 
 class TransportError(Exception):
-    """A server that could not be reached, did not answer in time, or broke its answer off."""
-
     def __init__(self, message: str, url: str) -> None:
         super().__init__(message)
         self.url = url
@@ -176,7 +174,6 @@ class Connections:
         raise StatusError(answer.status, body, {k.lower(): v for k, v in answer.headers.items()})
 
     async def aclose(self) -> None:
-        """Close them; a later request opens new ones."""
         owner, self._owner, self._session = self._owner, None, None
         if owner is not None:
             await owner.aclose()

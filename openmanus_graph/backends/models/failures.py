@@ -66,19 +66,14 @@ class ModelError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What an exception of a model call means."""
-
     kind: FailureKind
     event: str
     """What failed and why, in a sentence."""
     advice: str = ""
-    """What a person can do about it."""
     retry_after_s: float | None = None
-    """How long the server asked to wait."""
 
     @property
     def sentence(self) -> str:
-        """What the person is told when it is not tried again."""
         return f"{self.event} {self.advice}".rstrip()
 
 
@@ -365,7 +360,6 @@ def _class_names(error: BaseException) -> set[str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what caused it, outermost first."""
     link: BaseException | None = error
     for _ in range(8):
         if link is not None:
@@ -406,7 +400,6 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
 
 
 _WHERE_MATTERS = ("could not be reached", "could not be reached safely", "did not answer in time")
-"""Failures whose sentence names the address that was asked."""
 _PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
 _ADVICE: dict[FailureKind, str] = {
     "retry": "This often passes; try again later.",

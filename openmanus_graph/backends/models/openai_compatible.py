@@ -167,7 +167,6 @@ def _object_text(arguments: object) -> str:
 
 
 def _return_reasoning(form: WireMessage, message: AIMessage, wanted: Reasoning) -> None:
-    """Send a model its own reasoning back."""
     extra = message.additional_kwargs
     reasoning = str(extra.get("reasoning_content") or "")
     if wanted in ("every", "filled"):  # also where a model had none, or it was another model's
@@ -203,17 +202,12 @@ class OpenAICompatibleModel(BaseChatModel):
 
     model_name: str = Field(alias="model")
     base_url: str = Field(repr=False)
-    """Of the server; tells which dialect it speaks."""
     url: str = Field(repr=False)
-    """Of its chat completions."""
     headers: Mapping[str, str] = Field(repr=False, exclude=True)
-    """Of each request, the key among them."""
     connections: Connections = Field(repr=False, exclude=True)
     default_query: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
     ls_provider: str = "openai"
-    """How traces name the provider."""
     streaming: bool = False
-    """Whether `ainvoke` streams, too."""
     stream_usage: bool = True
 
     temperature: float | None = None
@@ -358,7 +352,6 @@ class OpenAICompatibleModel(BaseChatModel):
             return thread.submit(asyncio.run, ask()).result()
 
     def _parameters(self, stop: list[str] | None = None) -> Payload:
-        """Return the parameters of each request."""
         fields = self.__dict__  # attributes of a pydantic model are slower
         given = {name: fields[name] for name in _PARAMETERS if fields[name] is not None}
         if stop is not None:

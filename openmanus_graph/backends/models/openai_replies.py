@@ -71,7 +71,6 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
 
 
 _END = b"\n\n"
-"""Ends an event that nothing else ended."""
 
 
 class EventLines:
@@ -317,8 +316,6 @@ def reply_error(error: object) -> ReplyError:
 
 @dataclass
 class _PartialCall:
-    """One tool call, as far as it was streamed."""
-
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
@@ -335,7 +332,6 @@ class _PartialCall:
         return name != self.name or (arguments.lstrip().startswith("{") and self._is_complete())
 
     def _is_complete(self) -> bool:
-        """Return True if the arguments are a whole object, to which nothing can be added."""
         text = "".join(self.arguments).strip()
         try:
             return text.endswith("}") and json.loads(text, strict=False) is not None
@@ -356,11 +352,9 @@ class ToolCallAssembler:
 
     @property
     def extras(self) -> dict[str, dict[str, Any]]:
-        """Data of single calls beyond the protocol, by their ids."""
         return {partial.id: partial.extras for partial in self._partial_calls if partial.extras}
 
     def calls(self) -> list[ToolCallChunk]:
-        """Return the calls, whole, as the model made them."""
         for partial in self._partial_calls:
             if partial.extras and not partial.id:
                 partial.id = uuid.uuid4().hex[:9]  # by which they are found
@@ -375,7 +369,6 @@ class ToolCallAssembler:
         ]
 
     def read(self, pieces: object) -> None:
-        """Take the pieces of one event."""
         for position, piece in enumerate(map(_fields, _items(pieces))):
             if not piece:
                 continue
@@ -396,7 +389,6 @@ class ToolCallAssembler:
     def _partial_of(
         self, given: object, position: int, call_id: str, name: str, arguments: str
     ) -> _PartialCall:
-        """Return the call that a piece belongs to, a new one if necessary."""
         number = given if isinstance(given, int) else position
         known = self._partial_calls
         index = self._index_of.get(number)
@@ -409,12 +401,10 @@ class ToolCallAssembler:
 
 
 def _fields(value: object) -> Fields:
-    """Return an object, or an empty one in place of anything else."""
     return cast("Fields", value) if isinstance(value, Mapping) else {}
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return a list, or an empty one in place of anything else."""
     return cast("list[object]", value) if isinstance(value, list) else ()
 
 

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
 Prices = Mapping[str, Mapping[str, float]]
-_PROVIDER_IDS = {
-    "bedrock": "aws",
-    "mistralai": "mistral",
-    "xai": "x-ai",
-    "moonshot": "moonshotai",
-}
+_PROVIDER_IDS = {"bedrock": "aws", "mistralai": "mistral", "xai": "x-ai", "moonshot": "moonshotai"}
 """Our names of providers where genai-prices has another."""
 _MEDIA_BLOCKS = ("audio", "input_audio", "video", "video_url")
 _MAX_COST_USD = 1e6
@@ -33,19 +28,15 @@ _MAX_COST_USD = 1e6
 
 @dataclass(frozen=True)
 class CallUsage:
-    """The tokens of one model call."""
-
     input_tokens: int
     """All of the request, cached ones included."""
     cached_tokens: int
     output_tokens: int
-    """Reasoning included."""
     written_tokens: int = 0
     """Input tokens that were written to the provider's cache, where that costs extra."""
     estimated: bool = False
     """The provider reported nothing."""
     reported_cost_usd: float | None = None
-    """What the provider says it charged."""
 
     def counted(self, cost_usd: float | None) -> Usage:
         """Return it as one call of a run's usage; an unknown cost counts as nothing."""
@@ -59,9 +50,7 @@ class CallUsage:
 
 
 def usage_of(
-    message: AIMessage,
-    request: Sequence[BaseMessage] = (),
-    tools: Sequence[Mapping[str, Any]] = (),
+    message: AIMessage, request: Sequence[BaseMessage] = (), tools: Sequence[Mapping[str, Any]] = ()
 ) -> CallUsage:
     """Return what a call used: as reported, else estimated from the request and the reply."""
     cost = message.response_metadata.get("cost_usd")
@@ -107,10 +96,7 @@ def _with_media_as_pictures(message: BaseMessage) -> BaseMessage:
 
 
 def estimate_request_tokens(
-    history: Sequence[BaseMessage],
-    system: str,
-    reminder: str,
-    tools: Sequence[Mapping[str, Any]],
+    history: Sequence[BaseMessage], system: str, reminder: str, tools: Sequence[Mapping[str, Any]]
 ) -> int:
     """Estimate a request: the last reported figure, and the messages after it."""
     for position in range(len(history) - 1, -1, -1):
@@ -123,7 +109,6 @@ def estimate_request_tokens(
 
 
 def estimate_fixed_tokens(system: str, reminder: str, tools: Sequence[Mapping[str, Any]]) -> int:
-    """Estimate what each request holds in addition to the conversation."""
     fixed = [HumanMessage(system), HumanMessage(reminder)]
     return count_tokens_approximately(fixed, tools=[dict(tool) for tool in tools])
 
@@ -196,14 +181,11 @@ def _list_price(model: str, provider: str, usage: CallUsage, base_url: str | Non
 
 @lru_cache
 def is_local(base_url: str | None) -> bool:
-    """Return True if an address is of this machine."""
     host = (urlsplit(base_url).hostname or "") if base_url else ""
     return is_loopback(host) or host.endswith(".localhost")
 
 
 class PriceEntry(NamedTuple):
-    """What the list says of a model."""
-
     provider: "Provider"
     model: "ModelInfo"
 

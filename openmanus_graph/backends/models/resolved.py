@@ -25,13 +25,7 @@ from openmanus_graph.backends.models.dialects import (
     known_dialect,
     server_name,
 )
-from openmanus_graph.backends.models.prices import (
-    CallUsage,
-    Prices,
-    cost_usd,
-    find_price,
-    is_local,
-)
+from openmanus_graph.backends.models.prices import CallUsage, Prices, cost_usd, find_price, is_local
 from openmanus_graph.backends.models.server_facts import (
     ServerFacts,
     address_of,
@@ -49,7 +43,6 @@ from openmanus_graph.config.files import config_home
 from openmanus_graph.state.model_settings import ModelSettings
 
 CallForm = Literal["native", "text", "constrained"]
-"""How a model is asked for calls."""
 SMALL_WINDOW = 8192
 """Tokens; fewer are little for an agent."""
 UNKNOWN_WINDOW = 128_000
@@ -80,13 +73,11 @@ _MEDIA = {
 }
 _SIZES = re.compile(r"(?<![\dx.])(\d{1,3}(?:\.\d{1,2})?)b(?![a-z\d])")
 _SMALL = 8e9
-"""Parameters; models below that are small."""
 MOST_ODD_REPLIES = 2
 """So many odd replies make a model of unknown size, at a person's own server, count as small."""
 _ASK_AGAIN_S = 10.0
 """After which a server is asked again that did not answer, or has not loaded the model yet."""
 _facts: dict[tuple[str, str | None], tuple[ServerFacts, float]] = {}
-"""What servers reported, and when, on the monotonic clock."""
 _dialects: dict[tuple[Path, str, str], LearntDialect] = {}
 _dialects_of_instances: dict[int, LearntDialect] = {}
 
@@ -105,14 +96,11 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class ResolvedModel:
-    """One model that is ready to be asked."""
-
     settings: ModelSettings
     client: BaseChatModel
     dialect: LearntDialect
     """What its server accepts; it may learn during the run."""
     facts: ServerFacts = ServerFacts()
-    """What its server reports about it."""
     observed: Observations = field(default_factory=Observations)
 
     @cached_property
@@ -122,7 +110,6 @@ class ResolvedModel:
 
     @cached_property
     def plain_name(self) -> str:
-        """Without the provider."""
         return plain_name(self.settings)
 
     @cached_property
@@ -283,7 +270,6 @@ def cache_options(client: BaseChatModel, session_key: str) -> dict[str, str]:
 
 
 async def resolve_model(settings: ModelSettings) -> ResolvedModel:
-    """Return a model that is ready to be asked. Raises as `prepare_model`."""
     client = await prepare_model(settings)
     if isinstance(settings.model, str):
         model = await _named_model(client, settings, settings.model)

@@ -88,12 +88,10 @@ class ServerFacts:
     window: int | None = None
     """Tokens that one request and its reply may have, as the server is set now."""
     parameters: int | None = None
-    """Of the model."""
     sees_images: bool | None = None
 
 
 def larger_window(kind: ServerKind) -> str:
-    """Return a sentence that says how a server is given a larger window."""
     return _LARGER.get(kind, "Start the server with a larger context.")
 
 
@@ -188,7 +186,6 @@ def _read(model: str, reported: dict[str, Any]) -> ServerFacts:
 
 
 def _at(value: Any, path: str) -> Any:
-    """Return the value at a path of keys, separated by dots; None if there is none."""
     for key in filter(None, path.split(".")):
         value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
     return value
@@ -200,7 +197,6 @@ def _entries(listed: Any) -> Sequence[Any]:
 
 
 def _entry(listed: Any, model: str) -> Any:
-    """Return the entry of a model in a list of models."""
     names = (model, f"{model}:latest")
     entries = (e for e in _entries(listed) if _at(e, "id") in names or _at(e, "name") in names)
     return next(entries, None)

@@ -25,7 +25,6 @@ class Provider:
     client: str = ""
     """Name of the class in `package`."""
     url_argument: str = "base_url"
-    """Argument of that class for the address."""
     takes_key: bool = True
     """False: it works without a key, or finds its credentials by itself."""
 
@@ -151,7 +150,6 @@ def parse_spec(text: str) -> ModelSpec:
 
 
 def provider_of(settings: ModelSettings) -> str:
-    """Return the provider's name in `PROVIDERS`, aliases resolved; empty if it is unknown."""
     if isinstance(settings.model, str):
         return parse_spec(settings.model).provider.name
     names = (_PROVIDER_OF_CLIENT.get(cls.__name__) for cls in type(settings.model).__mro__)
@@ -177,7 +175,6 @@ def model_name(settings: ModelSettings) -> str:
 
 
 def plain_name(settings: ModelSettings) -> str:
-    """Return a model's name without the provider."""
     name = model_name(settings)
     return name.partition(":")[2] if isinstance(settings.model, str) else name
 
