@@ -54,6 +54,7 @@ _SETTLED = frozenset({
     "stream_chunk_timeout", "tiktoken_model_name", "include_response_headers", "disabled_params",
 })  # fmt: skip
 """Options of LangChain's client that are decided here, or mean nothing to ours."""
+_OWN = ("default_headers", "default_query")
 _RESPONSES_OPTIONS = frozenset({
     "reasoning", "include", "truncation", "context_management", "use_previous_response_id",
 })  # fmt: skip
@@ -219,10 +220,7 @@ def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | Non
     from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
 
     options = {name: value for name, value in settings.options.items() if name not in _SETTLED}
-    own_headers, own_query = (
-        {key: str(value) for key, value in (options.pop(name, None) or {}).items()}
-        for name in ("default_headers", "default_query")
-    )
+    own_headers, own_query = (_texts(options.pop(name, None)) for name in _OWN)
     address, headers, query = _endpoint(spec, settings, key, options)
     parts = urlsplit(address)
     if parts.username is not None:  # a login in the address wins over the key, as in a browser
@@ -245,6 +243,10 @@ def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | Non
         ),
     }
     return OpenAICompatibleModel(**fields)
+
+
+def _texts(given: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (given or {}).items()}
 
 
 def _endpoint(

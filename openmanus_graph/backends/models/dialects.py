@@ -184,7 +184,9 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
                 found = changes(text) if callable(changes) else changes
                 if found.keys() <= set(sent.holds):
                     yield Lesson(found, words, lasts)
-    named = [name for name in _named_parameters(text) if name in sent.parameters]
+    # A name may match several alternatives.
+    found_names = (name for match in _PARAMETER_NAMES.finditer(text) for name in match.groups())
+    named = [one for one in map(_snake_case, filter(None, found_names)) if one in sent.parameters]
     if names := named or [name for name in sorted(sent.parameters) if _mentions(text, name)]:
         for changes in ({name: _RENAMED.get(name) for name in names}, dict.fromkeys(names)):
             yield Lesson({"parameters": changes}, _parameter_words(changes))
@@ -315,7 +317,7 @@ _VAGUE = tuple(
 """Words that failures of servers which are merely down hold as well."""
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NAME = r"[\"'`]?(?:body\.)?([A-Za-z_]\w*)"
-_PARAMETER_NAMES = re.compile(  # a name may belong to several
+_PARAMETER_NAMES = re.compile(
     rf"(?=\b(?:(?:param(?:eter)?s?|supplied|unknown (?:field|name)|property|value):?"
     rf"\W{{0,4}}{_NAME}|body\W{{1,5}}{_NAME}|invalid {_NAME}|support (?:the |this )?{_NAME}"
     rf"|model: {_NAME}"
@@ -323,13 +325,6 @@ _PARAMETER_NAMES = re.compile(  # a name may belong to several
     rf"|{_NAME}[\"'`]? \S+ is incompatible))",
     re.IGNORECASE,
 )
-
-
-def _named_parameters(text: str) -> Iterator[str]:
-    """Yield the parameters that a refusal may be about, in snake case."""
-    for found in _PARAMETER_NAMES.finditer(text):
-        for name in filter(None, found.groups()):
-            yield _snake_case(name)
 
 
 def _mentions(text: str, name: str) -> bool:

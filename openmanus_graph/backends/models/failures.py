@@ -209,11 +209,8 @@ _KIND_BY_STATUS: dict[int, FailureKind] = {
 def _kind_by_status(status: int | None) -> FailureKind | None:
     if status is None:
         return None
-    if status in _KIND_BY_STATUS:
-        return _KIND_BY_STATUS[status]
-    if status >= 500:
-        return "retry"
-    return "bad_request" if status >= 400 else "not_found"
+    usual: FailureKind = "retry" if status >= 500 else "bad_request"
+    return _KIND_BY_STATUS.get(status, usual if status >= 400 else "not_found")
 
 
 _KIND_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
@@ -285,24 +282,16 @@ def _is_malformed_reply(error: BaseException) -> bool:
 def _status(error: BaseException) -> int | None:
     if isinstance(error, StatusError):
         return error.status_code
-    body = getattr(error, "body", None)
-    response: object = getattr(error, "response", None)
-    inner: list[object] = [getattr(error, "status_code", None)]
-    if isinstance(body, Mapping):
-        fields = cast("Mapping[str, object]", body)
-        inner += [fields.get("status_code"), fields.get("status"), fields.get("code")]
+    body, response = getattr(error, "body", None), getattr(error, "response", None)
+    fields = cast("Mapping[str, object]", body) if isinstance(body, Mapping) else {}
+    found = [getattr(error, "status_code", None)]
+    found += [fields.get(name) for name in ("status_code", "status", "code")]
     if isinstance(response, Mapping):  # botocore
-        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata")
-        inner.append(cast("Mapping[str, object]", metadata or {}).get("HTTPStatusCode"))
-    else:
-        inner.append(getattr(response, "status_code", None))
-    inner.append(getattr(error, "code", None))
-    for value in inner:
-        if isinstance(value, int) and 400 <= value <= 599:
-            return value
-        if isinstance(value, str) and re.fullmatch(r"[45]\d\d", value):
-            return int(value)
-    return None
+        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata") or {}
+        found.append(metadata.get("HTTPStatusCode"))
+    found += [getattr(response, "status_code", None), getattr(error, "code", None)]
+    texts = (str(value) for value in found if isinstance(value, int | str))
+    return next((int(text) for text in texts if re.fullmatch(r"[45]\d\d", text)), None)
 
 
 _RESPONSE_ERROR = re.compile(
