@@ -1,6 +1,6 @@
 """The facts about its environment that every agent gets with the run's user message."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.urls import named_domains, urls_in
-from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.state.settings import SandboxSettings, Settings
 
 _NETWORK = "reach the network"
 _NO_NETWORK = "have no network: nothing can be installed"
@@ -36,13 +36,7 @@ async def environment(session: Session, tools: Collection[str], date: str) -> di
     free = await fact_of_run(
         session, "free models", lambda: all(one.is_free(settings.prices) for one in models)
     )
-    limits = [f"{settings.max_steps} steps"]
-    if not free:
-        limits.append(f"${settings.max_cost_usd:g}")
-    if settings.max_total_tokens is not None:
-        limits.append(f"{settings.max_total_tokens} tokens")
-    if settings.timeout_s is not None:
-        limits.append(f"{settings.timeout_s:.0f} seconds")
+    limits = [one for one in _limits(settings) if not (free and one.startswith("$"))]
     facts = {
         "environment": render(
             "environment",
@@ -64,6 +58,15 @@ async def environment(session: Session, tools: Collection[str], date: str) -> di
         if settings.sandbox.mode == "ssh":
             facts["elsewhere"] = render("environment_elsewhere", host=settings.sandbox.ssh_host)
     return facts
+
+
+def _limits(settings: Settings) -> Iterator[str]:
+    yield f"{settings.max_steps} steps"
+    yield f"${settings.max_cost_usd:g}"
+    if settings.max_total_tokens is not None:
+        yield f"{settings.max_total_tokens} tokens"
+    if settings.timeout_s is not None:
+        yield f"{settings.timeout_s:.0f} seconds"
 
 
 async def file_listing(session: Session, run: str, task: str) -> tuple[str, list[str]]:

@@ -472,7 +472,7 @@ async def test_who_goes_on_under_the_same_limit_is_not_closed_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "elapsed_s", "ends", "told"),
+    ("limit_s", "elapsed_s", "ends", "reported"),
     [
         (100, 91.0, ("stopped", "timeout"), "limit of 100 seconds"),
         (10_000, 9200.0, ("finished", "answer"), "of 10000 seconds"),

@@ -287,7 +287,7 @@ async def test_another_model_that_stood_in_is_replayed() -> None:
     assert_equal(await replayed(**models))
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 async def test_calls_that_were_written_as_text_are_replayed(*, reported: bool) -> None:
     written = f"<tool_call>{json.dumps({'name': 'put', 'arguments': {'number': 1}})}</tool_call>"
     refusal = ModelError("no_tools", "It does not support tools.")
