@@ -107,7 +107,7 @@ class SharedBudget:
         for reservation in self._open:
             spent = spent.plus(reservation.progress)
         limit = reached_limit(self._counted(spent), self._settings, next_call)
-        return bool(self._open) and limit is not None  # else nobody would end the wait
+        return bool(self._open) and limit is not None  # else the wait would never end
 
     def _counted(self, spent: Progress) -> Progress:
         elapsed_s = spent.elapsed_s + time.monotonic() - self._started

@@ -102,7 +102,7 @@ class ModelCallHooks:
     def _langchain_request(self, request: ProviderRequest) -> ModelRequest[Any]:
         messages: list[Any] = request.messages
         system = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
-        state: Any = self._state  # LangChain's own has keys of its own
+        state: Any = self._state  # LangChain's state has other keys
         offered = {one["function"]["name"] for one in request.tools}
         return ModelRequest(
             model=request.model.client,

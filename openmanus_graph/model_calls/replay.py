@@ -37,6 +37,7 @@ class WhatIf:
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     """Functions that are called in place of tools, by the tools' names."""
     repeats: frozenset[str] = frozenset()
+    """Tools whose recorded calls are made again, with their effects."""
     on_repeat: Callable[[str], None] = lambda _: None
     """Receives the result of each of these calls."""
 
@@ -57,6 +58,7 @@ class Divergence:
     answered: Sequence[tuple[EffectKey, LedgerEntry]] = ()
     """The calls of the same reply that the recording had answered before."""
     earlier: Sequence[EffectKey] = ()
+    """The calls of earlier replies."""
 
     def diff(self) -> str:
         return _diff(self.recorded.splitlines(), self.now.splitlines())

@@ -260,7 +260,7 @@ _KEYWORDS = (
 )
 _WRITTEN: tuple[tuple[str, tuple[tuple[_Changes, str, bool], ...]], ...] = (
     (r"thought_?signature", (({"signatures": True}, "calls without a thought signature carry "
-                              "Google's stand-in for one", True),)),
+                              "Google's replacement for one", True),)),
     (rf"{_REASONING}.{{0,80}}(?:must be (?:passed|sent) back|(?:is|are) missing|is required)"
      rf"|missing.{{0,20}}{_REASONING}", (
         ({"reasoning": "every"}, "each reply is sent back with its reasoning", True),

@@ -399,11 +399,11 @@ _ADVICE: dict[FailureKind, str] = {
     '"text" does without.',
     "content_filter": "The provider's filter refused the request; put the task in other words.",
     "withheld": "The provider's filter refused the reply; put the task in other words.",
-    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
+    "page": "Check the base URL (most servers want it to end in /v1), and what is in front of it.",
     "quota": "The account has no credit left; top it up or use another key or model.",
     "auth": "Check the key, and that it may use this model.",
     "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
-    "bad_request": "The server will not take this request as it is; check the model's options.",
+    "bad_request": "The server does not accept this request; check the model's options.",
 }
 _ADVICE_BY_EVENT = (
     ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),

@@ -19,7 +19,7 @@ class Provider:
     key_variables: tuple[str, ...] = ()
     """Environment variables that hold its key, the usual one first."""
     base_url: str | None = None
-    """Address of a provider that speaks OpenAI's protocol; it needs no package of its own."""
+    """Address of a provider that speaks OpenAI's protocol; it needs no other package."""
     package: str | None = None
     """Module of LangChain's client, for a provider with its own protocol."""
     client: str = ""
