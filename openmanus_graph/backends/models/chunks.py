@@ -151,7 +151,7 @@ def _sound_usage(given: UsageMetadata | None) -> UsageMetadata | None:
 
 def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
     """Return the arguments of a call, or None and why they are no JSON object."""
-    parsed = args
+    parsed: object = args
     if args is None or isinstance(args, str):
         text = with_pairs_joined(args or "").strip()
         try:
@@ -161,7 +161,7 @@ def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
             return None, f"{ODD}The arguments hold {TOO_DEEP}."
         except ValueError as error:
             return None, f"{NOT_AN_OBJECT} {error}"
-        parsed = {} if parsed is None else parsed
+        parsed = dict[str, Any]() if parsed is None else parsed
     if not isinstance(parsed, dict) or not all(isinstance(key, str) for key in cast("Any", parsed)):
         return None, NOT_AN_OBJECT
     found = cast("dict[str, Any]", parsed)

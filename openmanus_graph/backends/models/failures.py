@@ -282,14 +282,18 @@ def _is_malformed_reply(error: BaseException) -> bool:
 def _status(error: BaseException) -> int | None:
     if isinstance(error, StatusError):
         return error.status_code
-    body, response = getattr(error, "body", None), getattr(error, "response", None)
-    fields = cast("Mapping[str, object]", body) if isinstance(body, Mapping) else {}
-    found = [getattr(error, "status_code", None)]
-    found += [fields.get(name) for name in ("status_code", "status", "code")]
+    body: object = getattr(error, "body", None)
+    response: object = getattr(error, "response", None)
+    found: list[object] = [getattr(error, "status_code", None)]
+    if isinstance(body, Mapping):
+        fields = cast("Mapping[str, object]", body)
+        found += [fields.get(name) for name in ("status_code", "status", "code")]
     if isinstance(response, Mapping):  # botocore
-        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata") or {}
+        metadata: Any = cast("Mapping[str, Any]", response).get("ResponseMetadata") or {}
         found.append(metadata.get("HTTPStatusCode"))
-    found += [getattr(response, "status_code", None), getattr(error, "code", None)]
+    else:
+        found.append(getattr(response, "status_code", None))
+    found.append(getattr(error, "code", None))
     texts = (str(value) for value in found if isinstance(value, int | str))
     return next((int(text) for text in texts if re.fullmatch(r"[45]\d\d", text)), None)
 
