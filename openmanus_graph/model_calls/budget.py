@@ -1,7 +1,7 @@
 """One budget for a whole tree of runs: each model call is reserved before it is made.
 
-A call is made only if what it may cost fits into what is left. Steps of a plan that run side by
-side spend from the same dollars, tokens and steps, so what others are about to spend counts.
+A call is made only if its possible cost fits into what is left. Parallel steps of a plan spend from
+the same budget, so the reservations of others count.
 """
 
 import asyncio
@@ -26,13 +26,7 @@ from typing_extensions import override
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, usage_of
 from openmanus_graph.backends.models.spec import ALIASES
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import (
-    Limit,
-    LimitReached,
-    Progress,
-    reached_limit,
-    run_limits,
-)
+from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, reached_limit, run_limits
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import running_session
 from openmanus_graph.safety.openings import SharedOpenings
@@ -44,20 +38,18 @@ _budget: ContextVar["SharedBudget | None"] = ContextVar("openmanus_budget", defa
 
 @dataclass
 class Reservation:
-    """What one call may cost, until it is known."""
-
     progress: Progress
     spent: Usage | None = None
-    """What it did cost; None if it failed."""
+    """None if it failed."""
 
 
 class SharedBudget:
-    """What the runs of a tree have spent, and what they are about to.
+    """What the runs of a tree have spent, and what they are about to spend.
 
     Args:
-        settings: Of the flow around the runs; hold its limits.
-        before: How far the flow had come before these runs.
-        openings: Links of sites that nobody named which it had opened, by site.
+        settings: Of the flow around the runs, with its limits.
+        before: The flow's progress before these runs.
+        openings: How many links it had opened, by site, on sites that the person did not name.
     """
 
     def __init__(
@@ -73,30 +65,22 @@ class SharedBudget:
         """Notified when a reservation ends."""
 
     def count_earlier(self, run: str, progress: Progress) -> None:
-        """Count what a run had spent in a process before this one. Once for each run.
-
-        Args:
-            run: Names it.
-            progress: Its own.
-        """
+        """Count what a run had spent in an earlier process. Once for each run."""
         if run not in self._known:
             self._known.add(run)
             self._spent = self._spent.plus(progress)
 
     def count(self, run: str, usage: Usage) -> None:
-        """Count what a run has spent without a reservation.
+        """Count calls of a run that were made without a reservation.
 
-        Args:
-            run: Its name. A run that `count_earlier` has not counted yet is left out: what it
-                counts then includes this.
-            usage: Of calls that were made past `call_model`.
+        A run that `count_earlier` has not counted yet is left out: its count will include them.
         """
         if run in self._known:
             self._spent = self._spent.plus(Progress(0, usage, 0))
 
     @contextlib.asynccontextmanager
     async def reserve(self, next_call: Progress) -> AsyncGenerator[Reservation]:
-        """Hold back what a call may cost. Waits while calls under way decide whether it may run.
+        """Reserve what a call may cost. Waits while running calls decide whether it fits.
 
         Raises:
             LimitReached: It does not fit into what is left.
@@ -111,26 +95,19 @@ class SharedBudget:
         finally:
             self._open.remove(reservation)
             if reservation.spent is not None:
-                cost = replace(next_call, usage=reservation.spent)
-                self._spent = self._spent.plus(cost)
+                self._spent = self._spent.plus(replace(next_call, usage=reservation.spent))
             await asyncio.shield(self._notify())
 
     def limits(self, next_call: Progress) -> list[Limit]:
-        """Return the limits of the whole tree, by what the next call may cost."""
         return run_limits(self._counted(self._spent), self._settings, next_call)
 
     def _must_wait(self, next_call: Progress) -> bool:
-        """Say whether the calls under way may use up what is left. LimitReached: nothing is."""
-        limit = self._reached(self._spent, next_call)
-        if limit is not None:
-            raise LimitReached(limit)
+        check_limits(self._counted(self._spent), self._settings, next_call)
         spent = self._spent
         for reservation in self._open:
             spent = spent.plus(reservation.progress)
-        return bool(self._open) and self._reached(spent, next_call) is not None
-
-    def _reached(self, spent: Progress, next_call: Progress) -> Limit | None:
-        return reached_limit(self._counted(spent), self._settings, next_call)
+        limit = reached_limit(self._counted(spent), self._settings, next_call)
+        return bool(self._open) and limit is not None  # else the wait would never end
 
     def _counted(self, spent: Progress) -> Progress:
         elapsed_s = spent.elapsed_s + time.monotonic() - self._started
@@ -144,7 +121,7 @@ class SharedBudget:
 
 @contextlib.contextmanager
 def sharing(budget: SharedBudget) -> Generator[None]:
-    """Have all model calls that are made meanwhile, however deep inside, spend from a budget."""
+    """Have all model calls inside the block, however deep, spend from a budget."""
     token = _budget.set(budget)
     try:
         yield
@@ -153,18 +130,13 @@ def sharing(budget: SharedBudget) -> Generator[None]:
 
 
 def shared_budget() -> SharedBudget | None:
-    """Return the budget of the tree that the running code belongs to."""
     return _budget.get()
 
 
 def keeps_summary_reserve(steps: int) -> bool:
-    """Say whether a run keeps dollars, tokens and seconds for its final summary.
+    """Return True if a run that has taken so many steps reserves budget for its final summary.
 
-    Before its first step there is nothing to say; a part of a tree ends without one: the tree goes
-    on after it.
-
-    Args:
-        steps: That the run has taken.
+    Before the first step there is nothing to sum up. A part of a tree ends without a summary.
     """
     return steps > 0 and shared_budget() is None
 
@@ -178,14 +150,11 @@ async def reserved(
     *,
     keeps_reserve: bool = False,
 ) -> AsyncGenerator[Reservation | None]:
-    """Let a model call be made if it fits into the limits, those of the tree around it included.
+    """Reserve a model call within the limits of its run and of the tree around it.
 
     Args:
-        run: Names the run that asks.
-        progress: How far it has come.
-        settings: Hold its own limits.
-        next_call: What the call may cost.
-        keeps_reserve: Whether it leaves what the run keeps for its final summary.
+        run: The name of the run that asks.
+        keeps_reserve: Whether the call leaves the budget of the final summary untouched.
 
     Raises:
         LimitReached: A limit forbids it.
@@ -202,26 +171,15 @@ async def reserved(
 
 
 def near_limits(progress: Progress, settings: Settings, next_call: Progress) -> list[Limit]:
-    """Return the limits that a run, or the tree around it, comes near to.
-
-    Args:
-        progress: Of the run.
-        settings: Hold the run's own limits.
-        next_call: What the next model call may cost.
-    """
+    """Return the limits that a run, or the tree around it, is near to."""
     budget = shared_budget()
     own = run_limits(progress, settings, next_call)
     around = [] if budget is None else budget.limits(next_call)
-    near = {limit.setting: limit for limit in (*own, *around) if limit.is_near()}
-    return [*near.values()]
+    return list({one.setting: one for one in (*own, *around) if one.is_near()}.values())
 
 
 def check_limits(
-    progress: Progress,
-    settings: Settings,
-    next_call: Progress,
-    *,
-    keeps_reserve: bool = False,
+    progress: Progress, settings: Settings, next_call: Progress, *, keeps_reserve: bool = False
 ) -> None:
     """Raise LimitReached if a run's own limits forbid a model call. Arguments as of `reserved`."""
     limit = reached_limit(progress, settings, next_call, keeps_reserve=keeps_reserve)
@@ -236,11 +194,11 @@ register_configure_hook(_counter, inheritable=True)
 _counted_elsewhere: ContextVar[tuple["ExternalModelCalls", ...]] = ContextVar(
     "openmanus_counted_elsewhere", default=()
 )
-"""Counters that the running code has inherited, and whose calls something else counts."""
+"""Inherited counters that ignore the running code's calls, which are counted elsewhere."""
 
 
 class ExternalModelCalls(BaseCallbackHandler):
-    """The external model calls of some code, as a LangChain callback."""
+    """Counts model calls that code makes without `call_model`, as a LangChain callback."""
 
     run_inline = True  # else each token of a reply would go through a thread
 
@@ -294,7 +252,6 @@ class ExternalModelCalls(BaseCallbackHandler):
             self._uncounted.append((provider, name, usage_of(message, request)))
 
     async def spent(self, session: Session, emit: Emit) -> Usage:
-        """Return what the calls so far cost. An unknown price is a notice, once a run."""
         while self._uncounted:
             provider, name, used = self._uncounted.pop(0)
             # The list of prices is read when it is first needed.
@@ -303,13 +260,7 @@ class ExternalModelCalls(BaseCallbackHandler):
             if cost is None:
                 text = f"The price of {name or 'a model'} is not known; its dollars do not count."
                 session.cached(text, partial(notice, emit, text, "info"))
-            usage = Usage(
-                input_tokens=used.input_tokens,
-                cached_tokens=used.cached_tokens,
-                output_tokens=used.output_tokens,
-                model_calls=1,
-                cost_usd=cost or 0.0,
-            )
+            usage = used.counted(cost)
             self._spent = add_usage(self._spent, usage)
             if (budget := shared_budget()) is not None:
                 budget.count(session.key, usage)
@@ -328,7 +279,7 @@ def counting_external_calls() -> Generator[ExternalModelCalls]:
 
 
 def with_external_usage(node: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the usage of a caller's own node to its update. It keeps its name and parameters."""
+    """Add the usage of a caller's node to its update. It keeps its name and parameters."""
 
     @wraps(node)
     async def counting_node(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """The seam through which every model call runs.
 
-which models (`candidates`) -> limits -> request (projection) -> send (`sending`) -> reply -> usage.
-The `wrap_model_call` hooks of middlewares stand around the sending (`model_middleware`).
+Choose the models (`run_models`), check the limits (`budget`), make the request (`projection`), send
+it (`sending`), and normalize the reply. Middlewares wrap the sending (`model_middleware`).
 """
 
 import asyncio
@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
-from typing import Any, Protocol
+from itertools import takewhile, zip_longest
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.models.build import client_parameters, model_name, price_of
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.prices import (
     CallUsage,
@@ -25,17 +24,17 @@ from openmanus_graph.backends.models.prices import (
 )
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.leases import require_run_lease
-from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY
+from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY, is_steering
 from openmanus_graph.conversation.replies import read_reply
-from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
-from openmanus_graph.model_calls.candidates import (
-    may_fall_back,
-    models_to_ask,
-    outages,
-    resolved_model,
+from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.budget import (
+    Reservation,
+    check_limits,
+    exclude_from_external_calls,
+    near_limits,
+    reserved,
 )
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.media import add_media, in_this_run, load_pictures
 from openmanus_graph.model_calls.normalized_reply import (
     normalized_reply,
     with_text_calls,
@@ -44,13 +43,16 @@ from openmanus_graph.model_calls.normalized_reply import (
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
+    add_media,
+    in_this_run,
+    load_pictures,
     reminder_message,
     with_cache_marks,
     without_other_providers_blocks,
 )
 from openmanus_graph.model_calls.recorder import ProviderRequest, recorded
+from openmanus_graph.model_calls.run_models import OUT_OF_SERVICE_S, look_for_cut, run_models
 from openmanus_graph.model_calls.sending import Sender
-from openmanus_graph.model_calls.silent_cuts import look_for_cut, within_shown_window
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.events import Emit, notice
@@ -67,12 +69,14 @@ from openmanus_graph.state.manus import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 
+if TYPE_CHECKING:
+    from openmanus_graph.model_calls.model_middleware import ModelCallHandler, ModelCallHooks
+
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
 RESAMPLED = 1.0
-"""Temperature of a reply that is asked for again: above what local servers use, and the only one
-that every provider takes."""
-
+"""Temperature of a reply that is requested again: above what local servers use, and the only one
+that every provider accepts."""
 ReadState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 """Reads what a live handle shows: as text and, if the model sees (the argument), as a data URL."""
 
@@ -88,115 +92,76 @@ class LiveState:
     """Whether it says next to nothing to a model that does not see."""
 
 
-ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
-
-
-class ModelMiddleware(Protocol):
-    """Stands around the sending of a request; `model_middleware` implements it."""
-
-    async def wrap_model_call(
-        self, request: ProviderRequest, handler: ModelCallHandler
-    ) -> AIMessage:
-        """Return the reply. It may call the handler several times, or not at all."""
-        ...
-
-    async def spent(self) -> Usage:
-        """Return what the model calls cost that it made by itself, past the handler."""
-        ...
-
-
 @dataclass(frozen=True)
 class ModelCall:
-    """What to send to the model, and how far the run has come that it is sent for."""
+    """What to send to the model, and the run's progress before it."""
 
     system: str
     history: Sequence[AnyMessage]
     reminder: str
-    """Stands at the end of this request only."""
+    """Added at the end of this request only."""
     tools: Sequence[dict[str, Any]]
-    """Definitions, as providers are sent them."""
     progress: Progress
     step: int
-    """Number of the agent's step, for the events."""
     traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
     """Of the tools: compaction keeps what their results had verified."""
     untrusted_prompt: bool = False
     """Whether the request holds untrusted text from the start."""
     role: ModelRole | None = None
-    """What it is for, where that may have a model of its own."""
+    """Its purpose, if that may have its own model."""
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """What the browser or the desktop shows now; it stands after the reminder."""
+    """What the browser or the desktop shows now; it follows the reminder."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    """Waits so many seconds before it is repeated; what it raises ends the call."""
-    middleware: ModelMiddleware | None = None
-    """Stands around the sending; each request through it is reserved and counted by itself."""
+    """Waits so many seconds before a retry; what it raises ends the call."""
+    middleware: "ModelCallHooks | None" = None
+    """Wraps the sending; each request through it is reserved and counted separately."""
     keeps_reserve: bool = False
-    """Whether it leaves what the run keeps for its final summary."""
+    """Whether it leaves the budget of the run's final summary untouched."""
     only_answer: bool = False
-    """Whether calls in the reply are not run."""
     resamples: bool = False
-    """Whether the last reply was useless, so that this one is asked for at a higher temperature."""
+    """Whether the last reply was useless, so that this one gets a higher temperature."""
     says_what_is_left: bool = False
-    """Whether the request says what is left of the limits that are near."""
+    """Whether the request names what is left of the limits that are near."""
     ends_on_interrupt: bool = True
     """Whether Ctrl-C ends it at once, and with it the node: not so inside of a tool."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
-    """Ask the model and return its reply, fit to be stored and sent back, and what it cost.
+    """Ask the model and return its reply, fit to be stored and sent back, and its cost.
 
-    Where a model is down, overloaded, out of quota or unknown, the next one is asked.
+    If a model is down, overloaded, out of quota or unknown, the next one is asked.
 
     Raises:
         LimitReached: The run's limits forbid the call, or its time ended during it.
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
-        LeaseLostError: Another worker has taken over the run's thread, and asks for itself.
+        LeaseLostError: Another worker has taken over the run's thread.
     """
-    live = call.live_state
+    live, available = call.live_state, run_models(session)
     pictured = in_this_run(_projector(session).pictured(call.history), call.history)
     pictured = pictured or (live is not None and live.needs_pictures)
-    models = await models_to_ask(call.role, session, pictured=pictured)
+    models = await available.to_ask(call.role, pictured=pictured)
     started, before, spent = time.monotonic(), call.progress, no_usage()
-    for chosen, following in zip_longest(models, models[1:]):
-        model = await resolved_model(chosen, session)
+    for model, following in zip_longest(models, models[1:]):
         requests = _Requests(call, model, session, emit, has_alternative=following is not None)
         try:
-            reply = await requests.answer(is_first=chosen is models[0])
+            reply = await requests.answer(is_first=model is models[0])
         except (LimitReached, ModelError) as ended:
             spent = ended.spent = add_usage(spent, await requests.total_spent())
-            if following is None or isinstance(ended, LimitReached) or not may_fall_back(ended):
+            if following is None or isinstance(ended, LimitReached):
                 raise
-            outages(session).add(chosen, ended, time.monotonic())
-            notice(emit, f"{ended.sentence} {model_name(following)} is asked instead.")
+            if ended.kind not in OUT_OF_SERVICE_S:
+                raise
+            available.pass_over(model.key, ended, time.monotonic())
+            notice(emit, f"{ended.sentence} {following.name} is asked instead.")
             elapsed_s = before.elapsed_s + time.monotonic() - started
             usage = add_usage(before.usage, spent)
             call = replace(call, progress=Progress(before.steps, usage, elapsed_s))
         else:
             return reply, add_usage(spent, await requests.total_spent())
     raise ValueError("there is no model to ask")
-
-
-def expected_usage(call: ModelCall) -> CallUsage:
-    """Estimate what a call will take, by the last one of the conversation."""
-    tokens = estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
-    last = last_reported(call.history)
-    return CallUsage(
-        input_tokens=tokens,
-        cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
-        output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
-    )
-
-
-def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings) -> ModelCall:
-    """Return the call with a sentence on what is left, where the run comes near to a limit."""
-    near = near_limits(call.progress, settings, next_call)
-    if not near:
-        return call
-    left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
-    return replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
 
 
 class _Requests:
@@ -214,61 +179,45 @@ class _Requests:
         self._call, self._model = call, model
         self._session, self._emit = session, emit
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
-        record = partial(recorded, session=session, call=call)
         self._sender = Sender(
             session.key,
             call.step,
             emit,
             call.sleep,
-            record,
             session.cached(Fitter, Fitter),
             session.settings.storage.rate_limit_url,
             has_alternative=has_alternative,
         )
-        self.spent = no_usage()
+        self._spent = no_usage()
 
     async def answer(self, *, is_first: bool) -> AIMessage:
         """Return the reply, fit to be stored. Raises as `call_model`.
 
         Args:
-            is_first: Whether no other model was asked before: of one that stands in nobody knows
-                yet whether the conversation fits into its window.
+            is_first: Whether no other model was asked before. It is not known yet whether the
+                conversation fits into the window of a fallback model.
         """
-        model, settings = self._model, self._session.settings
-        expected = expected_usage(self._call)
+        call, model, settings = self._call, self._model, self._session.settings
+        expected = expected_usage(call)
         if hint := model.small_window:
             _notice_once(self._session, self._emit, hint)
-        window = within_shown_window(self._session, model.settings, model.window)
-        if not is_first and expected.input_tokens > window:
+        if not is_first and expected.input_tokens > model.window:
             text = f"The conversation is longer than {model.name} takes."
             raise ModelError("context_length", text)
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
-        priced, known = partial(_priced, expected, model, settings), (_priced, model.name)
-        if self._session.find_cached(known) is None:  # the first one may load the list of prices
-            await asyncio.to_thread(priced)
-            self._session.cached(known, lambda: True)
-        cost, _ = priced()
+        cost, _ = _priced(expected, model, settings)
         self._next_call = replace(self._next_call, usage=cost)
-        if self._call.says_what_is_left:
-            self._call = _with_what_is_left(self._call, self._next_call, settings)
-        if self._call.middleware is None:
-            async with self.reserve(self.spent) as reservation:
-                return await self.reply(partial(self.send_and_count, reservation=reservation))
-        check_limits(
-            self._call.progress,
-            settings,
-            self._next_call,
-            keeps_reserve=self._call.keeps_reserve,
-        )
-        wrap = self._call.middleware.wrap_model_call
-        return await self.reply(partial(wrap, handler=self.send_within_limits))
+        if call.says_what_is_left:
+            self._call = call = _with_what_is_left(call, self._next_call, settings)
+        if call.middleware is None:
+            async with self._reserve(self._spent) as reservation:
+                return await self._reply(partial(self._send, reservation=reservation))
+        check_limits(call.progress, settings, self._next_call, keeps_reserve=call.keeps_reserve)
+        wrap = call.middleware.wrap_model_call
+        return await self._reply(partial(wrap, handler=self._send_within_limits))
 
-    def reserve(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
-        """Hold back what the next request may cost.
-
-        Args:
-            spent: What this model call has cost so far.
-        """
+    def _reserve(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
+        """Reserve the possible cost of the next request, after what this call has spent."""
         call, settings, next_call = self._call, self._session.settings, self._next_call
         progress = replace(call.progress, usage=add_usage(call.progress.usage, spent))
         if self._sender.attempts:  # a step is counted once, however many requests it sends
@@ -277,66 +226,71 @@ class _Requests:
             self._session.key, progress, settings, next_call, keeps_reserve=call.keeps_reserve
         )
 
-    async def send_and_count(
-        self, request: ProviderRequest, reservation: Reservation | None
-    ) -> AIMessage:
-        """Send a request, with retries, and count what it cost."""
-        await require_run_lease(self._session)
-        model = request.model
+    async def _send(self, request: ProviderRequest, reservation: Reservation | None) -> AIMessage:
+        """Send a request, with retries, and count its cost."""
+        session, call, model = self._session, self._call, request.model
+        await require_run_lease(session)
+        about = {
+            "step": call.step,
+            "elapsed_s": round(call.progress.elapsed_s, 3),
+            "steering": _new_steering(call),
+        }
         with traces.model_call(request, model.settings, model.plain_name, model.provider) as span:
-            raw = await self._sender.send(request)
-            account = partial(_account, raw, request, self._session.settings)
+            raw = await recorded(
+                request, self._sender.send, session=session, role=call.role, about=about
+            )
             # An estimate reads the whole request.
             reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
-            usage, unknown = account() if reported else await asyncio.to_thread(account)
+            count = partial(usage_of, raw, request.messages, request.tools)
+            used = count() if reported else await asyncio.to_thread(count)
+            usage, unknown = _priced(used, model, session.settings)
             span.record_reply(raw, usage)
-        self.spent = add_usage(self.spent, usage)
+        self._spent = add_usage(self._spent, usage)
         if reservation is not None:
             reservation.spent = usage
         if reported:
-            await look_for_cut(self._session, self._emit, request, usage)
+            await look_for_cut(session, self._emit, request, usage)
         for text in unknown:
-            _notice_once(self._session, self._emit, text)
+            _notice_once(session, self._emit, text)
         return raw
 
-    async def send_within_limits(self, request: ProviderRequest) -> AIMessage:
-        """Send a request of a middleware, each of which is within the limits by itself."""
-        async with self.reserve(await self.total_spent()) as reservation:
-            return await self.send_and_count(request, reservation)
+    async def _send_within_limits(self, request: ProviderRequest) -> AIMessage:
+        """Send a request of a middleware; each is within the limits by itself."""
+        async with self._reserve(await self.total_spent()) as reservation:
+            return await self._send(request, reservation)
 
     async def total_spent(self) -> Usage:
-        """Return what all requests have cost, a middleware's own model calls included."""
-        middleware = self._call.middleware
-        return self.spent if middleware is None else add_usage(self.spent, await middleware.spent())
+        """Return the cost of all requests, a middleware's own model calls included."""
+        middleware, spent = self._call.middleware, self._spent
+        return spent if middleware is None else add_usage(spent, await middleware.spent())
 
-    async def reply(self, send: ModelCallHandler) -> AIMessage:
+    async def _reply(self, send: "ModelCallHandler") -> AIMessage:
         """Build the request, have it sent, and return the reply, fit to be stored."""
-        call, emit = self._call, self._emit
+        call, emit, settings = self._call, self._emit, self._session.settings
         request = await _request(call, self._model, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
-        settings = self._session.settings
-        clock = asyncio.timeout(
-            time_left_s(call.progress, settings, keeps_reserve=call.keeps_reserve)
-        )
+        left_s = time_left_s(call.progress, settings, keeps_reserve=call.keeps_reserve)
+        clock = asyncio.timeout(left_s)
         try:
             async with clock:
-                raw = await (
-                    unless_interrupted(send(request)) if call.ends_on_interrupt else send(request)
-                )
+                sending = send(request)
+                raw = await (unless_interrupted(sending) if call.ends_on_interrupt else sending)
         except TimeoutError:
             if clock.expired():
                 limit = most_used_limit("timeout", call.progress, settings)
                 raise LimitReached(limit) from None
             raise
         raw = with_thoughts_apart(raw)
-        if not self._is_structured(raw):
+        wanted = settings.response_format
+        if wanted is None or read_reply([raw], wanted).kind != "answer":
             raw = with_text_calls(raw, call.tools, call.history)
             odd = {FENCE_KEY, UNREAD_CALL_KEY} & raw.additional_kwargs.keys()
             self._model.note_reply(odd=bool(odd))
         reply = normalized_reply(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
+        is_main = self._model.settings is settings.main
         emit(
             {
                 "type": "think_end",
@@ -347,27 +301,50 @@ class _Requests:
                     for one in reply.tool_calls
                 ],
                 "usage": await self.total_spent(),
-                **self._stand_in(),
+                **({} if is_main else {"model": self._model.name}),
                 "seconds": round(time.monotonic() - started, 3),
             }
         )
         return reply
 
-    def _stand_in(self) -> dict[str, str]:
-        """Name the model, where it is not the run's main one."""
-        is_main = self._model.settings is self._session.settings.main
-        return {} if is_main else {"model": self._model.name}
 
-    def _is_structured(self, reply: AIMessage) -> bool:
-        """Say whether a text is the object that the caller wants, whatever its form looks like."""
-        wanted = self._session.settings.response_format
-        return wanted is not None and read_reply([reply], wanted).kind == "answer"
+def expected_usage(call: ModelCall) -> CallUsage:
+    """Estimate the usage of a call, by the last one of the conversation."""
+    tokens = estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
+    last = last_reported(call.history)
+    return CallUsage(
+        input_tokens=tokens,
+        cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
+        output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
+    )
+
+
+def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings) -> ModelCall:
+    """Return the call with a sentence on what is left of the limits that are near."""
+    near = near_limits(call.progress, settings, next_call)
+    if not near:
+        return call
+    left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
+    return replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
+
+
+def _new_steering(call: ModelCall) -> list[list[str]]:
+    """Return ids and texts of the steering messages that are read for a call: those at its end.
+
+    A planner reads all of them for each call, and its drafts follow them.
+    """
+    if call.role == "plan":
+        newest = [message for message in call.history if is_steering(message)]
+    else:
+        newest = [*takewhile(is_steering, reversed(call.history))][::-1]
+    return [[message.id, message.text] for message in newest if message.id]
 
 
 async def _request(
     call: ModelCall, model: ResolvedModel, session: Session, emit: Emit
 ) -> ProviderRequest:
-    shown = _projector(session).pictured(call.history)
+    projector, settings = _projector(session), session.settings
+    shown = projector.pictured(call.history)
     pictures: Pictures | None = None
     if shown and model.sees_images:
         pictures = await load_pictures(shown, session)
@@ -378,26 +355,24 @@ async def _request(
         )
         _notice_once(session, emit, text)
     reminder = await _reminder(call, sees=model.sees_images)
-    messages = _projector(session).project(
+    messages = projector.project(
         call.history, system=call.system, reminder=reminder, pictures=pictures
     )
-    if given := _projector(session).with_media(call.history):
+    if given := projector.with_media(call.history):
         messages = await add_media(messages, given, session, taken=model.media, provider=model.wire)
-    if model.provider and session.settings.has_several_models:
+    if model.provider and settings.has_several_models:
         messages = without_other_providers_blocks(messages, model.wire)
     stable = None if reminder is None else len(messages) - 1
     marked = with_cache_marks(messages, model.provider, model.name, stable)
-    is_set = "temperature" in client_parameters(model.client)
-    options: dict[str, Any] = {"temperature": RESAMPLED} if call.resamples and not is_set else {}
-    if call.resamples and model.dialect.now.forces and _may_be_forced(call, session.settings):
+    options: dict[str, Any] = {}
+    if call.resamples and "temperature" not in model.parameters:
+        options["temperature"] = RESAMPLED
+    # A call is required only where an answer would be a call, too.
+    names = [tool.get("function", {}).get("name") for tool in call.tools]
+    may_require = settings.response_format is None and "terminate" in names
+    if call.resamples and model.dialect.now.forces and may_require:
         options["tool_choice"] = "any"
     return ProviderRequest(marked, call.tools, model, options, call.history, call.only_answer)
-
-
-def _may_be_forced(call: ModelCall, settings: Settings) -> bool:
-    """Return True if a call may be demanded: also an answer is one then."""
-    names = [tool.get("function", {}).get("name") for tool in call.tools]
-    return settings.response_format is None and "terminate" in names
 
 
 async def _reminder(call: ModelCall, *, sees: bool) -> HumanMessage | None:
@@ -407,38 +382,80 @@ async def _reminder(call: ModelCall, *, sees: bool) -> HumanMessage | None:
     return reminder_message(call.reminder, call.live_state.heading, text, picture)
 
 
-def _account(
-    reply: AIMessage, request: ProviderRequest, settings: Settings
-) -> tuple[Usage, list[str]]:
-    """Return what a call cost, and what about that is not known."""
-    return _priced(usage_of(reply, request.messages, request.tools), request.model, settings)
-
-
 def _priced(used: CallUsage, model: ResolvedModel, settings: Settings) -> tuple[Usage, list[str]]:
-    name = model.name
-    cost = price_of(model.settings, used, settings.prices)
+    """Return what a call costs, and sentences on what is not known about that."""
+    cost = model.cost_usd(used, settings.prices)
     unknown: list[str] = []
     if used.estimated:
-        unknown.append(f"{name} reports no usage; tokens are estimated.")
+        unknown.append(f"{model.name} reports no usage; tokens are estimated.")
     if cost is None:
         unknown.append(
-            f"The price of {name} is not known, so its dollars are not counted. Set it under "
+            f"The price of {model.name} is not known, so its dollars are not counted. Set it under "
             "[prices] in the configuration, or limit the run by --max-tokens."
         )
-    usage = Usage(
-        input_tokens=used.input_tokens,
-        cached_tokens=used.cached_tokens,
-        output_tokens=used.output_tokens,
-        model_calls=1,
-        cost_usd=cost or 0.0,
-    )
-    return usage, unknown
+    return used.counted(cost), unknown
 
 
 def _notice_once(session: Session, emit: Emit, text: str) -> None:
-    """Send the person a notice, once per run."""
     session.cached(text, lambda: notice(emit, text, "info"))
 
 
 def _projector(session: Session) -> Projector:
     return session.cached(Projector, Projector)
+
+
+def only_notices(emit: Emit) -> Emit:
+    """Return an emitter for notices alone: other events would be taken for the agent's."""
+
+    def emit_notices(event: dict[str, Any]) -> None:
+        if event["type"] == "notice":
+            emit(event)
+
+    return emit_notices
+
+
+class ToolModel:
+    """Answers the questions of one tool call, within the run's limits, and counts their cost."""
+
+    def __init__(self, session: Session, progress: Progress, emit: Emit) -> None:
+        self._session, self._emit = session, only_notices(emit)
+        # Steps are the agent's own model calls, not a tool's questions.
+        self._progress = replace(progress, steps=0)
+        self.spent = no_usage()
+        """The cost of the questions."""
+
+    async def ask(self, system: str, question: str) -> str:
+        """Ask the model for extraction and return its text.
+
+        Raises:
+            ToolError: The run's limits forbid it, or the model failed for good.
+        """
+        reply = await self.converse(system, [HumanMessage(question)], "extract")
+        return reply.text.strip()
+
+    async def converse(
+        self, system: str, messages: Sequence[AnyMessage], role: ModelRole | None = None
+    ) -> AIMessage:
+        """Continue a conversation and return the model's reply. ToolError as `ask`."""
+        usage = add_usage(self._progress.usage, self.spent)
+        call = ModelCall(
+            system=system,
+            history=messages,
+            reminder="",
+            tools=(),
+            progress=replace(self._progress, usage=usage),
+            step=0,
+            role=role,
+            ends_on_interrupt=False,
+        )
+        try:
+            with exclude_from_external_calls():
+                reply, usage = await call_model(call, self._session, self._emit)
+        except LimitReached as limit:
+            raise ToolError(
+                f"The model was not asked: the run's limit ({limit.reason}) is reached."
+            ) from limit
+        except ModelError as error:
+            raise ToolError(f"The model gave no answer: {error.sentence}") from error
+        self.spent = add_usage(self.spent, usage)
+        return reply

@@ -1,16 +1,15 @@
-"""What every agent is told about where it works: facts that stand with the run's user message."""
+"""The facts about its environment that every agent gets with the run's user message."""
 
 from collections.abc import Collection, Iterator
 from functools import cache, partial
 from typing import Any
 
 from openmanus_graph.backends.files.overview import workspace_listing
-from openmanus_graph.backends.models.build import costs_nothing
 from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
 from openmanus_graph.conversation.announcements import named_files
-from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
+from openmanus_graph.model_calls.run_models import asks_small_model, run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
@@ -23,18 +22,20 @@ _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
 
 async def environment(session: Session, tools: Collection[str], date: str) -> dict[str, str]:
-    """Return the facts that all agents are told, by name.
+    """Return the facts for all agents, by name.
 
     None of them changes within a run, unless it is resumed elsewhere or with other settings.
 
     Args:
-        session: Of the run.
-        tools: Names of the tools that the agent has.
+        tools: Names of the agent's tools.
         date: When the run began.
     """
     settings = session.settings
-    shown = await pictures_reach_a_model(session)
-    free = await fact_of_run(session, "free models", partial(_costs_nothing, settings))
+    shown = await run_models(session).see_pictures()
+    models = await run_models(session).configured()
+    free = await fact_of_run(
+        session, "free models", lambda: all(one.is_free(settings.prices) for one in models)
+    )
     limits = [one for one in _limits(settings) if not (free and one.startswith("$"))]
     facts = {
         "environment": render(
@@ -59,6 +60,15 @@ async def environment(session: Session, tools: Collection[str], date: str) -> di
     return facts
 
 
+def _limits(settings: Settings) -> Iterator[str]:
+    yield f"{settings.max_steps} steps"
+    yield f"${settings.max_cost_usd:g}"
+    if settings.max_total_tokens is not None:
+        yield f"{settings.max_total_tokens} tokens"
+    if settings.timeout_s is not None:
+        yield f"{settings.timeout_s:.0f} seconds"
+
+
 async def file_listing(session: Session, run: str, task: str) -> tuple[str, list[str]]:
     """Return the list of the workspace's files as a run begins, and those whose content it shows.
 
@@ -66,7 +76,6 @@ async def file_listing(session: Session, run: str, task: str) -> tuple[str, list
     files that it names are shown.
 
     Args:
-        session: Of the run.
         run: Its id.
         task: The user's words.
     """
@@ -78,26 +87,8 @@ async def file_listing(session: Session, run: str, task: str) -> tuple[str, list
     return (render("listing", files=mark_untrusted(text)), heads) if text else ("", heads)
 
 
-def _limits(settings: Settings) -> Iterator[str]:
-    yield f"{settings.max_steps} steps"
-    yield f"${settings.max_cost_usd:g}"
-    if settings.max_total_tokens is not None:
-        yield f"{settings.max_total_tokens} tokens"
-    if settings.timeout_s is not None:
-        yield f"{settings.timeout_s:.0f} seconds"
-
-
-def _costs_nothing(settings: Settings) -> bool:
-    """Return True if no model that the run may ask costs anything. Blocks."""
-    models = (settings.main, *settings.fallback, *settings.roles.values())
-    return all(costs_nothing(one, settings.prices) for one in models)
-
-
 @cache
 def _python(sandbox: SandboxSettings) -> list[Any]:
-    """Return the libraries that programs find, and whether they reach the network.
-
-    Blocks when first asked: a backend is tried, folders looked into.
-    """
+    """Return the available libraries, and whether programs reach the network. Blocks at first."""
     reachable = reaches_network(backend_name(sandbox), sandbox)
     return [", ".join(usual_libraries(sandbox)), reachable]

@@ -1,97 +1,44 @@
-"""Makes a request fit what its server takes: the same conversation in the server's dialect. Pure.
+"""Makes requests fit what a model's server accepts, and learns from its refusals.
 
-What can be said of the messages alone is done here, for every provider. What only chat completions
-have (reasoning, names of parameters) `OpenAICompatibleModel` does, by the same dialect.
+What concerns the messages alone is done here, for every provider. What only chat completions have
+(reasoning, names of parameters) is done by `OpenAICompatibleModel`, in the same dialect.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from openmanus_graph.backends.models.dialects import SKIPPED_SIGNATURE, Dialect, SentRequest
+from openmanus_graph.backends.models.dialects import (
+    SKIPPED_SIGNATURE,
+    Dialect,
+    Lesson,
+    SentRequest,
+    lessons,
+)
+from openmanus_graph.backends.models.failures import ModelError, refusal_text
 from openmanus_graph.conversation.caches import ConversationCache
-from openmanus_graph.conversation.history import with_text
+from openmanus_graph.model_calls.calls_as_text import (
+    joined_content,
+    plain_schema,
+    tools_as_text,
+    turns_as_text,
+)
 from openmanus_graph.model_calls.projection import is_picture
 from openmanus_graph.model_calls.recorder import ProviderRequest
-from openmanus_graph.prompts import render
 
-
-def tools_as_text(
-    messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]
-) -> list[BaseMessage]:
-    """Return a request with the tools described at the end of its system message."""
-    lines = [
-        json.dumps(tool["function"], ensure_ascii=False, separators=(",", ":"))
-        for tool in tools
-        if "function" in tool  # others are run by their provider, which this model has not
-    ]
-    if not lines:
-        return list(messages)
-    described = render("text_tools", tools="\n".join(lines))
-    if messages and isinstance(messages[0], SystemMessage):
-        return [SystemMessage(f"{messages[0].text}\n\n{described}"), *messages[1:]]
-    return [SystemMessage(described), *messages]
-
-
-def turns_as_text(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Return a request with calls and results as text.
-
-    Messages of one speaker become one: the templates of many such models take no others.
-    """
-    said: list[BaseMessage] = []
-    for message in messages:
-        following = _as_text(message)
-        if isinstance(following, HumanMessage) and said and isinstance(said[-1], HumanMessage):
-            said[-1] = HumanMessage(joined_content(said[-1], following))
-        else:
-            said.append(following)
-    return said
-
-
-def _as_text(message: BaseMessage) -> BaseMessage:
-    if isinstance(message, ToolMessage):
-        failed = ' status="error"' if message.status == "error" else ""
-        return HumanMessage(f"<tool_result{failed}>\n{message.text}\n</tool_result>")
-    if isinstance(message, AIMessage) and message.tool_calls:
-        calls = "\n".join(
-            f"<tool_call>{_call_text(call['name'], call['args'])}</tool_call>"
-            for call in message.tool_calls
-        )
-        text = "\n".join(filter(None, (message.text.strip(), calls)))
-        return AIMessage(with_text(message, text), id=message.id)
-    return message
-
-
-def _call_text(name: str, args: Mapping[str, Any]) -> str:
-    return json.dumps({"name": name, "arguments": args}, ensure_ascii=False)
-
-
-def joined_content(first: BaseMessage, second: BaseMessage) -> Any:
-    """Return the contents of two messages as one."""
-    if isinstance(first.content, str) and isinstance(second.content, str):
-        return f"{first.content}\n\n{second.content}"
-    return [*_blocks(first), *_blocks(second)]
-
-
-def _blocks(message: BaseMessage) -> list[str | dict[str, Any]]:
-    content = message.content
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
+MAX_LESSONS = 8
+"""For one request: a server that refuses for a new reason each time is not asked forever."""
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 NINE_ID = re.compile(r"[A-Za-z0-9]{9}")
-_MOST_NODES = 2000
-"""Of a schema with its references written out; what lies behind them is any object."""
-_KEPT_KEYWORDS = ("description", "enum")
 
 
 class Fitter:
-    """Fits the requests of one conversation; a message is changed once."""
+    """Fits the requests of one conversation; each message is changed once."""
 
     def __init__(self) -> None:
         self._dialect: Dialect | None = None
@@ -100,11 +47,9 @@ class Fitter:
     def fitted(
         self, request: ProviderRequest, dialect: Dialect, *, as_text: bool
     ) -> ProviderRequest:
-        """Return a request as its server takes it.
+        """Return a request in a server's dialect.
 
         Args:
-            request: As everybody's is.
-            dialect: Of the server.
             as_text: Whether the model writes its calls as text.
         """
         messages, tools, options = request.messages, request.tools, request.options
@@ -126,25 +71,6 @@ class Fitter:
         return replace(request, messages=list(messages), tools=tools, options=options)
 
 
-def sent_request(request: ProviderRequest, parameters: Collection[str]) -> SentRequest:
-    """Return what of a request may be the reason why it was refused.
-
-    Args:
-        request: As everybody's is.
-        parameters: Names of those that its client sends beside the messages.
-    """
-    messages = request.messages
-    replies = [one for one in messages if isinstance(one, AIMessage)]
-    holds = {"parameters", "system_role", "roles"}
-    holds |= {"reasoning"} if replies else set()
-    holds |= {"ids", "signatures"} if any(one.tool_calls for one in replies) else set()
-    holds |= {"schemas", "tools"} if request.tools else set()
-    holds |= {"constrains"} if {"response_format", "format"} & request.options.keys() else set()
-    holds |= {"system"} if any(isinstance(one, SystemMessage) for one in messages) else set()
-    holds |= {"pictures"} if any(map(_picture_count, messages)) else set()
-    return SentRequest([one.text for one in messages], {*parameters, *request.options}, holds)
-
-
 def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
     if isinstance(message, ToolMessage):
         new = _fitted_id(message.tool_call_id, dialect)
@@ -163,22 +89,19 @@ def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
         return message
     calls = [{**call, "id": ids[call["id"] or ""]} for call in message.tool_calls]
     kwargs = {**known, **({"tool_call_extras": extras} if extras else {})}
-    if isinstance(message.content, list):  # Anthropic's has the calls there, too
-        content = [_with_id(block, ids) for block in message.content]
-        return message.model_copy(
-            update={"tool_calls": calls, "additional_kwargs": kwargs, "content": content}
-        )
-    return message.model_copy(update={"tool_calls": calls, "additional_kwargs": kwargs})
-
-
-def _with_id(block: str | dict[str, Any], ids: Mapping[str, str]) -> str | dict[str, Any]:
-    if isinstance(block, str) or block.get("id") not in ids:
-        return block
-    return {**block, "id": ids[block["id"]]}
+    content = message.content
+    if isinstance(content, list):  # Anthropic's has the calls there, too
+        content = [
+            block
+            if isinstance(block, str) or block.get("id") not in ids
+            else {**block, "id": ids[block["id"]]}
+            for block in content
+        ]
+    update = {"tool_calls": calls, "additional_kwargs": kwargs, "content": content}
+    return message.model_copy(update=update)
 
 
 def _fitted_id(call_id: str, dialect: Dialect) -> str:
-    """Return an id that the server takes, the same one for the same call each time."""
     legal = {"nine": NINE_ID, "legal": LEGAL_ID}.get(dialect.ids)
     if legal is None or legal.fullmatch(call_id):
         return call_id
@@ -192,25 +115,22 @@ def _picture_count(message: BaseMessage) -> int:
 
 
 def _with_newest_pictures(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
-    """Return messages with so many of their pictures, and a note in the place of each other."""
+    """Return messages with so many of their pictures, and notes in place of the others."""
     left, changed = most, list[BaseMessage]()
     for message in reversed(messages):
         count = _picture_count(message)
         if count > left:
-            message = message.model_copy(update={"content": _without_first(message, count - left)})
+            blocks, excess = list[str | dict[str, Any]](), count - left
+            for block in message.content:
+                if excess and is_picture(block):
+                    excess -= 1
+                    note = "[A picture is left out: the server refused it.]"
+                    block = {"type": "text", "text": note}
+                blocks.append(block)
+            message = message.model_copy(update={"content": blocks})
         left = max(0, left - count)
         changed.append(message)
     return changed[::-1]
-
-
-def _without_first(message: BaseMessage, number: int) -> list[str | dict[str, Any]]:
-    blocks = list[str | dict[str, Any]]()
-    for block in message.content:
-        if number and is_picture(block):
-            number -= 1
-            block = {"type": "text", "text": "[A picture is left out: the server refused it.]"}
-        blocks.append(block)
-    return blocks
 
 
 def _with_system_first(messages: Sequence[BaseMessage], *, may_stay: bool) -> list[BaseMessage]:
@@ -264,84 +184,83 @@ def _with_plain_schema(tool: dict[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {**kept, "parameters": plain}}
 
 
-def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema in the words that every server understands.
+class Learning:
+    """What was tried so far so that a server accepts one request.
 
-    References are written out, of alternatives the first one counts, and what only narrows a
-    value is left out: arguments are checked against the whole schema when they come.
+    Args:
+        request: In the common form.
+        parameters: Names of those that the client sends.
     """
-    return _PlainSchema(schema).of(schema, ())
 
+    def __init__(self, request: ProviderRequest, parameters: Collection[str]) -> None:
+        self._model = request.model
+        self._parameters = parameters
+        self.now = self.lasting = request.model.dialect.now
+        self._before: tuple[Dialect, Dialect] | None = None
+        self._refusal = ""
+        self._tried = set[str]()
+        self._forgot = False
 
-class _PlainSchema:
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-        self._left = _MOST_NODES
+    def unlearn(self, **changes: bool) -> None:
+        """Note that the server does not do what was asked, though it did not refuse it."""
+        self.now, self.lasting = self.now.changed(changes), self.lasting.changed(changes)
 
-    def of(self, schema: Any, inside: tuple[str, ...]) -> dict[str, Any]:
-        """Return the plain form of a part; `inside` are the references it was reached by."""
-        self._left -= 1
-        if not isinstance(schema, dict) or self._left < 0:
-            return {"type": "object"}
-        merged, inside = self._merged(cast("dict[str, Any]", schema), inside)
-        plain = {key: merged[key] for key in _KEPT_KEYWORDS if key in merged}
-        if "const" in merged:
-            plain["enum"] = [merged["const"]]
-        plain["type"] = kind = _kind_of(merged, plain)
-        properties: Any = merged.get("properties")
-        if kind == "object" and isinstance(properties, dict):
-            inner = cast("dict[str, Any]", properties)
-            plain["properties"] = {name: self.of(one, inside) for name, one in inner.items()}
-            required = [name for name in merged.get("required") or () if name in inner]
-            plain |= {"required": required} if required else {}
-        elif kind == "array":
-            plain["items"] = self.of(merged.get("items") or {"type": "string"}, inside)
-        return plain
+    def learn(
+        self, error: ModelError, sent: ProviderRequest, notice: Callable[[str], None]
+    ) -> None:
+        """Change the dialect so that the server may accept the request.
 
-    def _merged(
-        self, schema: Mapping[str, Any], inside: tuple[str, ...]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Return a schema with what it refers to, all it consists of, its first alternative."""
-        merged, parts = dict(schema), list[Any]()
-        reference = merged.get("$ref")
-        if isinstance(reference, str) and reference not in inside:
-            inside = (*inside, reference)
-            parts.append(_referred(reference, self._root))
-        parts += merged.get("allOf") or ()
-        for key in ("anyOf", "oneOf"):
-            parts += [one for one in merged.get(key) or () if one != {"type": "null"}][:1]
-        for part in parts:
-            self._left -= 1
-            if not isinstance(part, dict) or self._left < 0:
+        Args:
+            error: How the request failed.
+            sent: The request, before it was made to fit.
+            notice: Tells the person what is changed.
+
+        Raises:
+            ModelError: The same, if nothing more can be done.
+        """
+        text = refusal_text(error)
+        if text is None or len(self._tried) >= 2 * MAX_LESSONS:
+            raise error
+        if text == self._refusal and self._before is not None:
+            self.now, self.lasting = self._before  # the last change did not help
+        self._refusal, self._before = text, (self.now, self.lasting)
+        lesson = self._next(text, sent)
+        if lesson is not None:
+            self.now = self.now.changed(lesson.changes)
+            if lesson.lasts:
+                self.lasting = self.lasting.changed(lesson.changes)
+            notice(f"{error.sentence} It is asked again: {lesson.words}.")
+            return
+        known = self._model.dialect.known
+        if self._forgot or self.now == known:
+            raise error
+        self._forgot, self.now, self.lasting = True, known, known
+        notice(f"{error.sentence} It is asked again without what was learnt about it before.")
+
+    def _next(self, text: str, sent: ProviderRequest) -> Lesson | None:
+        """Return the first change that is new, and that the settings allow."""
+        for lesson in lessons(text, self._possible_reasons(sent)):
+            if "tools" in lesson.changes and self._model.settings.tool_calling != "auto":
                 continue
-            inner, inside = self._merged(cast("dict[str, Any]", part), inside)
-            properties: dict[str, Any] = {
-                **(inner.get("properties") or {}),
-                **(merged.get("properties") or {}),
-            }
-            required = [*(inner.get("required") or ()), *(merged.get("required") or ())]
-            merged = {**inner, **merged}
-            merged |= {"properties": properties} if properties else {}
-            merged |= {"required": required} if required else {}
-        return merged, inside
+            old = {name: getattr(self.now, name) for name in lesson.changes}
+            if "parameters" in old:  # only those that would change
+                known, new = old["parameters"], lesson.changes["parameters"]
+                old["parameters"] = {one: known.get(one, one) for one in new}
+            new_key = json.dumps(lesson.changes, sort_keys=True)
+            if old != lesson.changes and new_key not in self._tried:
+                self._tried |= {json.dumps(old, sort_keys=True), new_key}
+                return lesson
+        return None
 
-
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    for name in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
-        name = name.replace("~1", "/").replace("~0", "~")
-        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
-    return found
-
-
-def _kind_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = next((one for one in cast("list[Any]", kind) if one != "null"), None)
-    if isinstance(kind, str):
-        return kind
-    if "properties" in schema or "items" in schema:
-        return "object" if "properties" in schema else "array"
-    first: object = next(iter(plain.get("enum") or ()), "")
-    names: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
-    return names.get(type(first), "string")
+    def _possible_reasons(self, request: ProviderRequest) -> SentRequest:
+        messages = request.messages
+        replies = [one for one in messages if isinstance(one, AIMessage)]
+        holds = {"parameters", "system_role", "roles"}
+        holds |= {"reasoning"} if replies else set()
+        holds |= {"ids", "signatures"} if any(one.tool_calls for one in replies) else set()
+        holds |= {"schemas", "tools"} if request.tools else set()
+        holds |= {"constrains"} if {"response_format", "format"} & request.options.keys() else set()
+        holds |= {"system"} if any(isinstance(one, SystemMessage) for one in messages) else set()
+        holds |= {"pictures"} if any(map(_picture_count, messages)) else set()
+        names = filter(None, map(self.now.name_of, self._parameters))
+        return SentRequest([one.text for one in messages], {*names, *request.options}, holds)

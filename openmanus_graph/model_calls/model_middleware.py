@@ -1,10 +1,10 @@
-"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one agent step's call.
+"""Runs the `wrap_model_call` hooks of LangChain's `AgentMiddleware` around an agent step's call.
 
-LangChain's `ModelRequest` is made of ours and read back, so that a changed model, prompt, list of
-messages or selection of tools is what is sent.
+Our request is converted to LangChain's `ModelRequest` and back, so that a changed model, prompt,
+list of messages or selection of tools is sent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,6 @@ from openmanus_graph.model_calls.budget import (
     counting_external_calls,
     exclude_from_external_calls,
 )
-from openmanus_graph.model_calls.call_model import ModelCallHandler
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
@@ -34,8 +33,11 @@ if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
 
 
+ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
+
+
 class ModelCallHooks:
-    """The hooks of one agent step; `updates` is what they write to the state beside the reply."""
+    """The hooks of one agent step; `updates` is what they write to the state besides the reply."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class ModelCallHooks:
     ) -> AIMessage:
         """Return the reply that the hooks let through. They may call it several times, or never."""
         passing: list[Exception] = []
-        self.updates.clear()  # of a request for notes before this one
+        self.updates.clear()  # of a request for a summary before this one
 
         async def innermost(changed: ModelRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
@@ -82,11 +84,11 @@ class ModelCallHooks:
         return _reply_of(response)
 
     async def spent(self) -> Usage:
-        """Return what the model calls cost that the hooks made past the handler."""
+        """Return the cost of the hooks' own model calls, without the handler."""
         return await self._calls.spent(self._session, self._runtime.stream_writer)
 
     async def _through(self, hook: Handler, request: Any) -> ModelResponse[Any]:
-        """Call a hook, and note the update that it wants."""
+        """Call a hook, and note its update of the state."""
         result: Any = await hook(request)
         if isinstance(result, ExtendedModelResponse):
             extended = cast("ExtendedModelResponse[Any]", result)
@@ -100,7 +102,7 @@ class ModelCallHooks:
     def _langchain_request(self, request: ProviderRequest) -> ModelRequest[Any]:
         messages: list[Any] = request.messages
         system = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
-        state: Any = self._state  # LangChain's own has keys of its own
+        state: Any = self._state  # LangChain's state has other keys
         offered = {one["function"]["name"] for one in request.tools}
         return ModelRequest(
             model=request.model.client,
@@ -112,7 +114,7 @@ class ModelCallHooks:
         )
 
     def _read(self, changed: ModelRequest[Any], request: ProviderRequest) -> ProviderRequest:
-        """Return the request to send. ConfigError: a hook wants what there is not."""
+        """Return the request to send. ConfigError: a hook set something that is not supported."""
         if changed.response_format is not None:
             raise ConfigError(
                 "A middleware set response_format, which this graph does not take from a request. "
@@ -137,7 +139,6 @@ class ModelCallHooks:
     def _definition(
         self, tool: BaseTool | dict[str, Any], known: Mapping[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return how the provider is sent a tool that a hook left in the request."""
         if isinstance(tool, dict):
             return tool  # the provider's own, which it runs by itself
         if tool.name not in self._tools:
@@ -150,7 +151,6 @@ class ModelCallHooks:
 
 
 def _reply_of(response: Any) -> AIMessage:
-    """Return the model's message. ConfigError: a hook returned something else."""
     match response:
         case ModelResponse(result=[AIMessage() as reply], structured_response=None):
             return reply

@@ -1,4 +1,4 @@
-"""Makes a reply fit to be stored and sent back: strict servers refuse much of what models send."""
+"""Normalizes replies so that they can be stored and sent back to strict servers."""
 
 import hashlib
 import re
@@ -14,15 +14,12 @@ from langchain_core.messages import (
     ToolCall,
     ToolMessage,
 )
+from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from openmanus_graph.backends.models.chunks import ODD, odd_call
 from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.evidence import without_echoed_marks
-from openmanus_graph.conversation.fenced_calls import (
-    asks_for_code,
-    fenced_call,
-    reports_result,
-)
+from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call, reports_result
 from openmanus_graph.conversation.history import (
     FENCE_KEY,
     FINISH_KEYS,
@@ -48,7 +45,7 @@ from openmanus_graph.safety.unquoted_text import unquoted_text
 MAX_ID_CHARS = 256
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BY_CALL_ID = {"tool_call_extras", "__gemini_function_call_thought_signatures__"}
-"""What belongs to single calls, by their ids: of our own client, and of LangChain's for Google."""
+"""Data of single calls, by their ids: of our own client, and of LangChain's for Google."""
 KEPT_METADATA = (*FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
 
 CUT = (
@@ -66,9 +63,9 @@ HALF_A_CHARACTER = (
 
 
 def with_thoughts_apart(reply: AIMessage) -> AIMessage:
-    """Return the reply with the thoughts that stand in its text as its reasoning.
+    """Return the reply with the thoughts in its text moved to its reasoning.
 
-    Marks of untrusted text that the model repeats are taken off, too.
+    Marks of untrusted text that the model repeats are removed, too.
     """
     thought, said = split_thoughts(reply.text)
     said = without_echoed_marks(said)
@@ -77,35 +74,24 @@ def with_thoughts_apart(reply: AIMessage) -> AIMessage:
     known = str(reply.additional_kwargs.get("reasoning_content") or "")
     reasoning = "\n\n".join(filter(None, (known, "" if thought in known else thought)))
     kept = {"reasoning_content": reasoning} if reasoning else {}
-    return reply.model_copy(
-        update={
-            "content": with_text(reply, said),
-            "additional_kwargs": {**reply.additional_kwargs, **kept},
-        }
-    )
+    kwargs = {**reply.additional_kwargs, **kept}
+    return reply.model_copy(update={"content": with_text(reply, said), "additional_kwargs": kwargs})
 
 
 def with_text_calls(
-    reply: AIMessage,
-    tools: Sequence[Mapping[str, Any]],
-    history: Sequence[AnyMessage],
+    reply: AIMessage, tools: Sequence[Mapping[str, Any]], history: Sequence[AnyMessage]
 ) -> AIMessage:
-    """Return the reply with the calls that it writes as text as calls; as it is without any.
+    """Return the reply with the calls that it writes as text converted to calls.
 
-    A text that seems to make one in a form that is not read is marked as such.
+    A text that seems to make a call in an unknown form is marked as such.
 
-    What stands in a message of the person or in a result is a quotation, not a call: a page must
-    not be able to have its text run by being read out.
-
-    Args:
-        reply: Of the model.
-        tools: Definitions of those that were offered.
-        history: The conversation before it.
+    A text that is also in a message of the person or in a result is a quotation, not a call: a page
+    must not be able to have its text run by being read out.
     """
     if reply.tool_calls or reply.invalid_tool_calls:
         return reply
     if tools and (found := read_text_calls(reply.text, tools)):
-        if any(_stands_in(history, call.source) for call in found[1]):
+        if any(_is_quoted(history, call.source) for call in found[1]):
             return reply
         return _with_calls(reply, *found, {})
     if (fence := fenced_call(reply.text, tools)) and _may_run(reply.text, fence[1], history):
@@ -119,39 +105,32 @@ def with_text_calls(
 def _with_calls(
     reply: AIMessage, text: str, calls: Sequence[TextCall], mark: Mapping[str, Any]
 ) -> AIMessage:
+    valid = [tool_call(name=c.name, args=c.args, id=None) for c in calls if c.args is not None]
+    invalid = [
+        invalid_tool_call(name=c.name, args=c.source, id=None) for c in calls if c.args is None
+    ]
     return reply.model_copy(
         update={
             "content": with_text(reply, text),
-            "tool_calls": [
-                ToolCall(id=None, name=call.name, args=call.args, type="tool_call")
-                for call in calls
-                if call.args is not None
-            ],
-            "invalid_tool_calls": [
-                InvalidToolCall(
-                    id=None, name=call.name, args=call.source, error=None, type="invalid_tool_call"
-                )
-                for call in calls
-                if call.args is None
-            ],
+            "tool_calls": valid,
+            "invalid_tool_calls": invalid,
             "additional_kwargs": {**reply.additional_kwargs, **mark},
         }
     )
 
 
 def _may_run(text: str, call: TextCall, history: Sequence[AnyMessage]) -> bool:
-    """Return True if a reply's only fence is a call: see the conditions inside.
-
-    Args:
-        text: Of the reply.
-        call: That the fence makes.
-        history: The conversation before it.
-    """
+    """Return True if the only code fence of a reply is meant as a call: see the conditions."""
     message = last_user_message(history)
     if message is None or call.args is None or asks_for_code(_own_words(message)):
         return False
     run = list(newest_first(history))
-    shown = next((one for one in run if one.type == "ai" and _has_fence(one)), None)
+    fenced = (
+        one
+        for one in run
+        if one.type == "ai" and (FENCE_KEY in one.additional_kwargs or "```" in one.text)
+    )
+    shown = next(fenced, None)
     last_was_run = shown is not None and FENCE_KEY in shown.additional_kwargs
     results = [one for one in run if isinstance(one, ToolMessage)]
     worked = NOTES_KEY in message.additional_kwargs or any(one.status != "error" for one in results)
@@ -161,38 +140,29 @@ def _may_run(text: str, call: TextCall, history: Sequence[AnyMessage]) -> bool:
         seen = "\n".join(str(one.text) for one in results)
         return not reports_result(text, _own_words(message), seen)  # else it shows what was run
     code = [value for key, value in call.args.items() if key in ("code", "command")]
-    return not any(_stands_in(history, one, own=True) for one in (call.source, *code))
-
-
-def _has_fence(reply: AnyMessage) -> bool:
-    return FENCE_KEY in reply.additional_kwargs or "```" in reply.text
+    return not any(_is_quoted(history, one, own=True) for one in (call.source, *code))
 
 
 def _own_words(message: HumanMessage) -> str:
-    """Return what a person asks for, without pasted texts; of a plan's step its text."""
+    """Return a person's request without pasted texts, or the text of a plan's step."""
     kwargs = message.additional_kwargs
     return str(kwargs.get(STEP_KEY) or unquoted_text(person_words(message)).text)
 
 
-def _stands_in(history: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
-    """Return True if somebody else wrote a text, whatever the white space in it.
+def _is_quoted(history: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
+    """Return True if a text is in a message that the model did not write, ignoring white space.
 
     Args:
-        history: The conversation.
-        source: The text.
         own: Whether a person's own words may hold it.
     """
     wanted = "".join(source.split())
-    return any(
-        wanted in "".join(message.text.split())
-        and not (
-            own
-            and isinstance(message, HumanMessage)
-            and wanted in "".join(_own_words(message).split())
-        )
-        for message in history
-        if message.type != "ai"
-    )
+    for message in history:
+        if message.type == "ai" or wanted not in "".join(message.text.split()):
+            continue
+        own_words = _own_words(message) if own and isinstance(message, HumanMessage) else ""
+        if wanted not in "".join(own_words.split()):
+            return True
+    return False
 
 
 def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
@@ -203,7 +173,7 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
     made = calls_in_order(raw)
     problems = [_problem(call) for call in made]
     if made and (cause := cut_by(raw)):
-        problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers mend it
+        problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers repair it
     index = conversation_index(history)
     if raw.id and (len(raw.id) > MAX_ID_CHARS or not raw.id.isprintable()):
         raw = raw.model_copy(update={"id": None})
@@ -215,14 +185,9 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
         call_id, name = _new_id(call.id, known, new, raw.id), legal_name(call.name)
         renamed[call.id] = call_id
         if problem is None:
-            valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
-        else:
-            # The arguments are described in `error`: a megabyte of broken JSON is worth nothing.
-            broken.append(
-                InvalidToolCall(
-                    id=call_id, name=name, args="", error=problem, type="invalid_tool_call"
-                )
-            )
+            valid.append(tool_call(name=name, args=call.args, id=call_id))
+        else:  # which describes the arguments: a megabyte of broken JSON is useless
+            broken.append(invalid_tool_call(name=name, args="", id=call_id, error=problem))
     # With the id of an earlier message it would replace that message.
     known_id = not raw.id or raw.id in index.message_ids
     metadata = raw.response_metadata
@@ -232,8 +197,15 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
         extra[key] = {renamed.get(old, old): value for old, value in extra[key].items()}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
     content = made_plain(raw.content)
+    if not isinstance(content, str):  # the Responses API has blocks for refusals
+        content = [
+            {"type": "text", "text": str(one.get("refusal"))}
+            if not isinstance(one, str) and one.get("type") == "refusal"
+            else one
+            for one in content
+        ]
     return AIMessage(
-        content=content if isinstance(content, str) else [*map(_refusal_as_text, content)],
+        content=content,
         id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
@@ -243,15 +215,8 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
     )
 
 
-def _refusal_as_text(block: str | dict[str, Any]) -> str | dict[str, Any]:
-    """Return a block of a reply's content; a refusal, as the Responses API has it, as a text."""
-    if isinstance(block, str) or block.get("type") != "refusal":
-        return block
-    return {"type": "text", "text": str(block.get("refusal"))}
-
-
 def _problem(call: RequestedCall) -> str | None:
-    """Say for the model why a call cannot be run, or None."""
+    """Return why a call cannot be run, for the model, or None."""
     if call.broken is not None:
         if (error := call.broken["error"] or "").startswith(ODD):
             return error
@@ -261,9 +226,9 @@ def _problem(call: RequestedCall) -> str | None:
 
 
 def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str | None) -> str:
-    """Return an id that no other call has, the given one if possible, and note it as new.
+    """Return a unique id, the given one if possible, and note it as new.
 
-    One of ours is the same each time for the same reply, as in a replay.
+    A generated id is always the same for the same reply, as in a replay.
     """
     seed, number = reply_id or uuid.uuid4().hex, len(new)
     while (
@@ -273,7 +238,7 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
         or call_id in known
         or call_id in new
     ):
-        # Nine letters and digits, which is what Mistral's servers take.
+        # Nine letters and digits, which Mistral's servers require.
         call_id = hashlib.sha256(f"{seed} {number}".encode()).hexdigest()[:9]
         number += 1
     new.add(call_id)
@@ -281,7 +246,7 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
 
 
 def legal_name(name: str) -> str:
-    """Return a tool name that every server takes; what the model wrote, if it is legal."""
+    """Return a tool name that every server accepts; the given one if it is legal."""
     if TOOL_NAME.fullmatch(name):
         return name
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"

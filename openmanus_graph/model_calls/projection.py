@@ -1,11 +1,14 @@
-"""The request as a pure projection of the state.
+"""The request as a projection of the state, with its pictures, sounds and videos.
 
-Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit;
-what changes (hints, the next-step prompt) stands at its end and is never stored. A tool message
-is never parted from its call: strict servers refuse such conversations.
+Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit.
+What changes (the reminder, the live state) is added at its end and never stored. A tool message is
+never separated from its call: strict servers refuse such conversations.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 from langchain_core.messages import (
@@ -18,58 +21,73 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.caches import is_unchanged
 from openmanus_graph.conversation.environment import shown_environment
-from openmanus_graph.conversation.history import calls_in_order, is_cut_text
+from openmanus_graph.conversation.history import (
+    calls_in_order,
+    is_cut_text,
+    run_messages,
+)
+from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.recorder import fact_of_run, without_data
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import read_file
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 
 Block = dict[str, Any]
+MAX_MEDIA_BYTES = 14 * 1024 * 1024
+"""Of one file: as base64, with the rest of a request, more than services take in one."""
+MAX_PICTURE_BYTES = 100 * 1024**2
+"""Of a file; what is sent of it is smaller."""
 
 
 def with_cache_marks(
     messages: Sequence[BaseMessage], provider: str, model_name: str, stable: int | None = None
 ) -> list[BaseMessage]:
-    """Return the request with the provider's cache marks; others are left as they are.
+    """Return the request with the cache marks of its provider, if it has any.
 
     The end of the system message is marked, since it is the same in every run, and the end of
-    what later requests will begin with.
+    the part that later requests begin with.
 
     Args:
-        messages: The request; it is not changed.
         provider: One of `spec.PROVIDERS`.
-        model_name: Without the provider.
-        stable: How many messages stay as they are in the next request; the reminder at the
-            end does not. None: all.
+        stable: How many messages stay the same in the next request; the reminder does not. None:
+            all.
     """
-    marked = list(messages)
-    mark = _mark_of(provider, model_name.lower())
-    if mark is None:
+    marked, model = list(messages), model_name.lower()
+    claude, nova = "claude" in model, "nova" in model
+    mark: Callable[[list[Block]], list[Block]]
+    if provider == "anthropic" or (provider == "openrouter" and claude):
+        mark = _with_cache_control
+    elif provider == "bedrock" and (claude or nova):
+        mark = _with_cache_point
+    else:
         return marked
     ends = {0} if marked and isinstance(marked[0], SystemMessage) else set[int]()
     last = (len(marked) if stable is None else stable) - 1
-    if last >= 0 and "nova" not in model_name.lower():  # Nova takes no mark beside tool results
+    if last >= 0 and not nova:  # Nova takes no mark next to tool results
         ends.add(last)
     for position in ends:
         marked[position] = _marked(marked[position], mark)
     return marked
 
 
-def _mark_of(provider: str, model: str) -> Callable[[list[Block]], list[Block]] | None:
-    claude = "claude" in model
-    if provider == "anthropic" or (provider == "openrouter" and claude):
-        return lambda blocks: [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
-    if provider == "bedrock" and (claude or "nova" in model):
-        return lambda blocks: [*blocks, {"cachePoint": {"type": "default"}}]
-    return None
+def _with_cache_control(blocks: list[Block]) -> list[Block]:
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+def _with_cache_point(blocks: list[Block]) -> list[Block]:
+    return [*blocks, {"cachePoint": {"type": "default"}}]
 
 
 def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) -> BaseMessage:
     content = message.content
     parts = [content] if isinstance(content, str) else content
     blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
-    # An empty text takes no mark, and thinking may not be changed.
+    # An empty text takes no mark, and thinking must not be changed.
     if not blocks or blocks[-1].get("type") != "text" or not blocks[-1].get("text"):
         return message
     return message.model_copy(update={"content": mark(blocks)})
@@ -92,13 +110,12 @@ def project(
     reminder: HumanMessage | None,
     pictures: Pictures | None,
 ) -> list[BaseMessage]:
-    """Make the messages of a request.
+    """Return the messages of a request.
 
     Args:
-        messages: The conversation.
-        system: The system prompt; providers refuse an empty one, hence none is sent.
-        reminder: What to add at the end of this request only.
-        pictures: The pictures to send; None when the model does not see. Of those that tools made,
+        system: The system prompt; an empty one, which providers refuse, is not sent.
+        reminder: Added at the end of this request only.
+        pictures: The pictures to send; None if the model does not see. Of those that tools made,
             only the newest are sent: each costs as much as a page of text.
     """
     first = [SystemMessage(system)] if system else []
@@ -109,12 +126,11 @@ def project(
 def without_other_providers_blocks(
     messages: Sequence[BaseMessage], provider: str
 ) -> list[BaseMessage]:
-    """Return a request in which replies of other providers' models are text and calls alone.
+    """Return a request in which replies of other providers' models are only text and calls.
 
-    Their thoughts and signatures mean nothing to this one, which would refuse them.
+    This provider would refuse their thoughts and signatures.
 
     Args:
-        messages: The request.
         provider: Of the model it is for, as `wire_provider` names it; "" if it is not known.
     """
     return [
@@ -128,9 +144,9 @@ def without_other_providers_blocks(
 
 
 class Projector:
-    """Makes the requests of one conversation; what cannot change any more is made once.
+    """Makes the requests of one conversation, and keeps the parts that cannot change any more.
 
-    A conversation grows at its end, so all but its newest turn are as they were at the last step.
+    A conversation grows at its end, so all but its newest turn are the same as at the last step.
     """
 
     def __init__(self) -> None:
@@ -139,15 +155,13 @@ class Projector:
         self._pictured: list[AnyMessage] = []
         self._with_media: list[AnyMessage] = []
         self._request: list[BaseMessage] = []
-        """The known messages, as a model that does not see is shown them."""
+        """The known messages, as they are sent to a model that does not see."""
 
     def pictured(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Do as the function `pictured`."""
         self._learn(messages)
         return [*self._pictured, *pictured(messages[len(self._known) :])]
 
     def with_media(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Do as the function `with_media`."""
         self._learn(messages)
         return [*self._with_media, *with_media(messages[len(self._known) :])]
 
@@ -159,7 +173,6 @@ class Projector:
         reminder: HumanMessage | None,
         pictures: Pictures | None,
     ) -> list[BaseMessage]:
-        """Do as the function `project`."""
         if pictures is not None:  # which of them are shown may change
             return project(messages, system=system, reminder=reminder, pictures=pictures)
         self._learn(messages)
@@ -177,7 +190,7 @@ class Projector:
         end = len(messages) - 1
         while end > 0 and messages[end].type == "tool":
             end -= 1
-        while end > 0 and _goes_on(messages[end - 1], messages[end]):
+        while end > 0 and _is_continued(messages[end - 1], messages[end]):
             end -= 1
         new = messages[len(known) : max(end, len(known))]
         self._pictured += pictured(new)
@@ -187,7 +200,6 @@ class Projector:
 
 
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
-    """Return whole turns as they are sent."""
     request: list[BaseMessage] = []
     made = [n for n, m in enumerate(messages) if m.type == "tool" and picture_paths(m)]
     position, newest = 0, made[-1] if made else -1
@@ -195,7 +207,7 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
         message = messages[position]
         position += 1
         if isinstance(message, AIMessage):
-            while position < len(messages) and _goes_on(message, messages[position]):
+            while position < len(messages) and _is_continued(message, messages[position]):
                 message = _joined(message, cast("AIMessage", messages[position]))
                 position += 1
             results: dict[str, ToolMessage] = {}
@@ -211,10 +223,10 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
     return request
 
 
-def _goes_on(reply: BaseMessage, following: BaseMessage) -> bool:
-    """Say whether a reply goes on in the next message: it was text alone, and was asked about.
+def _is_continued(reply: BaseMessage, following: BaseMessage) -> bool:
+    """Return True if a reply of text alone is continued in the next message.
 
-    Both are sent as one: strict servers want user and model to take turns.
+    Both are sent as one: strict servers require that user and model take turns.
     """
     if not isinstance(reply, AIMessage) or not isinstance(following, AIMessage):
         return False
@@ -228,23 +240,20 @@ def _joined(reply: AIMessage, following: AIMessage) -> AIMessage:
     gap = "" if is_cut_text(reply) or not following.text.strip() else "\n\n"
     if isinstance(following.content, str):
         return following.model_copy(update={"content": f"{text}{gap}{following.content}"})
-    blocks = following.content  # what the model thought stands first in it
-    position = next((n for n, one in enumerate(blocks) if _is_text(one)), len(blocks))
+    blocks = following.content  # the model's thoughts come first in it
+    texts = (n for n, b in enumerate(blocks) if isinstance(b, str) or b.get("type") == "text")
+    position = next(texts, len(blocks))
     block = {"type": "text", "text": f"{text}{gap}"}
     return following.model_copy(update={"content": [*blocks[:position], block, *blocks[position:]]})
-
-
-def _is_text(block: str | Block) -> bool:
-    return isinstance(block, str) or block.get("type") == "text"
 
 
 def reminder_message(
     text: str, heading: str = "", live_state: str = "", picture: str | None = None
 ) -> HumanMessage | None:
-    """Return what stands at the end of one request only, if there is anything to say.
+    """Return the message at the end of one request only, if there is anything to say.
 
-    A page must not be able to speak in the user's message: its text and picture stand last,
-    between the tags of text from outside.
+    A page must not be able to speak as the user: its text and picture come last, between the tags
+    of text from outside.
 
     Args:
         text: Our own words.
@@ -268,19 +277,16 @@ def reminder_message(
 
 
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages that a seeing model would be shown pictures with."""
     return [m for m in messages if m.type != "ai" and (picture_paths(m) or _inline_pictures(m))]
 
 
 def with_media(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages that a person gave sound or video with."""
     return [m for m in messages if m.type == "human" and media_paths(m)]
 
 
 def picture_paths(message: BaseMessage) -> Sequence[str]:
     """Return the workspace pictures that belong to a message."""
-    noted = _noted_paths(message)
-    return tuple(path for path in noted if media_type_of(path) is None) if noted else ()
+    return tuple(path for path in _noted_paths(message) if media_type_of(path) is None)
 
 
 def media_paths(message: BaseMessage) -> Sequence[str]:
@@ -298,9 +304,15 @@ def _noted_paths(message: BaseMessage) -> Sequence[str]:
 def _turn(
     reply: AIMessage, results: Mapping[str, ToolMessage], pictures: Pictures | None
 ) -> list[BaseMessage]:
-    reply = _readable(reply)
+    if reply.invalid_tool_calls:  # servers that parse their arguments would refuse the request
+        readable = [
+            ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
+            for call in calls_in_order(reply)
+        ]
+        update = {"tool_calls": readable, "invalid_tool_calls": []}
+        reply = reply.model_copy(update=update)
     if not reply.tool_calls and not reply.text.strip():
-        return []  # an empty reply tells the model nothing, and strict servers refuse it
+        return []  # strict servers refuse an empty reply
     turn: list[BaseMessage] = [reply]
     shown: list[str] = []
     for call_id in [call["id"] or "" for call in reply.tool_calls]:
@@ -311,17 +323,6 @@ def _turn(
     if shown:
         turn.append(_with_pictures(HumanMessage(f"Pictures: {', '.join(shown)}"), shown, pictures))
     return turn
-
-
-def _readable(reply: AIMessage) -> AIMessage:
-    """Replace arguments that are no JSON: servers that parse them would refuse the request."""
-    if not reply.invalid_tool_calls:
-        return reply
-    readable = [
-        ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
-        for call in calls_in_order(reply)
-    ]
-    return reply.model_copy(update={"tool_calls": readable, "invalid_tool_calls": []})
 
 
 def _with_pictures(
@@ -351,7 +352,7 @@ def _with_pictures(
 
 
 def inline_data(message: BaseMessage) -> list[str]:
-    """Return the pictures that stand in a message itself, as data URLs or base64."""
+    """Return the pictures inside of a message, as data URLs or base64."""
     return list(filter(None, map(_data_of, _inline_pictures(message))))
 
 
@@ -372,3 +373,101 @@ def _inline_pictures(message: BaseMessage) -> list[Block]:
 def is_picture(block: Any) -> TypeGuard[Block]:
     """Return True if a block of a message is a picture, in any provider's form."""
     return isinstance(block, dict) and cast("Block", block).get("type") in ("image", "image_url")
+
+
+async def add_media(
+    request: Sequence[BaseMessage],
+    given: Sequence[AnyMessage],
+    session: Session,
+    *,
+    taken: Set[str],
+    provider: str,
+) -> list[BaseMessage]:
+    """Return a request with the sound and video of its messages, or a note for each.
+
+    Args:
+        request: Its messages have the ids of the conversation's.
+        given: The conversation's messages with sound or video.
+        taken: What the model accepts: `audio`, `video`.
+        provider: Whose protocol is used, as `wire_provider` names it.
+    """
+    blocks: dict[str | None, list[dict[str, Any]]] = {}
+    for message in given:
+        blocks[message.id] = [
+            await fact_of_run(
+                session,
+                f"media {path} {provider} {' '.join(sorted(taken))}",
+                partial(_block, path, session, taken, provider),
+                kept=without_data,
+            )
+            for path in media_paths(message)
+        ]
+    messages = list(request)
+    for position, one in enumerate(request):
+        if one.id in blocks:
+            content = one.content
+            first = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            messages[position] = HumanMessage([*first, *blocks[one.id]], id=one.id)
+    return messages
+
+
+def _block(path: str, session: Session, taken: Set[str], provider: str) -> dict[str, Any]:
+    media_type = media_type_of(path) or ""
+    kind = media_type.partition("/")[0]
+    if kind not in taken:
+        return _note(path, f"this model takes no {kind}; work with the file by tools")
+    try:
+        content = read_file(session.workspace, path, MAX_MEDIA_BYTES)
+    except ToolError as error:
+        return _note(path, str(error).rstrip("."))
+    data = base64.b64encode(content).decode()
+    if kind == "video" and provider == "openai":  # LangChain has no form of it for this protocol
+        return {"type": "video_url", "video_url": {"url": f"data:{media_type};base64,{data}"}}
+    return {"type": kind, "base64": data, "mime_type": media_type}
+
+
+def _note(path: str, why: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[{path} is not sent: {why}.]"}
+
+
+def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
+    """Return True if one of the messages with pictures is the newest user message or later."""
+    run = history[-len(run_messages(history)) - 1 :] if shown else ()
+    return any(message is shown[-1] for message in run)
+
+
+async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Return the pictures of messages as they are sent, or why one is not shown."""
+    paths = dict.fromkeys(path for message in shown for path in picture_paths(message))
+    found: dict[str, str] = {
+        path: await fact_of_run(
+            session, f"picture {path}", partial(_data_url, session, path), kept=without_data
+        )
+        for path in paths
+    }
+    for data in (data for message in shown for data in inline_data(message)):
+        known = load_pictures, data
+        if session.find_cached(known) is None:
+            sent = await asyncio.to_thread(_of_data, data)
+            session.cached(known, partial(str, sent))
+        sent = session.find_cached(known)
+        if not sent.endswith(data):  # else the block is not changed
+            found[data] = sent
+    return found
+
+
+def _data_url(session: Session, path: str) -> str:
+    try:
+        return read_picture(read_file(session.workspace, path, MAX_PICTURE_BYTES)).url
+    except ToolError as error:
+        return f"[{path} is not shown: {str(error).rstrip('.')}.]"
+
+
+def _of_data(data: str) -> str:
+    """Return the picture of a data URL, or of base64 alone."""
+    try:
+        return read_picture(base64.b64decode(data.rpartition(",")[2])).url
+    except ToolError as error:
+        return f"[A picture is not shown: {error}.]"
+    except ValueError:
+        return "[A picture is not shown: its data is no base64.]"

@@ -1,10 +1,9 @@
-"""Requests and tokens per minute, by all agents of the process, or of many, together."""
+"""Limits of requests and tokens per minute, shared by all agents of the process, or of many."""
 
 import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +22,23 @@ if TYPE_CHECKING:
 MINUTE_S = 61
 """A second longer, as some requests take longer than others to arrive."""
 LONGEST_PAUSE_S = 5.0
-"""After it the limit is asked again: others have moved on meanwhile."""
 LEAST_PAUSE_S = 0.05
 REDIS_TIMEOUT_S = 2
 REDIS_PAUSE_S = 30
-"""For so long a Redis that could not be reached is not asked again."""
 
 _asked_again_at: dict[RedisUrl, float] = {}
-"""When a Redis that could not be reached is asked again, on the monotonic clock."""
+_Wait = tuple[float, str]
+"""Seconds to wait, and why."""
 
 
 class RateLimit:
-    """The limit that one model's requests share with others at the same server."""
+    """The limit that one model's requests share with others at the same server.
+
+    Args:
+        server: Whose requests count together.
+        limits: Each with whether it counts tokens; else it counts requests.
+        shared: Where many processes count together; None: this one counts alone.
+    """
 
     def __init__(
         self,
@@ -43,33 +47,23 @@ class RateLimit:
         emit: Emit,
         shared: RedisUrl | None = None,
     ) -> None:
-        """Make a limit.
-
-        Args:
-            server: Whose requests count together.
-            limits: Each with whether it counts tokens; else it counts requests.
-            emit: Takes notices.
-            shared: Where many processes count together; None: this one counts alone.
-        """
         self._server, self._limits, self._emit, self._shared = server, limits, emit, shared
 
     @classmethod
     def of(
         cls, model: ModelSettings, emit: Emit, shared: RedisUrl | None = None
     ) -> "RateLimit | None":
-        """Return a model's limit; None if it has none."""
         if model.requests_per_minute is None and model.tokens_per_minute is None:
             return None
         from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
 
         name = model.model if isinstance(model.model, str) else type(model.model).__name__
-        server = f"{name.partition(':')[0]} {model.base_url or ''}"
         limits: list[tuple[RateLimitItem, bool]] = []
         if model.requests_per_minute is not None:
             limits.append((RateLimitItemPerSecond(model.requests_per_minute, MINUTE_S), False))
         if model.tokens_per_minute is not None:
             limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
-        return cls(server, limits, emit, shared)
+        return cls(f"{name.partition(':')[0]} {model.base_url or ''}", limits, emit, shared)
 
     async def wait(
         self, tokens: int, subject: str, sleep: Callable[[float], Awaitable[object]]
@@ -77,8 +71,8 @@ class RateLimit:
         """Wait until a request may be sent, and count it.
 
         Args:
-            tokens: That it will take, with its reply.
-            subject: How the notice of the wait names the model.
+            tokens: The expected ones, of the request and its reply.
+            subject: Names the model in the notice.
             sleep: Waits so many seconds; what it raises ends the wait.
 
         Raises:
@@ -87,64 +81,53 @@ class RateLimit:
         """
         reported = False
         while wait := await self._with_counts(lambda counts: counts.take(tokens)):
+            seconds, why = wait
             if not reported:
                 reported = True
-                text = f"{subject} is asked in about {wait.seconds:.0f} s: {wait.why}."
-                notice(self._emit, text, "info")
-            await sleep(max(LEAST_PAUSE_S, min(wait.seconds, LONGEST_PAUSE_S)))
+                notice(self._emit, f"{subject} is asked in about {seconds:.0f} s: {why}.", "info")
+            await sleep(max(LEAST_PAUSE_S, min(seconds, LONGEST_PAUSE_S)))
 
     async def hold(self, seconds: float) -> None:
-        """Let no request be sent for so long: the server has asked for it."""
         await self._with_counts(lambda counts: counts.hold(seconds))
 
     async def count(self, reply: AIMessage, expected_tokens: int) -> None:
-        """Count what a reply took more than was expected."""
+        """Count the tokens of a reply that were not expected."""
         used = reply.usage_metadata["total_tokens"] if reply.usage_metadata else 0
         excess = used - expected_tokens
         if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
             await self._with_counts(lambda counts: counts.add_tokens(excess))
 
     async def _with_counts(self, count: "Callable[[_Counts], _Wait | None]") -> "_Wait | None":
-        """Count in Redis, or for this process alone if it is out of reach."""
+        """Count in Redis, or for this process alone if it cannot be reached."""
         shared, own = self._shared, _Counts(_own_storage(), self._server, self._limits)
-        if shared is not None and time.monotonic() >= _asked_again_at.get(shared, -math.inf):
-            from limits.errors import StorageError
+        if shared is None or time.monotonic() < _asked_again_at.get(shared, -math.inf):
+            return count(own)
+        from limits.errors import StorageError
 
-            try:
-                storage = await asyncio.to_thread(_redis_storage, shared)
-                counts = _Counts(storage, self._server, self._limits)
-                if (wait := await asyncio.to_thread(count, counts)) is not None:
-                    return wait
-                count(own)  # which goes on from there when Redis goes away
-                return None
-            except StorageError as error:
-                self._count_alone(shared, type(error.storage_error).__name__)
-        return count(own)
-
-    def _count_alone(self, shared: RedisUrl, why: str) -> None:
-        """Leave Redis alone for a while, and say so once for all agents of the process."""
-        now = time.monotonic()
-        if now >= _asked_again_at.get(shared, -math.inf):
-            _asked_again_at[shared] = now + REDIS_PAUSE_S
-            notice(
-                self._emit,
-                f"The rate limit cannot be shared: {shared} ({why}). Each process counts alone "
-                f"until it is reached; it is tried every {REDIS_PAUSE_S} s. Check the address in "
-                "[storage] rate_limit_url, and that Redis runs there.",
-                "error",
-            )
-
-
-@dataclass(frozen=True)
-class _Wait:
-    """How long to wait, and why."""
-
-    seconds: float
-    why: str
+        try:
+            storage = await asyncio.to_thread(_redis_storage, shared)
+            counts = _Counts(storage, self._server, self._limits)
+            if (wait := await asyncio.to_thread(count, counts)) is not None:
+                return wait
+        except StorageError as error:
+            now = time.monotonic()
+            if now >= _asked_again_at.get(shared, -math.inf):  # once for all agents of the process
+                _asked_again_at[shared] = now + REDIS_PAUSE_S
+                why = type(error.storage_error).__name__
+                notice(
+                    self._emit,
+                    f"The rate limit cannot be shared: {shared} ({why}). Each process counts alone "
+                    f"until it is reached; it is tried every {REDIS_PAUSE_S} s. Check the address "
+                    "in [storage] rate_limit_url, and that Redis runs there.",
+                    "error",
+                )
+            return count(own)
+        count(own)  # which continues from there if Redis fails
+        return None
 
 
 class _Counts:
-    """What was sent to one server, in the memory of this process or in Redis. Methods block."""
+    """The requests to one server, in the memory of this process or in Redis. Methods block."""
 
     def __init__(
         self,
@@ -154,37 +137,38 @@ class _Counts:
     ) -> None:
         from limits.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
 
-        # Each request is remembered by itself, which of tokens would be too many.
+        # Each request is stored, but single tokens would be too many.
         requests = MovingWindowRateLimiter(storage)
         tokens = SlidingWindowCounterRateLimiter(storage)
-        self._limits = [
+        self._limits: list[tuple[RateLimiter, RateLimitItem, bool]] = [
             (tokens if of_tokens else requests, item, of_tokens) for item, of_tokens in limits
         ]
         self._storage, self._server = storage, server
         self._held = f"openmanus held {server}"
 
     def take(self, tokens: int) -> _Wait | None:
-        """Count a request and return None, or return how long to wait for that."""
+        """Count a request and return None, or return how long to wait for it."""
         if (held_s := self._held_s()) > 0:
-            return _Wait(held_s, "its server has asked to wait")
+            return held_s, "its server has asked to wait"
+        server = self._server
         costs = [
             (limiter, item, min(tokens, item.amount) if counts_tokens else 1)
             for limiter, item, counts_tokens in self._limits
         ]
-        full = [one for one in costs if not one[0].test(one[1], self._server, cost=one[2])]
+        full = [one for one in costs if not one[0].test(one[1], server, cost=one[2])]
         # Another agent may have been faster since the test.
-        full = full or [one for one in costs if not one[0].hit(one[1], self._server, cost=one[2])]
-        waits = [self._reset_s(limiter, item) for limiter, item, _ in full]
-        return _Wait(max(waits), "its rate limit") if waits else None
+        full = full or [one for one in costs if not one[0].hit(one[1], server, cost=one[2])]
+        resets = [limiter.get_window_stats(item, server).reset_time for limiter, item, _ in full]
+        if not resets:
+            return None
+        return max(LEAST_PAUSE_S, max(resets) - time.time()), "its rate limit"
 
     def hold(self, seconds: float) -> None:
-        """Let no request be taken for so long, unless it is longer already."""
         if seconds > self._held_s():
             self._storage.clear(self._held)
             self._storage.incr(self._held, math.ceil(seconds))
 
     def add_tokens(self, tokens: int) -> None:
-        """Count tokens beyond those that were taken."""
         for limiter, item, counts_tokens in self._limits:
             if counts_tokens:
                 left = limiter.get_window_stats(item, self._server).remaining
@@ -194,11 +178,6 @@ class _Counts:
         if not self._storage.get(self._held):
             return 0.0
         return max(LEAST_PAUSE_S, self._storage.get_expiry(self._held) - time.time())
-
-    def _reset_s(self, limiter: "RateLimiter", item: "RateLimitItem") -> float:
-        """Return after how many seconds some room is free again; never 0."""
-        reset_at = limiter.get_window_stats(item, self._server).reset_time
-        return max(LEAST_PAUSE_S, reset_at - time.time())
 
 
 @cache
@@ -231,6 +210,6 @@ def _redis_storage(url: RedisUrl) -> "RedisStorage":
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"[storage] rate_limit_url, {url}, has an option that Redis's client does not take. "
-            "Leave away what stands after the question mark."
+            "Remove the part after the question mark."
         ) from error
     return storage

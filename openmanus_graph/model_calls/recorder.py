@@ -1,8 +1,8 @@
 """Writes each model call of a thread into its recording, for `openmanus replay`.
 
-What a model was sent stands in no checkpoint: requests are shortened, end with a suffix of their
-own, and many are not the agent's (notes, checks, extracts, the final summary). Only what is new in
-a request is read and stored, so a call late in a run costs as much as an early one.
+Checkpoints do not hold the requests: these are shortened, end with a reminder, and many are not the
+agent's (summaries, checks, extracts). Only what is new in a request is read and stored, so a call
+late in a run costs as much as an early one.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, takewhile
-from typing import Any, Protocol, TypeVar, cast
+from itertools import compress
+from typing import Any, TypeVar, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -38,9 +38,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
     open_model_call_records,
 )
 from openmanus_graph.backends.persistence.recording import FOLDERS
-from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
-from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
@@ -49,67 +47,38 @@ from openmanus_graph.state.context import ModelRole
 
 @dataclass(frozen=True)
 class ProviderRequest:
-    """A request as everybody's is; `fitting` makes it fit the model's server."""
+    """A request in the common form; `fitting` makes it fit the model's server."""
 
     messages: list[BaseMessage]
     """A system message first, if there is one."""
     tools: Sequence[dict[str, Any]]
-    """Definitions, as providers are sent them."""
     model: ResolvedModel
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Given to the model with this request: `tool_choice` and the like."""
     history: Sequence[AnyMessage] = ()
-    """The conversation as it is stored."""
     only_answer: bool = False
-    """Whether calls in the reply are not run."""
 
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 LIMITS = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s")
-"""Settings that a thread's later runs often have otherwise: it is resumed with higher ones."""
+"""Settings that often differ in a thread's later runs: it is resumed with higher ones."""
 INSTRUCTIONS, SKILLS = "instructions", "skills"
 MACHINE_FACTS = frozenset({INSTRUCTIONS, SKILLS})
-"""Names of facts that are texts of the machine which a person edits, and then wants to compare."""
+"""Names of facts that are a person's texts on this machine, which are edited and compared."""
 _DATA_CHARS = 2048
-"""A picture or sound as text is longer; in the record stands its digest."""
+"""A picture or sound as text is longer; the recording holds its digest."""
 _DATA = re.compile(r"(data:[^,]{0,100},)?[A-Za-z0-9+/=_\s-]+")
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """The newest request of a caller, which the next one is stored as a difference to."""
+    """The newest request of a caller; the next one is stored as a difference to it."""
 
     number: int
-    """Of its row in the table of model calls."""
     objects: Sequence[object]
-    """What the parts were made of: the same object makes the same part."""
+    """The sources of the parts: the same object makes the same part."""
     digests: Sequence[bytes]
-    """Of the parts."""
-
-
-class RecordableCall(Protocol):
-    """What the record says of a model call beside its request; a `ModelCall` is one."""
-
-    @property
-    def history(self) -> Sequence[AnyMessage]:
-        """The conversation."""
-        ...
-
-    @property
-    def progress(self) -> Progress:
-        """How far the run has come before it."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """Number of the agent's step."""
-        ...
-
-    @property
-    def role(self) -> ModelRole | None:
-        """What it is for."""
-        ...
 
 
 async def recorded(
@@ -117,57 +86,51 @@ async def recorded(
     send: Callable[[ProviderRequest], Awaitable[AIMessage]],
     *,
     session: Session,
-    call: RecordableCall,
+    role: ModelRole | None,
+    about: Mapping[str, Any],
 ) -> AIMessage:
-    """Send a request, and write into its thread's recording what came of it.
+    """Send a request, and write it with its reply into the thread's recording.
 
-    In a replay nothing is sent, and the record answers.
+    In a replay nothing is sent, and the recording answers.
+
+    Args:
+        about: What else the recording says of the call, as plain JSON.
 
     Raises:
         ModelError: The call failed for good.
     """
+    caller = caller_of(role)
     if (replay := current_replay()) is not None:
-        parts, folders = request_parts(request), _folders(session)
-        replayed: AIMessage = await replay.answer(
-            caller_of(call.role), parts, folders, partial(send, request)
-        )
-        return replayed
-    if (known := take_known_reply(caller_of(call.role))) is not None:
-        send = partial(_given, known)
+        ask = partial(send, request)
+        replayed = await replay.answer(caller, request_parts(request), _folders(session), ask)
+        return cast("AIMessage", replayed)
+    known = take_known_reply(caller)
     recorder = await _recorder(session)
     if recorder is None:
-        return await send(request)
+        return await send(request) if known is None else known
     model = request.model
-    known = {"max_input_tokens": model.window, "image_inputs": model.sees_images}
-    profile = {**(model.client.profile or {}), **known}
-    await fact_of_run(session, profile_fact(model.name), lambda: profile)
+    own = {"max_input_tokens": model.window, "image_inputs": model.sees_images}
+    profile = {**(model.client.profile or {}), **own}
+    await fact_of_run(session, f"profile of {model.name}", lambda: profile)
     answer: AIMessage | ModelError
     try:
-        answer = await send(request)
+        answer = await send(request) if known is None else known
     except ModelError as error:
         answer = error
     facts: dict[str, Any] = {
-        "step": call.step,
-        "elapsed_s": round(call.progress.elapsed_s, 3),
+        **about,
         "place": run_path(),
         "checkpoint": outermost_checkpoint(get_config()),
         "handles": sorted(session.identities()),
-        "steering": _new_steering(call),
     }
     if not session.is_nested:
         facts["limits"] = {name: getattr(session.settings, name) for name in LIMITS}
     if session.server_tools:
         facts["server_tools"] = session.server_tools
-    await recorder.record(caller_of(call.role), request, answer, facts)
+    await recorder.record(caller, request, answer, facts)
     if isinstance(answer, ModelError):
         raise answer
     return answer
-
-
-async def _given(reply: AIMessage, request: ProviderRequest) -> AIMessage:
-    """Return a reply that is known already; for `send`."""
-    del request
-    return reply
 
 
 async def awaited_fact(
@@ -178,16 +141,14 @@ async def awaited_fact(
 ) -> T:
     """Read something of a run's environment, and write it into the recording.
 
-    In a replay it is as it was then, and nothing is read.
+    In a replay the recorded value is returned, and nothing is read.
 
     Args:
-        session: Of the run.
-        name: What it is; of things that steps of a plan read side by side it names the step, too.
-        read: Reads it.
-        kept: Returns what the record keeps of it, as plain JSON.
+        name: Names it; includes the plan's step if parallel steps read it.
+        kept: Returns what the recording keeps of it, as plain JSON.
 
     Raises:
-        ReplayEndedError: A replayed run wants to know what the recorded one did not.
+        ReplayEndedError: A replayed run reads what the recorded one did not.
     """
     if (replay := current_replay()) is not None:
         return cast("T", replay.fact(name))  # it was written below
@@ -203,9 +164,9 @@ async def recorded_fact(
     read: Callable[[], T],
     kept: Callable[[T], Any] = lambda found: found,
 ) -> T:
-    """Do as `awaited_fact` for what blocks: it is read in another OS thread.
+    """Do as `awaited_fact` for a read that blocks, in another OS thread.
 
-    As reading has no effect, a replay reads what the recorded run did not look at.
+    As reading has no effect, a replay reads what the recorded run did not read.
     """
     replay = current_replay()
     if replay is not None and not replay.has_fact(name):
@@ -219,7 +180,7 @@ async def fact_of_run(
     read: Callable[[], T],
     kept: Callable[[T], Any] = lambda found: found,
 ) -> T:
-    """Do as `recorded_fact` for what stays the same within a session's run: it is read once."""
+    """Do as `recorded_fact`, once for each run of a session."""
     if session.find_cached((Recorder, name)) is None:
         found = await recorded_fact(session, name, read, kept)
         session.cached((Recorder, name), lambda: (found,))
@@ -230,8 +191,6 @@ class Recorder:
     """Records the model calls of one run on a thread.
 
     Args:
-        records: Where they are written.
-        thread: Its id.
         newest: The newest requests of this process on the thread, by caller.
     """
 
@@ -247,22 +206,24 @@ class Recorder:
         answer: AIMessage | ModelError,
         facts: Mapping[str, Any],
     ) -> None:
-        """Have a model call written down, no later than the checkpoint that holds its reply.
+        """Write a model call, no later than the checkpoint that holds its reply.
 
-        What cannot be written is missing in the record, no more.
+        A call that cannot be written is missing in the recording; the run continues.
 
         Args:
             caller: From `caller_of`.
-            request: As it was sent.
-            answer: The model's reply, or how the call failed.
-            facts: What else a replay has to know.
+            facts: What else a replay needs.
         """
-        if caller in self._adding:  # the call before follows at once, and this one begins as it
+        if caller in self._adding:  # this call is stored as a difference to the one before
             await self._records.wait_for_added()
         before = self._newest.pop(caller, None)
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
-        call = NewCall(caller, base, shared, new, {**facts, **_answer_facts(answer)})
+        if isinstance(answer, ModelError):
+            outcome: dict[str, Any] = {"failure": [answer.kind, answer.sentence]}
+        else:
+            outcome = {"reply": message_to_dict(answer)}
+        call = NewCall(caller, base, shared, new, {**facts, **outcome})
 
         def note(written: int | BaseException) -> None:
             self._adding.discard(caller)
@@ -275,7 +236,7 @@ class Recorder:
         self._records.add(self._thread, call, note)
 
     async def record_fact(self, name: str, value: Any) -> None:
-        """Write down a fact about the run's environment, or leave it out if that fails."""
+        """Write a fact about the run's environment, or leave it out if that fails."""
         try:
             await self._records.add_fact(self._thread, name, value)
         except LeaseLostError:
@@ -302,7 +263,7 @@ async def _recorder(session: Session) -> Recorder | None:
     records = await session.cached_off_loop(ModelCallRecords, lambda: open_model_call_records(url))
     newest = session.cached_across_runs((Recorder, url), dict[str, _Sent])
     if newest and not await records.has(thread, max(one.number for one in newest.values())):
-        newest.clear()  # the thread was deleted, and begins anew
+        newest.clear()  # the thread was deleted, and starts again
     recorder = session.cached(Recorder, lambda: Recorder(records, thread, newest))
     if not session.is_nested:
         at = {"checkpoint": outermost_checkpoint(get_config())}
@@ -311,7 +272,7 @@ async def _recorder(session: Session) -> Recorder | None:
 
 
 def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, str]:
-    """Return texts as they are; in a replay with the names that the folders had when recorded."""
+    """Return texts, in a replay with the folders' names of the recorded run."""
     if (replay := current_replay()) is None:
         return facts
     renamed: dict[str, str] = json.loads(
@@ -321,62 +282,37 @@ def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, 
 
 
 def _folders(session: Session) -> dict[str, str]:
-    """Return the folders of a run that requests may name."""
     settings = session.settings
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
 
 
 def caller_of(role: ModelRole | None) -> str:
-    """Return who makes a model call: the node, the plan's step and the role; no ids of tasks."""
-    config = get_config()
-    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    nodes = "/".join(task.partition(":")[0] for task in namespace.split("|"))
-    return " ".join(filter(None, (nodes, plan_step_of(config), role)))
-
-
-def profile_fact(name: str) -> str:
-    """Name what is known of a model: the pictures it takes, its window."""
-    return f"profile of {name}"
+    """Return who makes a model call: the node, the plan's step and the role, without task ids."""
+    return " ".join(filter(None, (*_place(None), role)))
 
 
 def run_path() -> str:
     """Return which run inside the thread's it is: the nodes around it, and the plan's step."""
+    return " ".join(filter(None, _place(-1)))
+
+
+def _place(end: int | None) -> tuple[str, str]:
+    """Return the names of nodes from the outermost to an index, and the plan's step."""
     config = get_config()
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    around = namespace.split("|")[:-1]
-    nodes = "/".join(task.partition(":")[0] for task in around)
-    return " ".join(filter(None, (nodes, plan_step_of(config))))
-
-
-def _new_steering(call: RecordableCall) -> list[list[str]]:
-    """Return ids and texts of the steering messages that are read for a call: those at its end.
-
-    A planner reads all of them for each call, and its drafts stand behind them.
-    """
-    if call.role == "plan":
-        newest = [message for message in call.history if is_steering(message)]
-    else:
-        newest = [*takewhile(is_steering, reversed(call.history))][::-1]
-    return [[message.id, message.text] for message in newest if message.id]
+    nodes = "/".join(task.partition(":")[0] for task in namespace.split("|")[:end])
+    return nodes, plan_step_of(config)
 
 
 def request_parts(request: ProviderRequest) -> list[Part]:
-    """Return all that a model is sent, as JSON."""
     return [_part(one) for one in _objects(request)]
 
 
 def recorded_answer(facts: Mapping[str, Any]) -> AIMessage | ModelError:
-    """Return the reply or the failure of a recorded call."""
     if "failure" in facts:
         return ModelError(*facts["failure"])
     (reply,) = messages_from_dict([facts["reply"]])
     return cast("AIMessage", reply)  # nothing else is recorded
-
-
-def _answer_facts(answer: AIMessage | ModelError) -> dict[str, Any]:
-    if isinstance(answer, ModelError):
-        return {"failure": [answer.kind, answer.sentence]}
-    return {"reply": message_to_dict(answer)}
 
 
 def _objects(request: ProviderRequest) -> list[Any]:
@@ -412,7 +348,7 @@ def _part(one: Any) -> Part:
 
 
 def _message_part(message: BaseMessage) -> Part:
-    """Return what a provider is sent of a message: no ids, and none of our own marks."""
+    """Return the parts of a message that a provider is sent: no ids, and none of our marks."""
     text = message.content if isinstance(message.content, str) else None
     content = text if text is not None else without_data(message.content)
     part: Part = {"role": message.type, "content": content}
@@ -426,7 +362,7 @@ def _message_part(message: BaseMessage) -> Part:
 
 
 def without_data(content: Any) -> Any:
-    """Return content with pictures and sounds as digests, which are as good to compare."""
+    """Return content with digests in place of pictures and sounds."""
     if isinstance(content, dict):
         return {key: without_data(one) for key, one in cast("dict[str, Any]", content).items()}
     if isinstance(content, list | tuple):

@@ -1,7 +1,7 @@
-"""Replays a thread's runs: the graph works again, and its recording and ledger answer.
+"""Replays a thread's runs: the graph runs again, and its recording and ledger answer.
 
-Each request is compared with the recorded one, byte for byte. Where they differ, the recorded
-reply is given all the same, so that the first difference is found with what follows from it.
+Each request is compared with the recorded one, byte for byte. If they differ, the recorded reply is
+given all the same, so that the first difference is found together with its consequences.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import difflib
 import inspect
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
 from openmanus_graph.backends.persistence.recording import FOLDERS, Recording
-from openmanus_graph.model_calls.recorder import (
-    MACHINE_FACTS,
-    recorded_answer,
-    run_path,
-)
+from openmanus_graph.model_calls.recorder import MACHINE_FACTS, recorded_answer, run_path
 from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError
 from openmanus_graph.runtime.steering import SteeringMessage
 from openmanus_graph.safety.unquoted_text import without_mark
@@ -32,103 +28,88 @@ from openmanus_graph.state.context import Policy
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What is tried. All else is answered by the record, as long as it is asked for the same."""
+    """What is tried. The recording answers everything else, as long as the requests are equal."""
 
     asks_model: bool = False
-    """The model is really asked: another one, or by another prompt."""
+    """The model is really asked: another one, or with another prompt."""
     policy_before: Policy | None = None
-    """The policy is another one; this is the recorded run's."""
+    """The recorded run's policy, if another one is tried."""
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
-    """Functions that are really called in place of tools, by the tools' names."""
+    """Functions that are called in place of tools, by the tools' names."""
     repeats: frozenset[str] = frozenset()
-    """Tools whose recorded calls are really made again, with their effects."""
+    """Tools whose recorded calls are made again, with their effects."""
     on_repeat: Callable[[str], None] = lambda _: None
-    """Is told what each of these calls has done."""
+    """Receives the result of each of these calls."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first thing that comes out otherwise, where a what-if replay stops."""
+    """The first thing that differs, at which a what-if replay stops."""
 
     position: int
     """Of the recorded model call before it in its thread, from 1."""
     step: int
     what: str
-    """In a sentence."""
     recorded: str
     now: str
     run_path: str
     """Of the run inside the thread's; empty if it is the thread's own."""
     reply: KnownReply | None = None
-    """The model's, if it is what is different."""
     answered: Sequence[tuple[EffectKey, LedgerEntry]] = ()
-    """The calls of the same reply that the record had answered before."""
+    """The calls of the same reply that the recording had answered before."""
     earlier: Sequence[EffectKey] = ()
     """The calls of earlier replies."""
 
     def diff(self) -> str:
-        """Return both as a unified diff."""
-        before, now = self.recorded.splitlines(), self.now.splitlines()
-        return "\n".join(difflib.unified_diff(before, now, "recorded", "now", lineterm=""))
+        return _diff(self.recorded.splitlines(), self.now.splitlines())
 
 
-def reply_text(reply: AIMessage) -> str:
-    """Return what counts of a reply: its calls, or its text if it has none."""
-    return "\n".join(_call_lines(reply)) if reply.tool_calls else reply.text
+def _diff(before: Sequence[str], now: Sequence[str]) -> str:
+    return "\n".join(difflib.unified_diff(before, now, "recorded", "now", lineterm=""))
 
 
-def _call_lines(reply: AIMessage) -> Iterator[str]:
-    for call in reply.tool_calls:
-        args = json.dumps(call["args"], ensure_ascii=False, sort_keys=True, indent=1)
-        yield f"{call['name']} {args}"
+def _reply_text(reply: AIMessage) -> str:
+    """Return the calls of a reply, or its text if it has none."""
+    calls = [
+        f"{call['name']} {json.dumps(call['args'], ensure_ascii=False, sort_keys=True, indent=1)}"
+        for call in reply.tool_calls
+    ]
+    return "\n".join(calls) or reply.text
 
 
-async def tool_text(function: Callable[..., Any], args: Mapping[str, Any]) -> str:
-    """Return what a function says to a call's arguments; of what it raises, the type and text."""
+async def _tool_text(function: Callable[..., Any], args: Mapping[str, Any]) -> str:
+    """Return a function's result as text, or the type and text of what it raises."""
     try:
         if inspect.iscoroutinefunction(function):
             found = await function(**args)
         else:
             found = await asyncio.to_thread(function, **args)
-    except Exception as error:  # noqa: BLE001  # whatever it raises is what comes out now
+    except Exception as error:  # noqa: BLE001  # whatever it raises is its result
         return f"{type(error).__name__}: {error}"
     return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
 
 
-def outcome_text(outcome: Mapping[str, Any]) -> str:
-    """Return what a recorded call said, without the marks around text from outside."""
-    return without_mark(str(outcome.get("text", "")))
-
-
 Ask = Callable[[], Awaitable[AIMessage]]
 SHOWN_CHARS = 200
-"""Characters shown of a call's arguments."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A request that is not as it was recorded."""
-
     position: int
-    """Of the recorded model call in its thread, from 1."""
     call: RecordedCall
     sent: Sequence[Part]
     """What the model would be sent now."""
 
     def diff(self) -> str:
-        """Return both requests as a unified diff."""
-        before, now = (list(_lines(parts)) for parts in (self.call.request, self.sent))
-        return "\n".join(difflib.unified_diff(before, now, "recorded", "now", lineterm=""))
+        return _diff(list(_lines(self.call.request)), list(_lines(self.sent)))
 
 
 class RecordReplay:
-    """Answers the runs of one thread from its record.
+    """Answers the runs of one thread from its recording.
 
     Args:
-        record: Of the thread.
-        elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
-            record as well.
-        what_if: What is tried on the run.
+        elsewhere: Whether the texts that the machine adds to prompts (`MACHINE_FACTS`) are taken
+            from the recording as well.
     """
 
     def __init__(
@@ -137,37 +118,33 @@ class RecordReplay:
         self._what_if = what_if or WhatIf()
         self.policy_before: Policy | None = self._what_if.policy_before
         self.divergence: Divergence | None = None
-        """Where it stopped, if what is tried makes a difference."""
+        """Where it stopped, if the trial makes a difference."""
         self._facts: dict[str, deque[Any]] = {}
         for name, value in record.facts:
             if elsewhere or name not in MACHINE_FACTS:
                 self._facts.setdefault(name, deque()).append(value)
         self.differences: list[Difference] = []
         self.ended = ""
-        """What the record does not hold, if a run asked for that."""
+        """What a run asked for that the recording does not hold; empty if there is nothing."""
         self.tool_calls: list[str] = []
-        """Those that were answered, as `NAME ARGUMENTS`."""
+        """The answered ones, as `NAME ARGUMENTS`."""
         self._answered: list[tuple[EffectKey, LedgerEntry]] = []
         """The tool calls since the newest model call."""
         self._earlier: list[EffectKey] = []
-        """Those before."""
+        """Those before it."""
         self.repeated = 0
-        """How many calls were really made again."""
         self._record = record
-        repeated = {one.number for one in _taken_back(record.calls)}
-        self._left = {
-            position: one
-            for position, one in enumerate(record.calls, 1)
-            if one.number not in repeated
-        }
+        lost = {one.number for one in _lost_to_crashes(record.calls)}
+        calls = enumerate(record.calls, 1)
+        self._left = {position: one for position, one in calls if one.number not in lost}
         self._newest = 1, record.calls[0]
-        """The model call that was answered last, and its position."""
+        """The model call that was answered last, with its position."""
 
     @property
     def unused(self) -> list[int]:
-        """Positions of the recorded model calls that no run has made again.
+        """Positions of the recorded calls that no run has made again, without those of tools.
 
-        Those of tools are left out: a tool does not run, so it asks no model.
+        Tools do not run in a replay, so they ask no model.
         """
         return [position for position, call in self._left.items() if not call.is_of_tool]
 
@@ -180,16 +157,14 @@ class RecordReplay:
     ) -> AIMessage:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
-        Calls that run side by side may come in another order, so a request is first looked for.
+        Parallel calls may come in another order, so an equal request is preferred.
 
         Args:
-            caller: Who makes it.
-            request: What would be sent.
-            folders: The run's folders, which were others when it was recorded.
-            ask: Sends it.
+            folders: The run's folders, which had other names when it was recorded.
+            ask: Sends the request.
 
         Raises:
-            ReplayEndedError: No call is left that it could be, or the model's reply is another.
+            ReplayEndedError: No recorded call is left for it, or the model's reply differs.
             ModelError: The call failed, then or now.
         """
         self._earlier += [effect for effect, _ in self._answered]
@@ -203,8 +178,10 @@ class RecordReplay:
             self._compare(position, KnownReply(caller, now))
             return now
         if position is None:
-            where = f"a model call that is not in the record ({caller})"
-            raise self._end(f"The run makes {where}, after all that are.")
+            raise self._end(
+                f"The run makes a model call that is not in the record ({caller}), after all that "
+                "are."
+            )
         call = self._left.pop(position)
         self._newest = position, call
         if call.request != sent:
@@ -215,18 +192,20 @@ class RecordReplay:
         return answer
 
     def _compare(self, position: int | None, found: KnownReply) -> None:
-        """Compare a reply with the recorded one. ReplayEndedError: it makes a difference."""
-        now = reply_text(found.reply)
+        """Compare a reply with the recorded one. ReplayEndedError: they differ."""
+        now = _reply_text(found.reply)
         if position is None:
-            self._diverge("The run goes on where the recorded one had ended.", "", now, found)
-            return
+            raise self._diverge("The run continues after the recorded one's end.", "", now, found)
         self._newest = position, self._left.pop(position)
         before = recorded_answer(self._newest[1].facts)
-        text = str(before) if isinstance(before, ModelError) else reply_text(before)
+        text = str(before) if isinstance(before, ModelError) else _reply_text(before)
         if text != now:
-            self._diverge("The model replies otherwise.", text, now, found)
+            raise self._diverge("The model replies differently.", text, now, found)
 
-    def _diverge(self, what: str, recorded: str, now: str, reply: KnownReply | None = None) -> None:
+    def _diverge(
+        self, what: str, recorded: str, now: str, reply: KnownReply | None = None
+    ) -> ReplayEndedError:
+        """Note the first difference; return what ends the replay."""
         position, call = self._newest
         if self.divergence is None:
             self.divergence = Divergence(
@@ -240,25 +219,25 @@ class RecordReplay:
                 answered=tuple(self._answered),
                 earlier=tuple(self._earlier),
             )
-        raise self._end(what)
+        return self._end(what)
 
     def check_decision(self, call: str, recorded: str, now: str) -> None:
-        """Compare what a policy decides on a call. ReplayEndedError: it is something else."""
+        """Compare a policy's decisions on a call. ReplayEndedError: they differ."""
         if recorded.partition(":")[0] != now.partition(":")[0]:
-            self._diverge(f"The policy decides otherwise on {call[:SHOWN_CHARS]}.", recorded, now)
+            what = f"The policy decides differently on {call[:SHOWN_CHARS]}."
+            raise self._diverge(what, recorded, now)
 
     def repeats(self, tool: str) -> bool:
-        """Say whether recorded calls of a tool are really made again."""
         return tool in self._what_if.repeats
 
     def refuse_repeat(self, call: str, why: str) -> None:
         """End the replay at a call that may not be made again. ReplayEndedError."""
-        self._diverge(f"{self._numbered(call)} was not done.", "", why)
+        raise self._diverge(f"{self._numbered(call)} was not done.", "", why)
 
     def record_repeat(self, call: str, recorded: str, now: str, *, failed: bool) -> None:
-        """Take note of a call that was made again. ReplayEndedError: it failed."""
+        """Note a call that was made again. ReplayEndedError: it failed."""
         if failed:
-            self._diverge(f"{self._numbered(call)} was not done.", recorded, now)
+            raise self._diverge(f"{self._numbered(call)} was not done.", recorded, now)
         self.repeated += 1
         self._what_if.on_repeat(f"{self.repeated}. {call[:SHOWN_CHARS]}\n{now}")
 
@@ -266,7 +245,7 @@ class RecordReplay:
         return f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]},"
 
     def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
-        """Put the folders' recorded names into a JSON text in place of today's."""
+        """Replace the folders' present names in a JSON text with the recorded ones."""
         recorded: Mapping[str, str] = self._facts[FOLDERS][0] if FOLDERS in self._facts else {}
         for name, now in sorted(folders.items(), key=lambda one: -len(one[1])):
             text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
@@ -278,26 +257,21 @@ class RecordReplay:
         return set() if following is None else set(following.facts["handles"])
 
     def _following(self) -> RecordedCall | None:
-        """Return the next model call of the run that asks: steps of a plan run side by side.
-
-        Those of tools are left out, as nobody makes them again.
-        """
+        """Return the next model call of the run that asks, without those of tools."""
         path = run_path()
         coming = (one for one in self._left.values() if not one.is_of_tool)
         return next((one for one in coming if one.facts["place"] == path), None)
 
     def limits_changed(self) -> dict[str, Any]:
-        """Return the limits that the run had which comes next, where the newest had others.
-
-        By the names of their settings: a thread is resumed with higher ones.
-        """
+        """Return the limits of the next run that differ from the newest run's, by setting."""
         none: dict[str, Any] = {}
-        coming = next(_limits(self._left.values()), none)
-        newest = next(_limits(reversed(self._record.calls)), none)
+        coming, newest = (
+            next((one.facts["limits"] for one in calls if "limits" in one.facts), none)
+            for calls in (self._left.values(), reversed(self._record.calls))
+        )
         return {name: one for name, one in coming.items() if newest.get(name) != one}
 
     def elapsed_s(self) -> float:
-        """Return how long the run had taken when its next model call was made."""
         following = self._following()
         return 0.0 if following is None else float(following.facts["elapsed_s"])
 
@@ -308,21 +282,20 @@ class RecordReplay:
         return self.fact(name) if name else None
 
     def profile(self, model: str) -> dict[str, Any] | None:
-        """Return what is known of a recorded model, which is not asked now."""
+        """Return the recorded facts about a model, which is not asked now."""
         if self._what_if.asks_model:
             return None
         known = self._facts.get(f"profile of {model}")
         return None if known is None else known[0]
 
     def has_fact(self, name: str) -> bool:
-        """Say whether a run had found that out."""
         return name in self._facts
 
     def fact(self, name: str) -> Any:
-        """Return what a run had found out; the last value counts for whoever reads it again.
+        """Return the next recorded value of a fact; the last one can be read again.
 
         Raises:
-            ReplayEndedError: No run had asked for that.
+            ReplayEndedError: No run had recorded it.
         """
         if not self.has_fact(name):
             raise self._end(f"The run looks at what is not in the record: {name}")
@@ -330,13 +303,12 @@ class RecordReplay:
         return known.popleft() if len(known) > 1 else known[0]
 
     async def outcome(self, effect: EffectKey, call_id: str) -> LedgerEntry:
-        """Return what came of a tool call.
+        """Return the outcome of a tool call.
 
-        Where the ledger does not know, since a person refused the call say, it stands in a later
-        request.
+        A call that is not in the ledger, such as a refused one, is looked for in later requests.
 
         Raises:
-            ReplayEndedError: It stands nowhere.
+            ReplayEndedError: It is not in the recording.
         """
         entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
             effect, call_id
@@ -348,10 +320,10 @@ class RecordReplay:
             raise self._end(f"The run makes a call that is not in the record: {shown}")
         self.tool_calls.append(shown)
         if function := self._what_if.tools.get(effect.tool):
-            recorded = outcome_text(entry.outcome or {})
-            now = await tool_text(function, entry.args)
+            recorded = without_mark(str((entry.outcome or {}).get("text", "")))
+            now = await _tool_text(function, entry.args)
             if now != recorded:
-                self._diverge(f"The tool says something else to {shown}.", recorded, now)
+                raise self._diverge(f"The tool's result differs for {shown}.", recorded, now)
         self._answered.append((effect, entry))
         return entry
 
@@ -366,7 +338,7 @@ class RecordReplay:
         return None
 
     def fetch_soon(self, thread: str) -> None:
-        """Read nothing: the record is there."""
+        """Do nothing: the recording is loaded."""
 
     async def of(self, thread: str) -> list[SteeringMessage]:
         """Return the steering messages that the run's next model call had read."""
@@ -386,8 +358,8 @@ class RecordReplay:
         return ReplayEndedError(why)
 
 
-def _taken_back(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
-    """Yield the agent steps' calls whose replies a crash took back: they were asked for again."""
+def _lost_to_crashes(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """Yield the agent steps' calls whose replies were lost in a crash and requested again."""
     newest: dict[str, RecordedCall] = {}
     for call in calls:
         if not call.is_agent_step:
@@ -398,12 +370,8 @@ def _taken_back(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
         newest[call.caller] = call
 
 
-def _limits(calls: Iterable[RecordedCall]) -> Iterator[dict[str, Any]]:
-    return (one.facts["limits"] for one in calls if "limits" in one.facts)
-
-
 def _lines(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield a request as lines: each part's text as it is, the rest as JSON."""
+    """Yield a request as lines: the text of each part, the rest as JSON."""
     for number, part in enumerate(parts):
         yield f"--- {number} {part['role']} ---"
         for key, value in part.items():

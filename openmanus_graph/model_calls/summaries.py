@@ -1,7 +1,6 @@
-"""The pure functions of `compaction`: what of a long conversation is kept, and what becomes notes.
+"""The pure functions of `compaction`: which messages are kept, and which become a summary.
 
-The user's messages and the answers they got are kept word for word, and the newest turns. Of the
-rest the model writes notes; where it cannot see it in the conversation, it is sent as text.
+The user's messages, the answers to them, and the newest turns are kept word for word.
 """
 
 import re
@@ -32,15 +31,13 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.plan import Origin
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12
-"""Pieces that one message, and all of them, may take: each is a request that is paid for."""
+"""Pieces of one message, and of all: each is a paid request."""
 MARK_CHARS = 60
 """Room for the words that say how much was left out."""
-DIGEST_NOTES_SHARE = 0.6
-"""Share of a digest that earlier notes may take."""
+DIGEST_SUMMARY_SHARE = 0.6
+"""The most that an earlier summary takes of a digest."""
 LINE_CHARS = 200
-"""Of one line in a digest; longer ones count as several."""
 DIGESTED_CHARS = 200_000
-"""Of one text that a digest is made of."""
 _TAGS_CHARS = len(mark_untrusted(""))
 _TAG = re.compile(r"</?untrusted-")
 _FACT = re.compile(r"\d|[/\\@=]")
@@ -49,35 +46,28 @@ _FACT = re.compile(r"\d|[/\\@=]")
 
 @dataclass(frozen=True)
 class DividedConversation:
-    """A conversation, divided into what is kept and what becomes notes."""
-
     past: list[AnyMessage]
     """Earlier user messages, each with the answer it got."""
     task: HumanMessage
     """The user message that began the current run."""
     task_text: str
-    """What the user said in it."""
     summary: str
-    """What an earlier compaction noted."""
     old: list[AnyMessage]
-    """What becomes notes; newest results that are only kept in part included."""
+    """To be summarized, including the newest results that are only kept in part."""
     environment: Environment
-    """What all user messages told of where the agent works."""
+    """The facts about the agent's environment, of all user messages."""
     began: int
-    """Position of the task."""
     steering: list[AnyMessage]
-    """What the user said while the run worked, before the newest turns."""
+    """Messages of the user during the run, before the newest turns."""
     kept: list[AnyMessage]
-    """The newest turns."""
     steps: Sequence[AgentStep]
-    """What `detect_stuck` compares: the run's last steps, those that become notes included."""
+    """The run's last steps, which `detect_stuck` compares, including old ones."""
 
     def with_summary(self, summary: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
-        """Return the conversation that goes on.
+        """Return the shortened conversation.
 
         Args:
-            summary: The model's.
-            verified: What the whole conversation had verified (`ValueLabels.kept`).
+            verified: The values that the whole conversation had verified (`ValueLabels.kept`).
         """
         text = render("compacted_task", task=self.task_text, summary=summary)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: summary}
@@ -97,14 +87,7 @@ class DividedConversation:
 def divide(
     history: Sequence[AnyMessage], past_chars: int, kept_chars: int, newest_chars: int = 0
 ) -> DividedConversation:
-    """Divide a conversation.
-
-    Args:
-        history: Holds a user message.
-        past_chars: Characters that earlier runs may take.
-        kept_chars: Characters that the newest turns may take.
-        newest_chars: Characters that the newest turn may take, if that is more.
-    """
+    """Divide a conversation, with limits for earlier runs, the newest turns and the newest turn."""
     task = last_user_message(history) or HumanMessage("")
     began = next((n for n, message in enumerate(history) if message is task), 0)
     past = _past(history[:began], past_chars)
@@ -114,15 +97,14 @@ def divide(
     passed = run[:start]
     in_part = [whole for whole, one in zip(run[start:], kept, strict=False) if whole is not one]
     old = [message for message in history[:began] if id(message) not in left]
-    noted = (task, *reversed(history[:began]))
+    summaries = (
+        str(one.additional_kwargs.get(NOTES_KEY, "")) for one in (task, *reversed(history[:began]))
+    )
     return DividedConversation(
         past=[_plain(message) for message in past],
         task=task,
         task_text=task_text_of(task),
-        # Those of the newest user message that has any.
-        summary=next(
-            filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""
-        ),
+        summary=next(filter(None, summaries), ""),  # the newest one
         old=[*old, *(message for message in passed if not is_steering(message)), *in_part],
         environment=environment_of(history[: began + 1]),
         began=began,
@@ -133,17 +115,17 @@ def divide(
 
 
 def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
-    """Return the newest earlier user messages that fit and, where there is room, their answers."""
+    """Return the newest earlier user messages that fit and, if there is room, their answers."""
     kept, oldest = set[int](), len(messages)
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        if not isinstance(message, HumanMessage):
-            continue
-        if len(task_text_of(message)) > max_chars:
-            break
-        max_chars -= len(task_text_of(message))
-        kept.add(position)
-        oldest = position
+        if isinstance(message, HumanMessage):
+            chars = len(task_text_of(message))
+            if chars > max_chars:
+                break
+            max_chars -= chars
+            kept.add(position)
+            oldest = position
     for position in _answers(messages):
         max_chars -= len(messages[position].text)
         if max_chars < 0 or position < oldest:
@@ -153,7 +135,7 @@ def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
 
 
 def _answers(messages: Sequence[AnyMessage]) -> Iterator[int]:
-    """Yield where the last text after each user message is that calls nothing, newest first."""
+    """Yield the position of the last text without calls after each user message, newest first."""
     answered = False
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
@@ -165,7 +147,7 @@ def _answers(messages: Sequence[AnyMessage]) -> Iterator[int]:
 
 
 def _plain(message: AnyMessage) -> AnyMessage:
-    """Take notes and environment out of an earlier user message: the newest one has them all."""
+    """Remove summary and environment from an earlier user message: the newest one has them all."""
     if not isinstance(message, HumanMessage):
         return _uncounted(message)
     if not {NOTES_KEY, ENVIRONMENT_KEY} & message.additional_kwargs.keys():
@@ -179,12 +161,14 @@ def _plain(message: AnyMessage) -> AnyMessage:
 def last_turns(
     messages: Sequence[AnyMessage], max_chars: int, newest_chars: int
 ) -> tuple[int, list[AnyMessage]]:
-    """Return where the newest whole turns that fit begin, and those turns.
+    """Return the position and the messages of the newest whole turns that fit.
 
-    A call is never parted from its result. The model has not seen the newest results yet: they
-    stay, shortened if need be. A text that it is writing stays whole, however long it is.
+    A call is never separated from its result. The newest results, which the model has not seen, are
+    shortened if necessary. A text that it is writing stays whole, however long it is.
     """
-    start, chars = _unfinished_text(messages), 0
+    start, chars = len(messages), 0
+    while start and isinstance(piece := messages[start - 1], AIMessage) and is_cut_text(piece):
+        start -= 1  # the pieces of one cut text
     for position in range(len(messages) - 1, -1, -1):
         chars += size_of(messages[position])
         if chars > max_chars:
@@ -208,16 +192,8 @@ def last_turns(
     ]
 
 
-def _unfinished_text(messages: Sequence[AnyMessage]) -> int:
-    """Return where the replies at the end begin that are pieces of one cut text, or the end."""
-    start = len(messages)
-    while start and isinstance(piece := messages[start - 1], AIMessage) and is_cut_text(piece):
-        start -= 1
-    return start
-
-
 def _fair_share(sizes: Sequence[int], free_chars: int) -> int:
-    """Return to what the longest must be cut for all to fit; what is shorter stays whole."""
+    """Return the length to cut the longest to, so that all fit; shorter ones stay whole."""
     for number, size in enumerate(sorted(sizes)):
         each = free_chars // (len(sizes) - number)
         if size > each:
@@ -232,22 +208,18 @@ def size_of(message: AnyMessage) -> int:
 
 
 def transcript(messages: Sequence[AnyMessage]) -> list[str]:
-    """Write messages as text, one each."""
     return [line for line in map(_line, messages) if line]
 
 
 def transcript_pieces(texts: Sequence[str], piece_chars: int) -> list[str]:
-    """Divide a transcript as `pieces_of` does; of one text that is far too long, head and tail."""
-    # A little less than the pieces hold, so that what says how much is missing stays in one piece.
+    """Divide a transcript as `pieces_of` does; a text that is far too long loses its middle."""
+    # A little less than the pieces hold, so that the mark of what is missing stays in one piece.
     most = MESSAGE_PIECES * (piece_chars - MARK_CHARS)
     return pieces_of([cut_middle(text, most) for text in texts], piece_chars)
 
 
 def pieces_of(texts: Iterable[str], piece_chars: int) -> list[str]:
-    """Divide texts into pieces not much longer than asked for, at most `MOST_PIECES`.
-
-    Where there would be more, those in the middle are left out, and it says so.
-    """
+    """Divide texts into at most `MOST_PIECES` pieces of about a length; the middle is left out."""
     pieces: list[str] = []
     for text in texts:
         while len(text) > piece_chars:
@@ -266,7 +238,7 @@ def pieces_of(texts: Iterable[str], piece_chars: int) -> list[str]:
 
 
 def cut_middle(text: str, max_chars: int) -> str:
-    """Return the text, or its head and tail with a note of what was left out."""
+    """Return the text, or its head and tail with a note of how much was left out."""
     if len(text) <= max_chars:
         return text
     half = max(0, max_chars - MARK_CHARS) // 2
@@ -275,7 +247,7 @@ def cut_middle(text: str, max_chars: int) -> str:
 
 
 def _cut_again(text: str, max_chars: int) -> str:
-    """Cut a result, of which the mark stays that says where the whole of it is."""
+    """Cut a result; its mark of where the whole of it is stays."""
     mark = next((one for one in text.splitlines() if MARK.fullmatch(one)), None)
     if mark is None or len(mark) > max_chars // 2:
         return cut_middle(text, max_chars)
@@ -287,23 +259,23 @@ def _cut_again(text: str, max_chars: int) -> str:
 
 
 def cut_summary(summary: str, max_chars: int) -> str:
-    """Return notes, or their head and tail; text from outside in them stays marked as such."""
+    """Return a summary, or its head and tail; text from outside in it stays marked as such."""
     if len(summary) <= max_chars or not _TAG.search(summary):
         return cut_middle(summary, max_chars)
-    # A tag may be in what is left out, so that all that stays is marked anew.
+    # A tag may be left out, so that the whole rest is marked again.
     return mark_untrusted(cut_middle(summary, max_chars - _TAGS_CHARS))
 
 
 def digest(summary: str, texts: Sequence[str], max_chars: int) -> str:
-    """Return what stands in for notes that could not be written: earlier ones, and lines of texts.
+    """Return a replacement for a summary that could not be written: the earlier one, and lines.
 
-    Lines that hold a figure, a path, an address or a value go first, the newest of them above all.
-    They are marked as text from outside: tags that stood around them may be left out.
+    Lines with a figure, a path, an address or a value are preferred, and newer ones to older ones.
+    They are marked as text from outside, since the tags around them may be left out.
     """
     whole = "\n".join(filter(None, (summary, mark_untrusted("\n".join(texts)))))
     if len(whole) <= max_chars:
         return whole
-    summary = cut_summary(summary, int(DIGEST_NOTES_SHARE * max_chars))
+    summary = cut_summary(summary, int(DIGEST_SUMMARY_SHARE * max_chars))
     free_chars = (
         max_chars - len(render("compaction_digest", summary=summary, lines="")) - _TAGS_CHARS
     )
@@ -340,7 +312,6 @@ def _calls(message: AnyMessage) -> list[Any]:
 
 
 def _uncounted(message: AnyMessage) -> AnyMessage:
-    """Drop the reported usage: it counted the conversation that is gone."""
     if not isinstance(message, AIMessage):
         return message
     return message.model_copy(update={"usage_metadata": None})

@@ -37,7 +37,7 @@ from openmanus_graph.conversation.replies import (
     task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
-from openmanus_graph.model_calls.candidates import asks_small_model
+from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.nodes.think import sends_of_calls
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import find_named_files

@@ -24,9 +24,8 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.replies import asks_again, task_of
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
-from openmanus_graph.model_calls.candidates import asks_small_model
+from openmanus_graph.model_calls.compaction import is_closed
 from openmanus_graph.model_calls.environment import environment, file_listing
-from openmanus_graph.model_calls.final_summary import is_closed
 from openmanus_graph.model_calls.recorder import (
     INSTRUCTIONS,
     SKILLS,
@@ -36,6 +35,7 @@ from openmanus_graph.model_calls.recorder import (
     with_recorded_folders,
     without_data,
 )
+from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped

@@ -40,7 +40,7 @@ _REQUEST_OPTIONS = ("temperature", "top_p", "max_tokens", "seed")
 
 
 class ModelRequest(Protocol):
-    """What one model is sent; `model_calls.sending.ProviderRequest` is one."""
+    """What one model is sent; `model_calls.recorder.ProviderRequest` is one."""
 
     @property
     def messages(self) -> Sequence[BaseMessage]:

@@ -13,7 +13,7 @@ from openmanus_graph.backends.persistence.leases import hold_run_lease
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
-from openmanus_graph.model_calls.candidates import window_of
+from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
@@ -182,7 +182,7 @@ async def open_call_context(
     config = get_config()
     max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
     if for_our_model:
-        max_chars = max_observation_chars(await window_of(session))
+        max_chars = max_observation_chars(await run_models(session).window())
         keeps_reserve = keeps_summary_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
     left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)

@@ -15,8 +15,8 @@ from langchain_core.tools import BaseTool
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.model_calls.candidates import asks_small_model, pictures_reach_a_model
 from openmanus_graph.model_calls.recorder import fact_of_run
+from openmanus_graph.model_calls.run_models import asks_small_model, run_models
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
@@ -193,7 +193,7 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     settings = session.settings
     absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
     if depending and not absent:
-        sees = await pictures_reach_a_model(session)
+        sees = await run_models(session).see_pictures()
         for name, traits in depending.items():
             why = _BLIND if traits.needs_pictures and not sees else ""
             if not why and traits.unavailable is not None:

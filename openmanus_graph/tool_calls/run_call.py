@@ -29,8 +29,8 @@ from openmanus_graph.errors import (
     TrustedToolError,
 )
 from openmanus_graph.model_calls.budget import counting_external_calls
-from openmanus_graph.model_calls.candidates import pictures_reach_a_model
-from openmanus_graph.model_calls.tool_model import ToolModel
+from openmanus_graph.model_calls.call_model import ToolModel
+from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
@@ -443,7 +443,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model
-    if pictured and not await pictures_reach_a_model(session):
+    if pictured and not await run_models(session).see_pictures():
         text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 

@@ -169,7 +169,7 @@ def test_compact_makes_notes_before_the_next_message_is_answered(
         terminal.type("/compact\r")
         terminal.see("the conversation becomes notes")
         terminal.type("how many?\r")
-        terminal.see("messages became notes")
+        terminal.see("messages became a summary")
         terminal.see("Three.")
         terminal.type("sure?\r")
         terminal.see("No.")

@@ -93,7 +93,7 @@ def test_a_policy_that_refuses_goes_on_with_the_refusal(cli: Cli, model: OpenAIS
     model.add(Reply("It was refused."))
     went = cli.run("replay", "t", "--policy", "never", "--go-on")
     assert (went.code, went.stdout) == (0, "It was refused.\n"), went.stderr
-    assert "The policy decides otherwise on bash" in went.stderr
+    assert "The policy decides differently on bash" in went.stderr
     assert not (cli.cwd / "workspace" / fork_of(went) / "log").exists()
     assert "not run" in model.requests[-1].messages[-1]["content"]
 

@@ -314,7 +314,7 @@ async def test_notes_that_stay_cut_off_are_noticed() -> None:
     ran = await run_graph(build_manus_graph(tools=[note]), model=model, max_steps=50)
     assert ran.values["answer"] == "done"
     assert "and on and on" in ran.model.requests[-1][1].text
-    assert any("notes were cut off" in str(event.get("text")) for event in ran.events)
+    assert any("summary was cut off" in str(event.get("text")) for event in ran.events)
 
 
 async def test_what_the_user_pastes_and_no_request_holds_becomes_notes_piece_by_piece() -> None:

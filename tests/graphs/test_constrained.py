@@ -10,7 +10,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.backends.models.resolved import ServerFacts, instance_model
+from openmanus_graph.backends.models.resolved import instance_model
+from openmanus_graph.backends.models.server_facts import ServerFacts
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import add, run_graph, scripted

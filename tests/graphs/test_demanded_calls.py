@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.backends.models.learnt import described
+from openmanus_graph.backends.models.dialects import learnt_lines
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, add, calls, run_graph
 from tests.support.openai_script import Call, Reply
@@ -52,7 +52,7 @@ async def test_a_reply_that_did_nothing_is_followed_by_a_demand() -> None:
             assert (ran.values["status"], ran.values["answer"]) == ("finished", DONE)
             assert ran.results() == ["3"]
     assert demands(server) == [None, "required", None] * 2
-    assert described() == []
+    assert learnt_lines() == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_a_server_that_does_not_keep_to_it_is_not_asked_for_it_again(unmov
         while len(server.requests) < seen + 3:
             await run_on(server)
         assert "required" not in demands(server)[2:]
-    (line,) = described()
+    (line,) = learnt_lines()
     assert line.endswith("requests never require a call")
 
 

@@ -12,16 +12,16 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
 from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.failures import FailureKind, ModelError
+from openmanus_graph.backends.models.spec import model_key
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.homes import risky_settings, without_risks
-from openmanus_graph.model_calls.candidates import (
+from openmanus_graph.model_calls.run_models import (
     OUT_OF_SERVICE_S,
-    Outages,
+    RunModels,
     prepare_models,
-    resolved_model,
-    window_of,
+    run_models,
 )
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.model_settings import ModelSettings
@@ -89,13 +89,14 @@ async def test_the_models_are_asked_in_order_and_the_last_failure_is_reported() 
 
 
 def test_a_model_that_failed_is_passed_over_for_a_while_or_for_the_run() -> None:
-    outages, model = Outages(), ModelSettings("openai:m")
-    outages.add(model, ModelError("retry", ""), now=10)
-    assert outages.is_out(model, now=69)
-    assert not outages.is_out(model, now=70)
-    outages.add(model, ModelError("quota", ""), now=10)
-    assert outages.is_out(model, now=1e9)
-    assert not outages.is_out(ModelSettings("openai:m", base_url="http://other.test"), now=10)
+    models, model = RunModels(settings_of(MAIN)), model_key(ModelSettings("openai:m"))
+    models.pass_over(model, ModelError("retry", ""), now=10)
+    assert models.is_out(model, now=69)
+    assert not models.is_out(model, now=70)
+    models.pass_over(model, ModelError("quota", ""), now=10)
+    assert models.is_out(model, now=1e9)
+    elsewhere = model_key(ModelSettings("openai:m", base_url="http://other.test"))
+    assert not models.is_out(elsewhere, now=10)
     assert OUT_OF_SERVICE_S["not_found"] == math.inf
 
 
@@ -297,14 +298,12 @@ async def test_a_run_has_the_models_of_its_own_settings() -> None:
     first = settings_of(f"{MAIN}[llm]\ncontext_window = 1000\n")
     other = settings_of(f"{MAIN}[llm]\ncontext_window = 2000\n", model_options={"top_p": 0.5})
     session = Session("t", first)
-    client = (await resolved_model(first.main, session)).client
-    assert (await window_of(session), (await resolved_model(first.main, session)).client) == (
-        1000,
-        client,
-    )
+    client = (await run_models(session).main()).client
+    assert await run_models(session).window() == 1000
+    assert (await run_models(session).main()).client is client
     session.configure(other)
-    assert await window_of(session) == 2000
-    other_client = (await resolved_model(other.main, session)).client
+    assert await run_models(session).window() == 2000
+    other_client = (await run_models(session).main()).client
     assert other_client is await prepare_model(other.main) is not client
     await close_models()
 

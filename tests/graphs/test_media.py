@@ -16,7 +16,7 @@ from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.interfaces.service.options import InputOptions
 from openmanus_graph.interfaces.service.run_setup import prepare_input
-from openmanus_graph.model_calls import media
+from openmanus_graph.model_calls import projection
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support import google_wire
 from tests.support.graphs import own_text, run_graph, scripted
@@ -108,7 +108,7 @@ async def test_another_model_is_told_of_the_file() -> None:
 
 
 async def test_a_file_that_is_gone_or_too_large_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "MAX_MEDIA_BYTES", 20)
+    monkeypatch.setattr(projection, "MAX_MEDIA_BYTES", 20)
     task = await asyncio.to_thread(given, "a.wav", "b.wav")
     await asyncio.to_thread(Path("work/b.wav").unlink)
     model = scripted("done")

@@ -108,7 +108,7 @@ async def test_a_policy_that_decides_otherwise_is_shown_at_the_call(
 ) -> None:
     result, model = await what_if(policy=policy, policy_before="auto")
     assert result.divergence is not None
-    assert result.divergence.what == 'The policy decides otherwise on send {"number":1}.'
+    assert result.divergence.what == 'The policy decides differently on send {"number":1}.'
     assert result.divergence.now.startswith(decides)
     assert model.requests == []
 

@@ -9,7 +9,7 @@ from langchain_core.tools import tool
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.model_calls.silent_cuts import seems_cut
+from openmanus_graph.model_calls.run_models import seems_cut
 from openmanus_graph.state.manus import Usage
 from tests.support import server_facts as reported
 from tests.support.graphs import Ran, run_graph

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError, classify
-from openmanus_graph.model_calls.fitting import turns_as_text
+from openmanus_graph.model_calls.calls_as_text import turns_as_text
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import add, calls, own_text, run_graph, scripted
 from tests.support.openai_script import Reply

@@ -12,11 +12,17 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.backends.models.dialects import Dialect, SentRequest, known_dialect, lessons
-from openmanus_graph.backends.models.learnt import LearntDialect
+from openmanus_graph.backends.models.dialects import (
+    Dialect,
+    LearntDialect,
+    SentRequest,
+    known_dialect,
+    lessons,
+)
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.config.files import config_home
-from openmanus_graph.model_calls.fitting import Fitter, plain_schema
+from openmanus_graph.model_calls.calls_as_text import plain_schema
+from openmanus_graph.model_calls.fitting import Fitter
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls

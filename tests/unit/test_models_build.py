@@ -8,13 +8,10 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.build import (
-    cache_options,
-    close_models,
-    model_name,
-    prepare_model,
-)
+from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.endpoint import tls_context
+from openmanus_graph.backends.models.resolved import cache_options
+from openmanus_graph.backends.models.spec import model_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Reply

@@ -272,7 +272,7 @@ async def test_a_server_that_moved_but_loses_the_request_is_named(status: int, p
     assert failure is not None
     assert failure.kind == "not_found"
     assert failure.event == (
-        f"The model answered with {status} (moved): it sends requests on to {moved_to}."
+        f"The model answered with {status} (moved): it redirects requests to {moved_to}."
     )
 
 

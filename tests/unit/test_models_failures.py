@@ -5,8 +5,13 @@ import httpx
 import openai
 import pytest
 
-from openmanus_graph.backends.models.endpoint import retry_after_s
-from openmanus_graph.backends.models.failures import FailureKind, ModelError, ReplyError, classify
+from openmanus_graph.backends.models.failures import (
+    FailureKind,
+    ModelError,
+    ReplyError,
+    classify,
+    retry_after_s,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.sending import RetryLimits, with_retries
 

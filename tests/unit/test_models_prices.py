@@ -9,10 +9,9 @@ from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from openmanus_graph.backends.models.build import build_unshared_model, costs_nothing
+from openmanus_graph.backends.models.build import build_unshared_model
 from openmanus_graph.backends.models.prices import (
     CallUsage,
-    PriceQuery,
     cost_usd,
     find_price,
     is_local,
@@ -91,7 +90,7 @@ def test_what_nobody_knows_is_none_and_ones_own_machine_is_free(
 
 
 def test_the_list_is_the_one_that_an_app_around_us_uses() -> None:
-    entry = find_price(PriceQuery("gpt-4o-mini", "openai"))
+    entry = find_price("gpt-4o-mini", "openai")
     assert entry is not None
     assert any(entry.provider is known for known in get_snapshot().providers)
 
@@ -275,4 +274,5 @@ def test_others_get_no_marks(provider: str) -> None:
 def test_what_is_known_to_cost_nothing(
     model: str, base_url: str | None, prices: Any, free: bool
 ) -> None:
-    assert costs_nothing(ModelSettings(model, base_url), prices) == free
+    client, settings = FakeListChatModel(responses=[]), ModelSettings(model, base_url)
+    assert instance_model(client, settings).is_free(prices) == free

@@ -136,7 +136,7 @@ async def test_a_refused_token_limit_counts_no_request() -> None:
 
 
 def sender(waits: Waits, pause: Pause) -> Sender:
-    return Sender("t", 1, waits.emit, pause, lambda request, send: send(request), Fitter())
+    return Sender("t", 1, waits.emit, pause, Fitter())
 
 
 async def test_what_the_server_asks_to_wait_holds_for_all_agents() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from openmanus_graph.backends.models import resolved
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.backends.models.resolved import (
+from openmanus_graph.backends.models.resolved import resolve_model
+from openmanus_graph.backends.models.server_facts import (
     ServerFacts,
     address_of,
     ask_server,
     facts_of,
-    resolve_model,
 )
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.support import server_facts as served

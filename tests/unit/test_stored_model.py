@@ -13,8 +13,7 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.endpoint import api_key
-from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.models.spec import api_key, parse_spec
 from openmanus_graph.config import resolve_settings, stored_model
 from openmanus_graph.config.homes import is_trusted_content, trust_content
 from openmanus_graph.config.stored_model import (

@@ -26,7 +26,7 @@ from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.model_calls.media import (
+from openmanus_graph.model_calls.projection import (
     _block,  # pyright: ignore[reportPrivateUsage]  # what is sent
     _data_url,  # pyright: ignore[reportPrivateUsage]  # likewise
 )

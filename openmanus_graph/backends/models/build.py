@@ -1,17 +1,16 @@
-"""From the settings of a model to a client that is ready to be asked."""
+"""Builds the clients of models from their settings, and closes them."""
 
 import asyncio
 import base64
-import hashlib
 import importlib
 import importlib.util
 import json
 import os
 import re
 import threading
-from collections.abc import Collection, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, ModelProfile
@@ -21,25 +20,16 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from openmanus_graph.backends.models.dialects import is_openai
-from openmanus_graph.backends.models.endpoint import (
+from openmanus_graph.backends.models.endpoint import environment_proxy, tls_context
+from openmanus_graph.backends.models.failures import redact_secrets
+from openmanus_graph.backends.models.spec import (
+    ModelSpec,
     api_key,
     base_url,
-    environment_proxy,
     is_other_server,
-    tls_context,
+    model_name,
+    parse_spec,
 )
-from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.backends.models.prices import (
-    CallUsage,
-    PriceQuery,
-    Prices,
-    are_loaded,
-    cost_usd,
-    load_prices,
-    needs_prices,
-    price_queries,
-)
-from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.system_exit import register_closer
@@ -50,14 +40,25 @@ from openmanus_graph.state.validation import validation_problems
 T = TypeVar("T")
 IDLE_TIMEOUT_S = 300.0
 """How long a server may stay silent: reasoning models think for minutes before the first byte."""
-
+CONNECT_TIMEOUT_S = 10.0
 _CLIENT_OPTIONS: dict[str, Mapping[str, Any]] = {
     "anthropic": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
     "google": {"max_retries": 1, "timeout": IDLE_TIMEOUT_S},  # counts the first attempt
     "bedrock": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
     "ollama": {"client_kwargs": {"timeout": IDLE_TIMEOUT_S}},
 }
-"""Switch off the retries of the packages' own clients, and limit how long they wait."""
+"""Switch off the retries of the packages' clients, and limit how long they wait."""
+_SETTLED = frozenset({
+    "api_key", "openai_api_key", "openai_api_base", "max_retries", "timeout", "openai_proxy",
+    "use_responses_api", "http_client", "http_async_client", "http_socket_options",
+    "stream_chunk_timeout", "tiktoken_model_name", "include_response_headers", "disabled_params",
+})  # fmt: skip
+"""Options of LangChain's client that are decided here, or mean nothing to ours."""
+_OWN = ("default_headers", "default_query")
+_RESPONSES_OPTIONS = frozenset({
+    "reasoning", "include", "truncation", "context_management", "use_previous_response_id",
+})  # fmt: skip
+_RESPONSES_MODELS = re.compile(r"gpt-5(\.\d)?-pro|gpt-5\.6-sol|gpt-6|.*codex", re.IGNORECASE)
 
 _Key = tuple[str, str | None, str | None, str | None, str]
 _lock = threading.Lock()
@@ -65,7 +66,7 @@ _models: dict[asyncio.AbstractEventLoop, dict[_Key, BaseChatModel]] = {}
 
 
 def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
-    """Build a client that nobody else is given, for trying a model; its caller closes it. Blocks.
+    """Build a client that is shared with no run, for trying a model; its caller closes it. Blocks.
 
     ConfigError as `prepare_model`.
     """
@@ -79,36 +80,39 @@ async def prepare_model(settings: ModelSettings) -> BaseChatModel:
     """Return the model's client, the same one for the same settings within one event loop.
 
     Connections belong to the loop that opened them, so loops never share a client. The provider's
-    library, certificates and prices, which take about a second, are loaded off the event loop.
+    library and certificates, which take about a second, are loaded off the event loop.
 
     Raises:
         ConfigError: The model's name, its package or its key is wrong or missing.
     """
-    if stand_in := _stand_in(settings):
-        return stand_in
-    loop = asyncio.get_running_loop()
-    queries = _price_queries(settings)
-    if not are_loaded(queries):
-        await asyncio.to_thread(load_prices, queries)
+    replay, name = current_replay(), model_name(settings)
+    profile = None if replay is None else replay.profile(name)
+    if profile is not None:  # a replay needs no key for a recorded model
+        why = "A replay asks no model."
+        return MissingModel(model_name=name, why=why, profile=cast("ModelProfile", profile))
     if not isinstance(settings.model, str):
         return settings.model
     spec = parse_spec(settings.model)
-    model = _models.get(loop, {}).get(_key(spec, settings))
-    return model if model is not None else await asyncio.to_thread(_cached, spec, settings, loop)
+    return await asyncio.to_thread(_shared, spec, settings, asyncio.get_running_loop())
 
 
-def _stand_in(settings: ModelSettings) -> BaseChatModel | None:
-    """Return what stands in for a model in a replay, which needs no key for it."""
-    replay, name = current_replay(), model_name(settings)
-    profile = None if replay is None else replay.profile(name)
-    if profile is None:
-        return None
-    why = "A replay asks no model."
-    return MissingModel(model_name=name, why=why, profile=cast("ModelProfile", profile))
+def _shared(
+    spec: ModelSpec, settings: ModelSettings, loop: asyncio.AbstractEventLoop
+) -> BaseChatModel:
+    key = api_key(spec, settings)
+    options = json.dumps(dict(settings.options), sort_keys=True, default=repr)
+    place = str(spec), base_url(spec, settings), key, settings.api_version, options
+    with _lock:
+        for closed in [other for other in _models if other.is_closed()]:
+            del _models[closed]
+        models = _models.setdefault(loop, {})
+        if place not in models:
+            models[place] = _build(spec, settings, key)
+        return models[place]
 
 
 def run_and_close_models(work: Coroutine[Any, Any, T]) -> T:
-    """Run a program's work in an event loop of its own, and close the models that it used."""
+    """Run a program's work in a new event loop, and close the models that it used."""
 
     async def run() -> T:
         try:
@@ -126,8 +130,7 @@ async def close_models() -> None:
 
 
 async def close_model(model: BaseChatModel) -> None:
-    """Close the connections of a client that was built here."""
-    connections: Any = getattr(model, "connections", None)  # of our own
+    connections: Any = getattr(model, "connections", None)  # of our own client
     if connections is not None:
         await connections.aclose()
     client = getattr(model, "root_async_client", None)
@@ -141,149 +144,8 @@ async def close_model(model: BaseChatModel) -> None:
 register_closer(close_models)
 
 
-def model_name(settings: ModelSettings) -> str:
-    """Name a model for people and prices: `PROVIDER:NAME`, or what the instance calls itself."""
-    if isinstance(settings.model, str):
-        return settings.model
-    for attribute in ("model_name", "model", "model_id"):
-        value = getattr(settings.model, attribute, None)
-        if isinstance(value, str):
-            return value
-    return type(settings.model).__name__
-
-
-def model_key(settings: ModelSettings) -> Hashable:
-    """Return what tells a model and its server from others, as long as an instance lives."""
-    if isinstance(settings.model, str):
-        return settings.model, settings.base_url
-    return id(settings.model)
-
-
-def _price_queries(settings: ModelSettings) -> Sequence[PriceQuery]:
-    """Return what has to be looked for in the list of prices before the model is asked."""
-    name = model_name(settings)
-    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
-    if not needs_prices(plain, settings.base_url):
-        return ()
-    return price_queries(plain, provider_of(settings), settings.base_url)
-
-
-def price_of(settings: ModelSettings, used: CallUsage, prices: Prices | None) -> float | None:
-    """Return the dollars of a call; None if nobody knows them. Blocks until prices are loaded."""
-    name = model_name(settings)
-    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
-    return cost_usd(plain, provider_of(settings), used, prices, base_url=settings.base_url)
-
-
-def costs_nothing(settings: ModelSettings, prices: Prices | None) -> bool:
-    """Return True if a model is known to be free, as on this machine. Blocks like `price_of`."""
-    million = CallUsage(input_tokens=10**6, cached_tokens=0, output_tokens=10**6)
-    return price_of(settings, million, prices) == 0
-
-
-def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
-    return (
-        str(spec),
-        base_url(spec, settings),
-        api_key(spec, settings),
-        settings.api_version,
-        json.dumps(dict(settings.options), sort_keys=True, default=repr),
-    )
-
-
-def _cached(
-    spec: ModelSpec, settings: ModelSettings, loop: asyncio.AbstractEventLoop
-) -> BaseChatModel:
-    key = _key(spec, settings)
-    with _lock:  # `prepare_model` comes here in threads
-        for closed in [other for other in _models if other.is_closed()]:
-            del _models[closed]
-        models = _models.setdefault(loop, {})
-        if key not in models:
-            models[key] = _build(spec, settings, api_key(spec, settings))
-        return models[key]
-
-
-def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
-    try:
-        if spec.provider.package is None:
-            return build_openai_client(spec, settings, key, IDLE_TIMEOUT_S)
-        return _build_packaged(spec, settings, key)
-    except ConfigError:
-        raise
-    except (ValidationError, TypeError, ValueError, ImportError) as error:
-        # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
-        # the input, keys included.
-        reasons = str(error)
-        if isinstance(error, ValidationError):
-            reasons = "; ".join(validation_problems(error, whole=""))
-        raise ConfigError(f"The model {spec} cannot be set up: {redact_secrets(reasons)}") from None
-
-
-def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
-    provider = spec.provider
-    assert provider.package is not None
-    try:
-        client: Any = getattr(importlib.import_module(provider.package), provider.client)
-    except ImportError as error:
-        raise ConfigError(
-            f"The model {spec} needs a package that is not installed ({error.name}). "
-            f"{install_extra(provider.name)}"
-        ) from error
-    # Retries are counted in one place, which is not the client: see `retries`.
-    options = {key: value for key, value in settings.options.items() if key != "max_retries"}
-    arguments: dict[str, Any] = {**_CLIENT_OPTIONS.get(provider.name, {}), **options}
-    arguments["model"] = spec.name
-    if key is not None and provider.key_argument:
-        arguments[provider.key_argument] = key
-    address = base_url(spec, settings)
-    if address:
-        arguments[provider.url_argument] = address
-    model: BaseChatModel = client(**arguments)
-    return model
-
-
-def cache_options(model: BaseChatModel, session_key: str) -> dict[str, str]:
-    """Return the options that lead all requests of a session to the same prompt cache.
-
-    Only OpenAI's own service is sent them: others that speak its protocol may refuse what they do
-    not know. A key that the person has set stands.
-
-    Args:
-        model: Any provider's.
-        session_key: Of the thread, or of one of its workers, whose conversation is another. The
-            service is sent a hash of it.
-    """
-    client: Any = getattr(model, "root_async_client", model)  # LangChain's client has one
-    address = getattr(client, "base_url", None)
-    if not address or not is_openai(str(address)):
-        return {}
-    if "prompt_cache_key" in getattr(model, "model_kwargs", {}):
-        return {}
-    return {
-        "prompt_cache_key": hashlib.sha256(f"openmanus {session_key}".encode()).hexdigest()[:32]
-    }
-
-
-def client_parameters(client: BaseChatModel) -> set[str]:
-    """Return the names of the parameters that a client sends with each request."""
-    own: Any = getattr(client, "sent_parameters", None)
-    if own is not None:
-        return set(own)
-    given = {name for name, value in vars(client).items() if value is not None}
-    return given | set(getattr(client, "model_kwargs", None) or ())
-
-
-def without_parameters(client: BaseChatModel, parameters: Collection[str]) -> BaseChatModel:
-    """Return a client of a provider's package that leaves out parameters that it would send."""
-    update: dict[str, Any] = {name: None for name in parameters if name in vars(client)}
-    if kwargs := getattr(client, "model_kwargs", None):
-        update["model_kwargs"] = {k: v for k, v in kwargs.items() if k not in parameters}
-    return client.model_copy(update=update)
-
-
 class MissingModel(BaseChatModel):
-    """A stand-in where tools run without a model: says, when it is asked, why there is none."""
+    """Replaces the model where tools run without one: raises, when it is asked, why."""
 
     model_name: str = "none"
     why: str
@@ -304,36 +166,52 @@ class MissingModel(BaseChatModel):
         return "missing"
 
 
-CONNECT_TIMEOUT_S = 10.0
-_SETTLED = frozenset({
-    "api_key", "openai_api_key", "openai_api_base", "max_retries", "timeout", "openai_proxy",
-    "use_responses_api", "http_client", "http_async_client", "http_socket_options",
-    "stream_chunk_timeout", "tiktoken_model_name", "include_response_headers", "disabled_params",
-})  # fmt: skip
-"""Options of LangChain's client that are settled here, or mean nothing to our own."""
-_OWN = ("default_headers", "default_query")
-_RESPONSES_OPTIONS = frozenset({
-    "reasoning", "include", "truncation", "context_management", "use_previous_response_id",
-})  # fmt: skip
-_RESPONSES_MODELS = re.compile(r"gpt-5(\.\d)?-pro|gpt-5\.6-sol|gpt-6|.*codex", re.IGNORECASE)
+def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    try:
+        if spec.provider.package is None:
+            return build_openai_client(spec, settings, key)
+        return _build_packaged(spec, settings, key)
+    except ConfigError:
+        raise
+    except (ValidationError, TypeError, ValueError, ImportError) as error:
+        # ImportError: a SOCKS proxy needs another package. Pydantic's own text would repeat the
+        # input, keys included.
+        reasons = str(error)
+        if isinstance(error, ValidationError):
+            reasons = "; ".join(validation_problems(error, whole=""))
+        raise ConfigError(f"The model {spec} cannot be set up: {redact_secrets(reasons)}") from None
 
 
-def build_openai_client(
-    spec: ModelSpec, settings: ModelSettings, key: str | None, idle_timeout_s: float
-) -> BaseChatModel:
-    """Build a client; nothing is connected yet. Loads libraries and certificates.
+def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    provider = spec.provider
+    assert provider.package is not None
+    try:
+        client: Any = getattr(importlib.import_module(provider.package), provider.client)
+    except ImportError as error:
+        raise ConfigError(
+            f"The model {spec} needs a package that is not installed ({error.name}). "
+            f"{install_extra(provider.name)}"
+        ) from error
+    # Retries are counted in one place, which is not the client: see `with_retries`.
+    options = {key: value for key, value in settings.options.items() if key != "max_retries"}
+    arguments: dict[str, Any] = {**_CLIENT_OPTIONS.get(provider.name, {}), **options}
+    arguments["model"] = spec.name
+    if key is not None and provider.takes_key:
+        arguments["api_key"] = key
+    if address := base_url(spec, settings):
+        arguments[provider.url_argument] = address
+    model: BaseChatModel = client(**arguments)
+    return model
 
-    Args:
-        spec: A model of a provider that needs no package of its own.
-        settings: Those of the model.
-        key: What the server is sent as its key.
-        idle_timeout_s: How long the server may stay silent, if the settings do not say.
+
+def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    """Build the client of a model that speaks OpenAI's protocol; nothing is connected yet. Blocks.
 
     Raises:
         ConfigError: The address, the proxy or the certificates are wrong.
         ValueError: An option is (pydantic's ValidationError among them).
     """
-    timeout = settings.options.get("timeout", idle_timeout_s)
+    timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
     if not isinstance(timeout, int | float) or timeout <= 0:
         raise ValueError(f"timeout = {timeout!r} is no number of seconds")
     if _uses_responses_api(spec, settings):
@@ -345,8 +223,9 @@ def build_openai_client(
     own_headers, own_query = (_texts(options.pop(name, None)) for name in _OWN)
     address, headers, query = _endpoint(spec, settings, key, options)
     parts = urlsplit(address)
-    if parts.username is not None:  # a login at the address goes before the key, as in a browser
-        headers["Authorization"] = _basic_login(parts.username, parts.password or "")
+    if parts.username is not None:  # a login in the address wins over the key, as in a browser
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     fields: dict[str, Any] = {
         **options,
@@ -358,7 +237,7 @@ def build_openai_client(
         "default_query": query | own_query,
         "connections": Connections(
             tls_context() if parts.scheme == "https" else True,
-            _proxy(settings, parts.scheme, parts.hostname or "", parts.port),
+            _proxy(settings, parts),
             min(timeout, CONNECT_TIMEOUT_S),
             timeout,
         ),
@@ -366,25 +245,37 @@ def build_openai_client(
     return OpenAICompatibleModel(**fields)
 
 
+def _texts(given: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (given or {}).items()}
+
+
 def _endpoint(
     spec: ModelSpec, settings: ModelSettings, key: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Return address, headers and query of a model's server; takes its own out of the options."""
+    """Return address, headers and query of a model's server; removes their options."""
     # Gateways may refuse the names of HTTP libraries.
     headers = {"Content-Type": "application/json", "User-Agent": "openmanus-graph"}
-    if spec.provider.name != "azure":
-        address = base_url(spec, settings) or ""
-        login = {"Authorization": f"Bearer {key}", **_organization(address, options)}
-        return address, headers | login, {}
-    azure = _azure_address(spec, settings)
-    token = options.pop("azure_ad_token", None)
-    login = {"Authorization": f"Bearer {token}"} if token else {"api-key": key or ""}
-    address = f"{azure['azure_endpoint'].rstrip('/')}/openai/deployments/{spec.name}"
-    return address, headers | login, {"api-version": azure["api_version"]}
+    if spec.provider.name == "azure":
+        azure = _azure_address(spec, settings)
+        token = options.pop("azure_ad_token", None)
+        login = {"Authorization": f"Bearer {token}"} if token else {"api-key": key or ""}
+        address = f"{azure['azure_endpoint'].rstrip('/')}/openai/deployments/{spec.name}"
+        return address, headers | login, {"api-version": azure["api_version"]}
+    address = base_url(spec, settings) or ""
+    headers["Authorization"] = f"Bearer {key}"
+    account = options.pop("organization", None) or options.pop("openai_organization", None)
+    project = None
+    if is_openai(address):  # the environment names OpenAI's accounts only
+        account = (
+            account or os.environ.get("OPENAI_ORG_ID") or os.environ.get("OPENAI_ORGANIZATION")
+        )
+        project = os.environ.get("OPENAI_PROJECT_ID")
+    payer = {"OpenAI-Organization": account, "OpenAI-Project": project}
+    return address, headers | {name: str(value) for name, value in payer.items() if value}, {}
 
 
 def _uses_responses_api(spec: ModelSpec, settings: ModelSettings) -> bool:
-    """Whether it is asked for; else only OpenAI's own service has it, for models that need it."""
+    """Return True if it is asked for, or if the model needs it at OpenAI's own service."""
     options = settings.options
     if isinstance(asked := options.get("use_responses_api"), bool):
         return asked
@@ -403,12 +294,12 @@ def _responses_client(
     from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
     limits = openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_S))
-    # Clients without a transport of their own follow the proxy variables. OPENAI_PROXY is
-    # LangChain's, which refuses it together with clients that are given.
+    # Clients without their own transport follow the proxy variables. LangChain refuses OPENAI_PROXY
+    # together with given clients.
     http: dict[str, Any] = {
         "verify": tls_context(),
         "timeout": limits,
-        "proxy": _own_proxy(settings),
+        "proxy": _openai_proxy(settings),
     }
     arguments: dict[str, Any] = {
         "stream_usage": True,
@@ -436,40 +327,17 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, str]:
             "https://NAME.openai.azure.com, or AZURE_OPENAI_ENDPOINT."
         )
     version = settings.api_version or os.environ.get("OPENAI_API_VERSION") or "2024-10-21"
-    return {
-        "azure_endpoint": endpoint,
-        "azure_deployment": spec.name,
-        "api_version": version,
-    }
+    return {"azure_endpoint": endpoint, "azure_deployment": spec.name, "api_version": version}
 
 
-def _basic_login(user: str, password: str) -> str:
-    login = f"{unquote(user)}:{unquote(password)}".encode()
-    return f"Basic {base64.b64encode(login).decode()}"
-
-
-def _texts(given: Mapping[str, object] | None) -> dict[str, str]:
-    return {name: str(value) for name, value in (given or {}).items()}
-
-
-def _organization(address: str, options: dict[str, Any]) -> Mapping[str, str]:
-    """Take out whose account pays; what the environment says of it is OpenAI's alone."""
-    given = options.pop("organization", None) or options.pop("openai_organization", None)
-    found = {"OpenAI-Organization": given}
-    if is_openai(address):
-        names = os.environ.get("OPENAI_ORG_ID") or os.environ.get("OPENAI_ORGANIZATION")
-        found["OpenAI-Organization"] = given or names
-        found["OpenAI-Project"] = os.environ.get("OPENAI_PROJECT_ID")
-    return {name: str(value) for name, value in found.items() if value}
-
-
-def _own_proxy(settings: ModelSettings) -> str | None:
-    """Return the proxy that is meant for models; OPENAI_PROXY is LangChain's name for it."""
+def _openai_proxy(settings: ModelSettings) -> str | None:
     return settings.options.get("openai_proxy") or os.environ.get("OPENAI_PROXY") or None
 
 
-def _proxy(settings: ModelSettings, scheme: str, host: str, port: int | None) -> str | None:
-    proxy = _own_proxy(settings) or environment_proxy(scheme, host, port or PORTS[scheme])
+def _proxy(settings: ModelSettings, address: SplitResult) -> str | None:
+    scheme, host = address.scheme, address.hostname or ""
+    proxy = _openai_proxy(settings)
+    proxy = proxy or environment_proxy(scheme, host, address.port or PORTS[scheme])
     if proxy is None:
         return None
     kind = proxy.partition("://")[0].lower() if "://" in proxy else "http"

@@ -1,45 +1,58 @@
-"""What a server wants and refuses of one model: known beforehand, and learnt from its refusals.
+"""What a server accepts for one model: known beforehand, and learnt from its refusals.
 
-Pure. `learnt` keeps what was learnt, `model_calls.fitting` makes requests fit.
+`model_calls.fitting` makes requests fit. What is learnt is kept in the configuration folder.
 """
 
+import asyncio
 import contextlib
+import datetime
 import json
+import logging
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
+from openmanus_graph.config.files import changed_object, config_home, read_object
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import PORTS
+
+log = logging.getLogger(__name__)
+KEPT_DAYS = 30
+"""How long what was learnt is believed: servers are upgraded, and no refusal reports that."""
 Reasoning = Literal["never", "calls", "every", "filled"]
 Ids = Literal["any", "legal", "nine"]
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one server takes of one model. The defaults are what most servers take."""
+    """What one server accepts for one model. The defaults suit most servers."""
 
     reasoning: Reasoning = "never"
-    """Which replies are sent back with their reasoning: `calls`, those with tool calls that have
-    some; `every`, all, with an empty text where there is none; `filled`, with a space there."""
+    """Which replies are sent back with their reasoning: `calls`, those with tool calls and some
+    reasoning; `every`, all, with an empty text if there is none; `filled`, with a space instead."""
     schemas: Literal["full", "plain"] = "full"
-    """Of tools: `plain` has types, properties, enumerations and descriptions only."""
+    """Of tools: `plain` has only types, properties, enumerations and descriptions."""
     tools: Literal["native", "text"] = "native"
-    """How tools are called."""
     constrains: bool = True
-    """Whether replies keep to the JSON schema of a response format."""
+    """Whether replies follow the JSON schema of a response format."""
     forces: bool = True
-    """Whether a reply has a call where `tool_choice` wants one."""
+    """Whether a reply has a call if `tool_choice` requires one."""
     roles: Literal["free", "alternate"] = "free"
-    """`alternate`: user and model take turns, and nothing stands between a result and a reply."""
+    """`alternate`: user and model take turns, and a reply follows each result directly."""
     system: Literal["free", "first", "none"] = "free"
-    """Where instructions may stand; `none`: in the first message of the user."""
+    """Where instructions may be; `none`: in the first message of the user."""
     system_role: Literal["system", "developer"] = "system"
     ids: Ids = "any"
     """Of calls: `legal` are up to 40 letters, digits, `_` and `-`; `nine`, letters or digits."""
     signatures: bool = False
-    """Whether each step's first call has to carry a thought signature, as Gemini 3 wants it."""
+    """Whether each step's first call must carry a thought signature, as for Gemini 3."""
     pictures: int | None = None
     """How many a request may hold. None: any number."""
     parameters: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
@@ -55,14 +68,14 @@ class Dialect:
     def name_of(self, parameter: str) -> str | None:
         """Return how a parameter is called; None if it is left out."""
         name: str | None = parameter
-        for _ in self.parameters:  # each once: what was learnt may go in circles
+        for _ in self.parameters:  # each once: what was learnt may be a circle
             if name is None or name not in self.parameters:
                 break
             name = self.parameters[name]
         return name
 
     def differences(self, other: "Dialect") -> dict[str, Any]:
-        """Return the fields, as JSON, in which this one differs from another."""
+        """Return the fields that differ from another dialect's."""
         names = (one.name for one in fields(self))
         return {
             name: mine for name in names if (mine := getattr(self, name)) != getattr(other, name)
@@ -84,13 +97,11 @@ _THINKERS = re.compile(r"deepseek|kimi|minimax|glm-|mimo|qwen|gpt-oss", re.IGNOR
 def known_dialect(
     provider: str, base_url: str | None, model: str, reasoning_effort: str | None = None
 ) -> Dialect:
-    """Return what is known beforehand, by a server's address and the model's name.
+    """Return what is known beforehand, by a server's address and the model's plain name.
 
     Args:
         provider: Whose protocol it speaks, as `wire_provider` names it.
-        base_url: The server's address. None: the provider's own.
-        model: The model's name, without the provider.
-        reasoning_effort: What the person has set.
+        base_url: None: the provider's own.
     """
     if provider != "openai":
         return Dialect(ids="any" if provider in ("", "ollama") else "legal")
@@ -120,16 +131,15 @@ def known_dialect(
 
 
 def is_openai(base_url: str | None) -> bool:
-    """Return True if an address is of OpenAI's own service, as none is."""
+    """Return True if an address is of OpenAI's own service, as no address is."""
     host = _host(base_url)
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
 def is_reasoning_model(model: str) -> bool:
     """Return True if the name, behind any vendor prefix, is of OpenAI's o or GPT-5 family on."""
-    return (
-        re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", model.lower().rpartition("/")[2]) is not None
-    )
+    plain = model.lower().rpartition("/")[2]
+    return re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", plain) is not None
 
 
 def _host(base_url: str | None) -> str:
@@ -138,12 +148,11 @@ def _host(base_url: str | None) -> str:
 
 @dataclass(frozen=True)
 class SentRequest:
-    """What of a refused request can be the reason."""
+    """The possible reasons in a refused request."""
 
     texts: Sequence[str]
-    """Of its messages; a refusal may quote them."""
     parameters: Collection[str]
-    """Names of those that were sent."""
+    """Names of the parameters that were sent."""
     holds: Collection[str]
     """Fields of `Dialect` that change something in this request."""
 
@@ -153,22 +162,20 @@ class Lesson:
     """One change that a refusal suggests."""
 
     changes: Mapping[str, Any]
-    """Fields of `Dialect`."""
     words: str
-    """What is done from now on, as the end of a sentence on the server."""
+    """What is done from now on, as the end of a sentence about the server."""
     lasts: bool = True
-    """False: it is about this conversation, and holds for this run only."""
+    """False: it depends on this conversation, and is kept for this run only."""
 
 
 _Changes = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 
 
 def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
-    """Yield what could make a server take a request that it has refused, the likeliest first.
+    """Yield changes that could make a server accept a refused request, the likeliest first.
 
     Args:
-        refusal: The whole body of its answer: where servers put the reason differs.
-        sent: The refused request.
+        refusal: The whole body of its answer: servers put the reason in different places.
     """
     text = _unquoted(refusal, sent.texts)
     for pattern, ladder in _RULES:
@@ -177,14 +184,15 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
                 found = changes(text) if callable(changes) else changes
                 if found.keys() <= set(sent.holds):
                     yield Lesson(found, words, lasts)
-    named = [name for name in _named_parameters(text) if name in sent.parameters]
+    # A name may match several alternatives.
+    found_names = (name for match in _PARAMETER_NAMES.finditer(text) for name in match.groups())
+    named = [one for one in map(_snake_case, filter(None, found_names)) if one in sent.parameters]
     if names := named or [name for name in sorted(sent.parameters) if _mentions(text, name)]:
         for changes in ({name: _RENAMED.get(name) for name in names}, dict.fromkeys(names)):
             yield Lesson({"parameters": changes}, _parameter_words(changes))
 
 
 def words_of(changes: Mapping[str, Any]) -> str:
-    """Say what fields of a dialect mean, as they were learnt."""
     said = [_parameter_words(changes.get("parameters", {}))]
     if changes.get("forces") is False:  # shown by a reply, not by a refusal
         said.append("requests never require a call")
@@ -205,7 +213,7 @@ def _parameter_words(names: Mapping[str, str | None]) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Return True if an answer says that the request is wrong, whatever its status says."""
+    """Return True if an answer says that the request is wrong, whatever its status is."""
     return any(pattern.search(text[:_READ_CHARS]) for pattern, _ in _RULES if pattern not in _VAGUE)
 
 
@@ -227,7 +235,7 @@ _UNCONSTRAINED: tuple[_Changes, str, bool] = (
     {"constrains": False}, "its steps are not constrained by a schema", True
 )  # fmt: skip
 _NO_SYSTEM: tuple[_Changes, str, bool] = (
-    {"system": "none"}, "instructions stand in the user's first message", True
+    {"system": "none"}, "instructions are in the user's first message", True
 )  # fmt: skip
 _ALTERNATE: tuple[_Changes, str, bool] = (
     {"roles": "alternate"}, "messages are joined so that user and model take turns", True
@@ -252,7 +260,7 @@ _KEYWORDS = (
 )
 _WRITTEN: tuple[tuple[str, tuple[tuple[_Changes, str, bool], ...]], ...] = (
     (r"thought_?signature", (({"signatures": True}, "calls without a thought signature carry "
-                              "Google's stand-in for one", True),)),
+                              "Google's replacement for one", True),)),
     (rf"{_REASONING}.{{0,80}}(?:must be (?:passed|sent) back|(?:is|are) missing|is required)"
      rf"|missing.{{0,20}}{_REASONING}", (
         ({"reasoning": "every"}, "each reply is sent back with its reasoning", True),
@@ -306,11 +314,10 @@ _RULES = tuple((re.compile(pattern, re.I | re.S), ladder) for pattern, ladder in
 _VAGUE = tuple(
     pattern for pattern, _ in _RULES if pattern.pattern in (_IMAGE, r"stream_options|include_usage")
 )
-"""Words that also stand in the failures of servers that are merely down."""
-
+"""Words that failures of servers which are merely down hold as well."""
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NAME = r"[\"'`]?(?:body\.)?([A-Za-z_]\w*)"
-_PARAMETER_NAMES = re.compile(  # a name may belong to several
+_PARAMETER_NAMES = re.compile(
     rf"(?=\b(?:(?:param(?:eter)?s?|supplied|unknown (?:field|name)|property|value):?"
     rf"\W{{0,4}}{_NAME}|body\W{{1,5}}{_NAME}|invalid {_NAME}|support (?:the |this )?{_NAME}"
     rf"|model: {_NAME}"
@@ -320,25 +327,18 @@ _PARAMETER_NAMES = re.compile(  # a name may belong to several
 )
 
 
-def _named_parameters(text: str) -> Iterator[str]:
-    """Yield the parameters that a refusal may be about, in our spelling."""
-    for found in _PARAMETER_NAMES.finditer(text):
-        for name in filter(None, found.groups()):
-            yield _our_spelling(name)
-
-
 def _mentions(text: str, name: str) -> bool:
-    """Return True if a name that is no common word stands in a text, in whatever spelling."""
+    """Return True if a text holds a name that is no common word, in any spelling."""
     words = name.replace("_", "[ _-]")
-    return "_" in name and re.search(rf"\b{words}\b", _our_spelling(text)) is not None
+    return "_" in name and re.search(rf"\b{words}\b", _snake_case(text)) is not None
 
 
-def _our_spelling(text: str) -> str:
+def _snake_case(text: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", text).lower()
 
 
 def _unquoted(refusal: str, texts: Sequence[str]) -> str:
-    """Return a refusal without what it quotes of the request, which says nothing about it."""
+    """Return a refusal without its quotations of the request."""
     with contextlib.suppress(ValueError, RecursionError):
         refusal = json.dumps(_without_input(json.loads(refusal)), ensure_ascii=False)
     refusal = refusal[:_READ_CHARS]
@@ -348,27 +348,119 @@ def _unquoted(refusal: str, texts: Sequence[str]) -> str:
                 start = refusal.find(written[:_QUOTED_CHARS])
                 if len(written) < _QUOTED_CHARS or start < 0:
                     break
-                end = start + _shared(refusal[start:], written)
-                refusal = refusal[:start] + " " + refusal[end:]
+                quoted = os.path.commonprefix([refusal[start:], written])
+                refusal = refusal[:start] + " " + refusal[start + len(quoted) :]
     return refusal
 
 
 _READ_CHARS = 20_000
 """Of a refusal."""
 _QUOTED_CHARS = 24
-"""Of a message's beginning, which do not stand in a refusal by chance."""
-
-
-def _shared(first: str, second: str) -> int:
-    pairs = zip(first, second, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+"""Of a message's beginning; so many are in a refusal as a quotation, not by chance."""
 
 
 def _without_input(value: Any) -> Any:
-    """Leave out what pydantic's errors repeat of the request."""
     if isinstance(value, list):
         return [_without_input(one) for one in cast("list[Any]", value)]
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         return {key: _without_input(one) for key, one in given.items() if key != "input"}
     return value
+
+
+class LearntDialect:
+    """The dialect of one server and model, which grows by refusals. Its file is shared by all.
+
+    Args:
+        known: Beforehand, of its provider.
+        server: Names the server in the file. Empty: what is learnt is not stored.
+        model: The model's name.
+    """
+
+    def __init__(self, known: Dialect, server: str = "", model: str = "") -> None:
+        self.known = self.now = self._lasting = known
+        self._server, self._model = server, model
+
+    def load(self) -> None:
+        """Read what was learnt earlier. Blocks."""
+        entry = read_learnt().get(self._server, {}).get(self._model)
+        if entry is not None:
+            with contextlib.suppress(ValidationError, TypeError):
+                changed = vars(self.known.changed(entry["dialect"]))
+                self.now = self._lasting = TypeAdapter(Dialect).validate_python(changed)
+
+    async def learn(self, now: Dialect, lasting: Dialect) -> None:
+        """Use a dialect that has worked from now on, and store its lasting part."""
+        self.now = now
+        if lasting != self._lasting:
+            self._lasting = lasting
+            if self._server:
+                await asyncio.to_thread(self._store, lasting.differences(self.known))
+
+    def _store(self, differences: Mapping[str, Any]) -> None:
+        try:
+            with changed_object(_path(), mode=0o644) as servers:
+                models = servers.setdefault(self._server, {})
+                models.pop(self._model, None)
+                if differences:
+                    models[self._model] = {"learnt": _today().isoformat(), "dialect": differences}
+        except (ConfigError, AttributeError) as error:  # it is learnt again by the next process
+            log.warning("What was learnt about %s was not kept: %s", self._server, error)
+
+
+def server_name(provider: str, base_url: str | None) -> str:
+    """Return how a server is listed: by host and port, or by its provider's name."""
+    if not base_url:
+        return provider
+    parts = urlsplit(base_url)
+    return f"{parts.hostname}:{parts.port or PORTS.get(parts.scheme, 80)}"
+
+
+def learnt_lines() -> list[str]:
+    """Return what was learnt, one line for each server and model. Blocks."""
+    return [
+        f"{server}  {model}  (learnt on {entry['learnt']}): {words_of(entry['dialect'])}"
+        for server, models in sorted(read_learnt().items())
+        for model, entry in sorted(models.items())
+    ]
+
+
+def read_learnt() -> dict[str, dict[str, Any]]:
+    """Return what was learnt within `KEPT_DAYS`, by server and model. Blocks."""
+    oldest = (_today() - datetime.timedelta(days=KEPT_DAYS)).isoformat()
+    found: dict[str, dict[str, Any]] = {}
+    for server, models in read_object(_path()).items():
+        entries = cast("dict[str, Any]", models) if isinstance(models, dict) else {}
+        if kept := {name: one for name, one in entries.items() if _is_usable(one, oldest)}:
+            found[server] = kept
+    return found
+
+
+def forget(server: str) -> bool:
+    """Forget what was learnt about a server, and return True if there was anything. Blocks.
+
+    Args:
+        server: As it is listed, or its address.
+
+    Raises:
+        ConfigError: The file cannot be read or written.
+    """
+    server = server_name("", server) if "://" in server else server
+    if server not in read_object(_path()):
+        return False
+    with changed_object(_path(), mode=0o644) as servers:
+        return servers.pop(server, None) is not None
+
+
+def _path() -> Path:
+    return config_home() / "models.json"
+
+
+def _is_usable(entry: Any, oldest: str) -> bool:
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    date = fields.get("learnt")
+    return isinstance(fields.get("dialect"), dict) and isinstance(date, str) and date >= oldest
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(tz=datetime.UTC).date()

@@ -1,14 +1,16 @@
-"""What a failed model call means: whether to ask again, and what to tell the person.
+"""Classifies failed model calls: whether to ask again, when, and what to tell the person.
 
-Pure: no library of a provider is imported. Exceptions are known by their status code, their
-class names and what servers write, since each client has classes of its own.
+Imports no provider's library: exceptions are recognized by status code, class name and text.
 """
 
 import json
+import math
 import re
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from socket import gaierror
 from typing import Any, Literal, cast
 
@@ -16,7 +18,7 @@ from langchain_core import exceptions as core
 from pydantic import ValidationError
 
 from openmanus_graph.backends.models.dialects import NO_TOOLS, is_refusal
-from openmanus_graph.backends.models.endpoint import StatusError, TransportError, retry_after_s
+from openmanus_graph.backends.models.endpoint import StatusError, TransportError
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.validation import validation_problems
@@ -44,17 +46,15 @@ class ReplyError(Exception):
         super().__init__(message)
         self.status_code = status_code
         self.kind: FailureKind | None = kind
-        """What it is, where its maker knows better than the words tell."""
+        """Set where the raiser knows more than the words say."""
 
 
 class ModelError(Exception):
     """A model call that failed for good.
 
     Attributes:
-        kind: Why, in the classifier's words.
         sentence: What failed, why and what to do, for the person; holds no secrets.
-        spent: What other requests of the same model call had cost, where a middleware sends
-            several.
+        spent: The cost of other requests of the same call, if a middleware sent several.
     """
 
     def __init__(self, kind: FailureKind, sentence: str) -> None:
@@ -66,28 +66,22 @@ class ModelError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What an exception of a model call means."""
-
     kind: FailureKind
     event: str
     """What failed and why, in a sentence."""
     advice: str = ""
-    """What a person can do about it."""
     retry_after_s: float | None = None
-    """How long the server asked to wait."""
 
     @property
     def sentence(self) -> str:
-        """All that the person should know when it is not tried again."""
         return f"{self.event} {self.advice}".rstrip()
 
 
 def classify(error: BaseException, subject: str = "The model") -> Failure | None:
-    """Say what a failed call means; None when it is no failure of a provider but a bug.
+    """Return what the error of a call means; None if it is a bug and not a provider's failure.
 
     Args:
-        error: What the call raised.
-        subject: How the sentence names the model, for example `openai:gpt-5-mini`.
+        subject: Names the model in the sentence, for example `openai:gpt-5-mini`.
     """
     if isinstance(error, ModelError):
         return Failure(error.kind, error.sentence)
@@ -116,7 +110,7 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
 
 
 def refusal_text(error: ModelError) -> str | None:
-    """Return all that a server said where it refused a request for what it holds; else None."""
+    """Return the server's whole answer if it refused a request for its content; else None."""
     cause = error.__cause__
     if cause is None:
         text = error.sentence
@@ -138,12 +132,12 @@ _SECRETS = re.compile(
 
 
 def redact_secrets(text: str) -> str:
-    """Blank out what looks like a key, a token or a password."""
+    """Replace what looks like a key, a token or a password."""
     return _SECRETS.sub("[redacted]", text)
 
 
 def malformed_reply(error: Exception) -> str:
-    """Say what is wrong with a reply that no message could be made of; its content is left out."""
+    """Return why a reply could not be parsed, without its content."""
     if isinstance(error, ValidationError):
         return "; ".join(validation_problems(error))
     return f"{type(error).__name__}: {error}"
@@ -181,15 +175,12 @@ _TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
     ("not_found", r"model_not_found|model .{0,80}(not found|does not exist|is not available)"
                   r"|invalid model|no such model|unknown model|not a valid model"),
 )  # fmt: skip
-_KIND_BY_TEXT: tuple[tuple[FailureKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _TEXT_PATTERNS
-)
 
 
 def _kind_by_text(status: int | None, text: str) -> FailureKind | None:
-    """Return what a server's text means, where its status allows that."""
-    for kind, pattern in _KIND_BY_TEXT:
-        if pattern.search(text) and _status_allows(kind, status, text):
+    """Return what a server's text means, if its status allows that."""
+    for kind, pattern in _TEXT_PATTERNS:
+        if re.search(pattern, text, re.IGNORECASE) and _status_allows(kind, status, text):
             return kind
     if NO_TOOLS.search(text) and status not in (401, 429):
         return "no_tools"
@@ -198,7 +189,6 @@ def _kind_by_text(status: int | None, text: str) -> FailureKind | None:
 
 
 def _status_allows(kind: FailureKind, status: int | None, text: str) -> bool:
-    """Whether a status may mean what the words say."""
     if status == 429:
         # "Request too large ... tokens per minute" never fits, however long one waits.
         return kind == "quota" or (kind == "context_length" and "too large" in text.lower())
@@ -217,14 +207,10 @@ _KIND_BY_STATUS: dict[int, FailureKind] = {
 
 
 def _kind_by_status(status: int | None) -> FailureKind | None:
-    """Return what a status alone means."""
     if status is None:
         return None
-    if status in _KIND_BY_STATUS:
-        return _KIND_BY_STATUS[status]
-    if status >= 500:
-        return "retry"
-    return "bad_request" if status >= 400 else "not_found"
+    usual: FailureKind = "retry" if status >= 500 else "bad_request"
+    return _KIND_BY_STATUS.get(status, usual if status >= 400 else "not_found")
 
 
 _KIND_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
@@ -239,7 +225,7 @@ def _kind_by_class(error: BaseException) -> FailureKind:
     for base, kind in _KIND_BY_CORE_CLASS:
         if isinstance(error, base):
             return kind
-    names = set(_class_names(error))
+    names = _class_names(error)
     if "SSLCertVerificationError" in names:
         return "bad_request"
     if names & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"}:
@@ -252,21 +238,18 @@ _CLIENT_PACKAGES = frozenset({
     "google", "langchain_google_genai", "botocore", "ollama", "requests", "urllib3", "groq",
     "mistralai", "cohere",
 })  # fmt: skip
-"""Packages whose exceptions are a provider's or the network's, never a bug of ours."""
+"""Packages whose exceptions come from a provider or the network, never from a bug here."""
 _REPLY_READERS = (
     "_create_chat_result",
     "_construct_lc_result_from_responses_api",
     "_convert_responses_chunk_to_generation_chunk",
 )
-"""Functions of LangChain's OpenAI client: what they raise is in the reply, as error objects of a
-failed response are."""
+"""Functions of LangChain's OpenAI client whose errors come from the reply."""
 _LANGCHAIN_MODULES = (
     "langchain_core.messages",
     "langchain_core.outputs",
     "langchain_core.language_models",
 )
-
-
 _PROVIDER_ERRORS = (
     ReplyError, StatusError, TransportError, core.ModelError,
     TimeoutError, ConnectionError, ssl.SSLError, gaierror,
@@ -284,10 +267,7 @@ def _is_provider_error(error: BaseException, status: int | None) -> bool:
 
 
 def _is_malformed_reply(error: BaseException) -> bool:
-    """Whether a client given as an instance could not read a reply, or made an odd message of it.
-
-    LangChain then fails where it makes or reads messages, with an error of any class.
-    """
+    """Return True if a client could not read a reply: LangChain then raises errors of any class."""
     if "No generation chunks were returned" in str(error):
         return True
     last = error.__traceback__
@@ -302,24 +282,20 @@ def _is_malformed_reply(error: BaseException) -> bool:
 def _status(error: BaseException) -> int | None:
     if isinstance(error, StatusError):
         return error.status_code
-    body = getattr(error, "body", None)
+    body: object = getattr(error, "body", None)
     response: object = getattr(error, "response", None)
-    inner: list[object] = [getattr(error, "status_code", None)]
+    found: list[object] = [getattr(error, "status_code", None)]
     if isinstance(body, Mapping):
         fields = cast("Mapping[str, object]", body)
-        inner += [fields.get("status_code"), fields.get("status"), fields.get("code")]
+        found += [fields.get(name) for name in ("status_code", "status", "code")]
     if isinstance(response, Mapping):  # botocore
-        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata")
-        inner.append(cast("Mapping[str, object]", metadata or {}).get("HTTPStatusCode"))
+        metadata: Any = cast("Mapping[str, Any]", response).get("ResponseMetadata") or {}
+        found.append(metadata.get("HTTPStatusCode"))
     else:
-        inner.append(getattr(response, "status_code", None))
-    inner.append(getattr(error, "code", None))
-    for value in inner:
-        if isinstance(value, int) and 400 <= value <= 599:
-            return value
-        if isinstance(value, str) and re.fullmatch(r"[45]\d\d", value):
-            return int(value)
-    return None
+        found.append(getattr(response, "status_code", None))
+    found.append(getattr(error, "code", None))
+    texts = (str(value) for value in found if isinstance(value, int | str))
+    return next((int(text) for text in texts if re.fullmatch(r"[45]\d\d", text)), None)
 
 
 _RESPONSE_ERROR = re.compile(
@@ -329,7 +305,7 @@ _RESPONSE_ERROR = re.compile(
 
 
 def _server_text(error: BaseException) -> str:
-    """What the server or the library said, with what only its body holds."""
+    """Return the text of the server or the library, with what only the body holds."""
     if isinstance(error, ValidationError):
         return malformed_reply(error)
     text = str(getattr(error, "message", "") or error)
@@ -360,31 +336,28 @@ def _error_object_text(body: Mapping[str, object]) -> str:
 
 
 def _address(error: BaseException) -> str:
-    """Say which address was asked, where the client's error knows it."""
+    """Return the address that was asked, if the client's error knows it."""
     for link in _causes(error):
         try:
             url = getattr(getattr(link, "request", link), "url", None)
-        except RuntimeError:  # httpx, where nobody gave it the request
+        except RuntimeError:  # httpx's, without a request
             continue
         if url is not None:
             return f" at {redact_secrets(without_secrets(str(url)))}"
     return ""
 
 
-def _class_names(error: BaseException) -> Iterator[str]:
-    """Names of the classes of an error and of what caused it."""
-    for link in _causes(error):
-        yield from (cls.__name__ for cls in type(link).__mro__)
+def _class_names(error: BaseException) -> set[str]:
+    """Return the names of the classes of an error and of its causes."""
+    return {cls.__name__ for link in _causes(error) for cls in type(link).__mro__}
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what caused it, outermost first."""
     link: BaseException | None = error
     for _ in range(8):
-        if link is None:
-            return
-        yield link
-        link = link.__cause__ or link.__context__
+        if link is not None:
+            yield link
+            link = link.__cause__ or link.__context__
 
 
 _STATUS_WORDS = {
@@ -393,8 +366,6 @@ _STATUS_WORDS = {
     500: " (server error)", 502: " (bad gateway)", 503: " (overloaded)", 504: " (gateway timeout)",
     529: " (overloaded)",
 }  # fmt: skip
-
-
 _BROKEN_OFF = frozenset({
     "ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead", "ClientPayloadError",
     "ServerDisconnectedError", "ConnectionResetError",
@@ -402,7 +373,7 @@ _BROKEN_OFF = frozenset({
 
 
 def _what_failed(error: BaseException, status: int | None, kind: FailureKind) -> str:
-    names = set(_class_names(error))
+    names = _class_names(error)
     if status is not None:
         return f"answered with {status}{_STATUS_WORDS.get(status, '')}"
     if "SSLCertVerificationError" in names:
@@ -422,7 +393,6 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
 
 
 _WHERE_MATTERS = ("could not be reached", "could not be reached safely", "did not answer in time")
-"""Failures whose sentence names the address that was asked."""
 _PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
 _ADVICE: dict[FailureKind, str] = {
     "retry": "This often passes; try again later.",
@@ -433,13 +403,69 @@ _ADVICE: dict[FailureKind, str] = {
     '"text" does without.',
     "content_filter": "The provider's filter refused the request; put the task in other words.",
     "withheld": "The provider's filter refused the reply; put the task in other words.",
-    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
+    "page": "Check the base URL (most servers want it to end in /v1), and what is in front of it.",
     "quota": "The account has no credit left; top it up or use another key or model.",
     "auth": "Check the key, and that it may use this model.",
     "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
-    "bad_request": "The server will not take this request as it is; check the model's options.",
+    "bad_request": "The server does not accept this request; check the model's options.",
 }
 _ADVICE_BY_EVENT = (
     ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),
     ("could not be reached", "Check that it runs, its base URL, and the network."),
 )
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DAY_S = 24 * 3600.0
+
+
+def retry_after_s(
+    headers: Mapping[str, str], text: str = "", now: datetime | None = None
+) -> float | None:
+    """Return the seconds to wait, from an answer's headers or else from the server's words.
+
+    Args:
+        headers: `retry-after-ms` wins over `retry-after`.
+        text: The server's message: "Please try again in 1m2.5s", or Google's `retryDelay`.
+        now: This machine's time, against which an HTTP date is read if the answer has no `Date`.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None:
+        return seconds
+    until = _moment(value)
+    if until is not None:
+        # The server's clock counts if it is sent. This machine's may be wrong: by it, a wait of
+        # days is ignored.
+        server_now = _moment(headers.get("date"))
+        seconds = (until - (server_now or now or datetime.now(UTC))).total_seconds()
+        return None if server_now is None and seconds > _DAY_S else max(0.0, seconds)
+    found = None if value else _WAIT.search(text)
+    if found is None:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", found.group(1))
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+_WAIT = re.compile(
+    r"(?:(?:try again|retry) in |\bretryDelay\W{1,5})((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)"
+)
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "nan")
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+def _moment(http_date: str | None) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(http_date) if http_date else None
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment

@@ -1,9 +1,9 @@
 """The client for OpenAI and every server that speaks its protocol of chat completions.
 
-LangChain's own client follows OpenAI's documents; this one follows what servers send. It also
-writes each message to JSON once and sends a ready-made body: the openai SDK would walk every
-message of every request through its type annotations, which costs more at each step of a long
-run, and takes longer to load than all else. The Responses API is left to LangChain's client.
+LangChain's own client follows OpenAI's documents; this one follows what servers send. It writes
+each message to JSON once: the openai SDK would check every message of every request against its
+type annotations, and takes longer to load than everything else. The Responses API is left to
+LangChain's client.
 """
 
 import asyncio
@@ -49,13 +49,17 @@ WireMessage = dict[str, Any]
 
 
 def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
-    """Return a message in the form that strict and simple servers take as well.
+    """Return a message in the form that strict and simple servers accept as well.
 
     Raises:
         ValueError: It is of a kind, or holds a block, that chat completions do not have.
     """
-    form: WireMessage = {"role": _role(message, dialect)}
-    form["content"] = _content(message.content, form["role"])
+    kind = message.type.removesuffix("MessageChunk").lower()
+    role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind)
+    role = dialect.system_role if kind == "system" else role
+    if role is None:
+        raise ValueError(f"A message of the kind {message.type!r} cannot be sent to a model.")
+    form: WireMessage = {"role": role, "content": _content(message.content, role)}
     if isinstance(message, ToolMessage):
         form["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
@@ -72,18 +76,8 @@ def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "function": "function"}
 
 
-def _role(message: BaseMessage, dialect: Dialect) -> str:
-    kind = message.type.removesuffix("MessageChunk").lower()
-    if kind == "system":
-        return dialect.system_role
-    role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind)
-    if role is None:
-        raise ValueError(f"A message of the kind {message.type!r} cannot be sent to a model.")
-    return role
-
-
 def _content(content: str | list[str | dict[str, Any]], role: str) -> object:
-    """Join blocks that are all plain text; many servers take lists for pictures only."""
+    """Join blocks that are all plain text; many servers accept lists for pictures only."""
     if isinstance(content, str):
         return _sendable(content)
     if role == "tool":  # pictures are refused there
@@ -129,7 +123,7 @@ def _plain_text(block: str | dict[str, Any]) -> str | None:
 
 
 def _sendable(text: str) -> str:
-    """Replace lone surrogates, which file names and broken output hold and no request can."""
+    """Replace lone surrogates, which file names and broken output hold, but no request can."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -154,7 +148,7 @@ def _tool_calls(message: AIMessage) -> list[dict[str, Any]]:
 
 
 def _object_text(arguments: object) -> str:
-    """Arguments as JSON text of an object: templates of several servers crash on anything else."""
+    """Return arguments as a JSON object: templates of several servers crash on anything else."""
     if not isinstance(arguments, str):
         return _sendable(json.dumps(arguments or {}, ensure_ascii=False))
     text = _sendable(arguments)
@@ -167,7 +161,6 @@ def _object_text(arguments: object) -> str:
 
 
 def _return_reasoning(form: WireMessage, message: AIMessage, wanted: Reasoning) -> None:
-    """Send a model its own reasoning back."""
     extra = message.additional_kwargs
     reasoning = str(extra.get("reasoning_content") or "")
     if wanted in ("every", "filled"):  # also where a model had none, or it was another model's
@@ -187,7 +180,7 @@ _PARAMETERS = (
     "presence_penalty", "seed", "stop", "n", "logprobs", "top_logprobs", "logit_bias",
     "reasoning_effort", "verbosity", "service_tier", "store", "prompt_cache_options",
 )  # fmt: skip
-"""Fields that are sent in each request, where they are set."""
+"""Fields that are sent in each request if they are set."""
 _NOT_IN_BODY = frozenset({
     "extra_headers", "extra_query", "extra_body", "timeout", "stream_usage", "dialect",
 })  # fmt: skip
@@ -196,24 +189,18 @@ _NOT_IN_BODY = frozenset({
 class OpenAICompatibleModel(BaseChatModel):
     """A model of OpenAI, of Azure, or of any server that speaks their protocol.
 
-    It copes with what compatible servers leave out, add and get wrong. Reasoning goes to
-    `additional_kwargs["reasoning_content"]`. Fields have the names of LangChain's `ChatOpenAI`; one
-    that is unknown is a parameter of the request.
+    Reasoning goes to `additional_kwargs["reasoning_content"]`. Fields have the names of LangChain's
+    `ChatOpenAI`; an unknown one is a parameter of the request.
     """
 
     model_name: str = Field(alias="model")
     base_url: str = Field(repr=False)
-    """Of the server; tells which dialect it speaks."""
     url: str = Field(repr=False)
-    """Of its chat completions."""
     headers: Mapping[str, str] = Field(repr=False, exclude=True)
-    """Of each request, the key among them."""
     connections: Connections = Field(repr=False, exclude=True)
     default_query: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
     ls_provider: str = "openai"
-    """How traces name the provider."""
     streaming: bool = False
-    """Whether `ainvoke` streams, too."""
     stream_usage: bool = True
 
     temperature: float | None = None
@@ -246,15 +233,14 @@ class OpenAICompatibleModel(BaseChatModel):
     @model_validator(mode="before")
     @classmethod
     def _gather_parameters(cls, values: dict[str, Any]) -> dict[str, Any]:
-        fields = cls.model_fields.items()
-        known = {name for key, one in fields for name in (key, one.alias) if name}
+        known = {name for key, one in cls.model_fields.items() for name in (key, one.alias) if name}
         unknown = {key: value for key, value in values.items() if key not in known}
         kept = {key: value for key, value in values.items() if key in known}
         return {**kept, "model_kwargs": {**unknown, **(values.get("model_kwargs") or {})}}
 
     @property
     def dialect(self) -> Dialect:
-        """What is known of the server beforehand; a call may be given another one."""
+        """The dialect that is known beforehand; a call may be given another one."""
         return known_dialect("openai", self.base_url, self.model_name, self.reasoning_effort)
 
     @property
@@ -358,7 +344,6 @@ class OpenAICompatibleModel(BaseChatModel):
             return thread.submit(asyncio.run, ask()).result()
 
     def _parameters(self, stop: list[str] | None = None) -> Payload:
-        """Return the parameters of each request."""
         fields = self.__dict__  # attributes of a pydantic model are slower
         given = {name: fields[name] for name in _PARAMETERS if fields[name] is not None}
         if stop is not None:
@@ -368,7 +353,7 @@ class OpenAICompatibleModel(BaseChatModel):
     async def _reply(
         self, payload: Payload, messages: list[BaseMessage]
     ) -> AsyncIterator[ChatGenerationChunk]:
-        """Ask, and yield the pieces of the reply; the last one carries usage and reason."""
+        """Send a request, and yield the pieces of the reply; the last one has the usage."""
         dialect, reader = payload.get("dialect") or self.dialect, ReplyReader()
         _rename_parameters(payload, dialect)
         if dialect != self._wire_dialect:
@@ -392,11 +377,11 @@ class OpenAICompatibleModel(BaseChatModel):
 
 
 def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> bytes:
-    """Join the messages, written already, with the parameters."""
+    """Join the messages, which are JSON already, with the parameters."""
     parameters = {key: value for key, value in payload.items() if key not in _NOT_IN_BODY}
     further: Payload = {**extra, **(payload.get("extra_body") or {})}
     rest = json.dumps({**parameters, **further}, ensure_ascii=False)
-    # The ends are glued to messages, so that megabytes are joined, and copied, only once.
+    # The ends are added to messages, so that megabytes are copied only once.
     parts = wire or [b""]
     parts = [b'{"messages":[' + parts[0], *parts[1:]]
     parts[-1] += b"]," + rest.encode()[1:]
@@ -404,7 +389,7 @@ def _body(payload: Payload, wire: list[bytes], extra: Mapping[str, Any]) -> byte
 
 
 def _rename_parameters(payload: Payload, dialect: Dialect) -> None:
-    """Name parameters as the server knows them, and leave out those that it refuses."""
+    """Rename parameters to the server's names, and remove those that it refuses."""
     for name in payload.keys() & dialect.parameters.keys():
         value, new = payload.pop(name), dialect.name_of(name)
         if new is not None:
@@ -415,7 +400,7 @@ def _rename_parameters(payload: Payload, dialect: Dialect) -> None:
 
 @cache
 def _profiles() -> Mapping[str, ModelProfile]:
-    """Return what LangChain knows of OpenAI's models, without loading its client."""
+    """Return LangChain's profiles of OpenAI's models, without loading its client."""
     package = importlib.util.find_spec("langchain_openai")
     if package is None or package.origin is None:
         return {}

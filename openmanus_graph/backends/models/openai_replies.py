@@ -1,10 +1,14 @@
-"""Reads chat completions, whole or streamed, into LangChain's chunks: what servers really send."""
+"""Reads chat completions, whole or streamed, into LangChain's chunks, with the errors servers make.
+
+LangChain's and OpenAI's own readers follow OpenAI's documents; this one follows what servers send.
+"""
 
 import asyncio
 import codecs
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from langchain_core.messages import AIMessageChunk
@@ -17,24 +21,41 @@ from openmanus_graph.backends.models.endpoint import Body
 from openmanus_graph.backends.models.failures import FailureKind, ReplyError
 
 Event = dict[str, Any]
+Fields = Mapping[str, Any]
 DONE: Event = {"done": True}
-"""Stands for `data: [DONE]`."""
+"""Replaces `data: [DONE]`."""
+_KIND_BY_CODE: dict[str, FailureKind] = {
+    "invalid_api_key": "auth",
+    "rate_limit_exceeded": "retry",
+    "server_error": "retry",
+    "overloaded_error": "retry",
+}
+_ABOUT = {
+    "model": "model_name",
+    "id": "id",
+    "system_fingerprint": "system_fingerprint",
+    "service_tier": "service_tier",
+    "provider": "upstream",
+}
+"""Fields of events, and their names in a reply's metadata."""
 
 
 async def read_events(body: Body) -> AsyncIterator[Event]:
-    """Yield the JSON objects of an answer, and DONE where the server says so.
+    """Yield the JSON objects of an answer, and DONE where the server sends it.
 
     Raises:
-        ReplyError: The body is neither.
+        ReplyError: The body is neither one JSON object nor a stream of them.
     """
     try:
-        start = await _first_bytes(body)
+        start = b""
+        while not start and (piece := await anext(body, None)) is not None:
+            start = piece.removeprefix(codecs.BOM_UTF8).lstrip()  # sent to keep clients waiting
         if start[:1] in (b"{", b"[", b"<", b""):
             yield _document(start + b"".join([part async for part in body]))
             return
         lines, seen = EventLines(), False
-        piece: bytes | None = start
-        while piece is not None:
+        piece = start
+        while piece:
             for data in lines.add(piece):
                 seen = True
                 if data.strip() == b"[DONE]":
@@ -42,29 +63,20 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
                     await _drain(body)
                     return
                 yield _parse(data)
-            piece = await anext(body, None)
-        if (rest := lines.rest()) is not None:
-            seen = True
-            yield DONE if rest.strip() == b"[DONE]" else _parse(rest)
+            piece = b"" if piece is _END else await anext(body, _END)
         if not seen:
             raise ReplyError(f"the server sent no event of a reply: {_shown(start)}")
     finally:
         body.close()
 
 
-async def _first_bytes(body: AsyncIterator[bytes]) -> bytes:
-    """Read until something else than white space came, which some servers send to stay awake."""
-    async for part in body:
-        if start := part.removeprefix(codecs.BOM_UTF8).lstrip():
-            return start
-    return b""
+_END = b"\n\n"
 
 
 class EventLines:
-    """Puts the data of server-sent events together from the pieces in which they arrive.
+    """Joins the data of server-sent events from the pieces in which they arrive.
 
-    Only CR and LF end a line, never U+2028 as in `splitlines`. A line of megabytes is put
-    together only once.
+    Only CR and LF end a line, never U+2028 as in `splitlines`. A line of megabytes is joined once.
     """
 
     def __init__(self) -> None:
@@ -77,29 +89,19 @@ class EventLines:
         for end in ended:
             line = b"".join([*self._open_line, end]).removesuffix(b"\r")
             self._open_line.clear()
-            if line:
-                self._take(line)
-            elif self._data:
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif line[:1] == b"{":  # a bare error object within the stream
+                self._data.append(line)
+            elif not line and self._data:
                 yield b"\n".join(self._data)
                 self._data.clear()
         self._open_line.append(rest)
 
-    def rest(self) -> bytes | None:
-        """Return the data of an event that nothing ended."""
-        if line := b"".join(self._open_line):
-            self._take(line)
-        return b"\n".join(self._data) if self._data else None
-
-    def _take(self, line: bytes) -> None:
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-        elif line[:1] == b"{":  # an error object thrown into the stream as it is
-            self._data.append(line)
-
 
 def _document(body: bytes) -> Event:
     try:
-        parsed = json.loads(_text(body))
+        parsed = _loads(body)
     except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, list) and parsed:  # Google wraps its errors in a list
@@ -107,7 +109,7 @@ def _document(body: bytes) -> Event:
     if isinstance(parsed, dict):
         return cast("Event", parsed)
     shown = _shown(body)
-    if body[:1] == b"<":  # a web server answers, not a model's
+    if body[:1] == b"<":  # from a web server, not a model's
         raise ReplyError(f"the server sent an HTML page: {shown}", kind="page")
     what = f"something that is not a chat completion: {shown}" if shown else "nothing"
     raise ReplyError(f"the server sent {what}")
@@ -125,7 +127,7 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 
 def _parse(data: bytes) -> Event:
     try:
-        parsed = json.loads(_text(data))
+        parsed = _loads(data)
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"the stream holds something that is not JSON: {_shown(data)}") from error
     if not isinstance(parsed, dict):
@@ -133,36 +135,23 @@ def _parse(data: bytes) -> Event:
     return cast("Event", parsed)
 
 
-def _text(data: bytes) -> str:
-    """Decode JSON; bytes that are no UTF-8 become surrogates, which are dealt with later."""
-    return data.decode("utf-8", "surrogateescape")
+def _loads(data: bytes) -> object:
+    """Parse JSON; bytes that are no UTF-8 become surrogates, which are replaced later."""
+    return json.loads(data.decode("utf-8", "surrogateescape"))
 
 
 def _shown(data: bytes) -> str:
     return data[:200].decode("utf-8", "replace").strip()
 
 
-Fields = Mapping[str, Any]
-_KIND_BY_CODE: dict[str, FailureKind] = {
-    "invalid_api_key": "auth",
-    "rate_limit_exceeded": "retry",
-    "server_error": "retry",
-    "overloaded_error": "retry",
-}
-
-
 class ReplyReader:
-    """Reads the events of one reply and remembers what belongs to its end.
-
-    A whole completion is read as a stream of one event.
-    """
+    """Reads the events of one reply. A whole completion is a stream of one event."""
 
     def __init__(self) -> None:
-        self._seen_choice = False
-        self._seen_text = False
+        self._seen_choice = self._seen_text = self._done = False
         self._finish_reason: str | None = None
-        self._done = False
         self._usage: Fields | None = None
+        self._keys: set[str] = set()
         self._about: dict[str, Any] = {}
         self._kwargs: dict[str, Any] = {}
         self._details: list[dict[str, Any]] = []
@@ -178,9 +167,14 @@ class ReplyReader:
         if event is DONE:
             self._done = True
             return None
-        if error := _error_in(event):
-            raise reply_error(error)
-        self._note(event)
+        # vLLM and some gateways send the error object itself.
+        bare = "choices" not in event and "error" in (event.get("object"), event.get("type"))
+        if event.get("error") or bare:
+            raise reply_error(event.get("error") or event)
+        self._keys.update(event)
+        self._about |= {name: event[key] for key, name in _ABOUT.items() if event.get(key)}
+        if isinstance(event.get("usage"), Mapping):
+            self._usage = event["usage"]  # each is a running total: the last one counts
         choices = map(_fields, _items(event.get("choices")))
         choice = next((one for one in choices if one and not one.get("index")), None)
         if choice is None:
@@ -198,14 +192,14 @@ class ReplyReader:
     def finish(self) -> ChatGenerationChunk:
         """Return the last chunk: tool calls, usage, finish reason and what must be sent back.
 
-        Calls come whole, since LangChain reads the arguments anew with every piece, in a time
-        that is quadratic where they are not JSON. Those that are not, it does not get to see.
+        Calls come whole: LangChain parses the arguments again with every piece, which is quadratic
+        if they are not JSON. It does not get to see those.
 
         Raises:
             ReplyError: There was no reply, or it broke off.
         """
         if not self._seen_choice:
-            keys = ", ".join(sorted(self._about.get("keys", ()))) or "nothing"
+            keys = ", ".join(sorted(self._keys)) or "nothing"
             raise ReplyError(f"the answer holds no choices (it holds: {keys})")
         if self._finish_reason is None and not self._done:
             raise ReplyError("the stream broke off before the reply's end")
@@ -226,16 +220,13 @@ class ReplyReader:
             usage_metadata=usage_metadata(self._usage) if self._usage else None,
             chunk_position="last",
         )
-        return ChatGenerationChunk(message=message, generation_info=self._generation_info())
-
-    def _note(self, event: Event) -> None:
-        keys = cast("set[str]", self._about.setdefault("keys", set[str]()))
-        keys.update(event)
-        for name in ("model", "id", "system_fingerprint", "service_tier", "provider"):
-            if event.get(name):
-                self._about[name] = event[name]
-        if isinstance(event.get("usage"), Mapping):
-            self._usage = event["usage"]  # each is a running total: the last one counts
+        info: dict[str, Any] = {
+            "finish_reason": self._finish_reason or "stop",
+            "model_provider": "openai",
+        }
+        if self._usage and isinstance(cost := self._usage.get("cost"), int | float):
+            info["cost_usd"] = float(cost)  # OpenRouter says what it charged
+        return ChatGenerationChunk(message=message, generation_info=info | self._about)
 
     def _chunk(self, delta: Fields) -> ChatGenerationChunk | None:
         text, thought = _text_and_thought(delta)
@@ -253,32 +244,9 @@ class ReplyReader:
         self._seen_text = self._seen_text or bool(text)
         return ChatGenerationChunk(message=AIMessageChunk(content=text, additional_kwargs=kwargs))
 
-    def _generation_info(self) -> dict[str, Any]:
-        about = self._about
-        info: dict[str, Any] = {
-            "finish_reason": self._finish_reason or "stop",
-            "model_provider": "openai",
-        }
-        if self._usage and isinstance(cost := self._usage.get("cost"), int | float):
-            info["cost_usd"] = float(cost)  # OpenRouter says what it charged
-        names = {"model": "model_name", "provider": "upstream", "id": "id"}
-        for name in ("model", "id", "system_fingerprint", "service_tier", "provider"):
-            if name in about:
-                info[names.get(name, name)] = about[name]
-        return info
-
-
-def _error_in(event: Event) -> object:
-    """Return what a server that failed put in the place of a reply."""
-    if event.get("error"):
-        return event["error"]
-    # vLLM and some gateways send the error object as it is.
-    bare = "choices" not in event and "error" in (event.get("object"), event.get("type"))
-    return event if bare else None
-
 
 def _text_and_thought(delta: Fields) -> tuple[str, str]:
-    """Split what a model says from what it thinks; a refusal is something it says."""
+    """Split what a model says from its reasoning; a refusal is something it says."""
     content = delta.get("content")
     thoughts: list[object] = [delta.get("reasoning_content") or delta.get("reasoning")]
     texts: list[object] = [content, None if content else delta.get("refusal")]
@@ -288,7 +256,7 @@ def _text_and_thought(delta: Fields) -> tuple[str, str]:
     return _joined(texts), _joined(thoughts)
 
 
-def _joined(parts: list[object]) -> str:
+def _joined(parts: Sequence[object]) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
@@ -297,9 +265,9 @@ def _add_detail(details: list[dict[str, Any]], piece: object) -> None:
     if not isinstance(piece, Mapping):
         return
     new = dict(cast("Fields", piece))
-    last = details[-1] if details else None
+    last = details[-1] if details else {}
     same = ("index", "type")
-    if last is None or any(last.get(key) != new.get(key) for key in same) or "index" not in new:
+    if not details or "index" not in new or any(last.get(key) != new.get(key) for key in same):
         details.append(new)
         return
     for key, value in new.items():
@@ -346,8 +314,33 @@ def reply_error(error: object) -> ReplyError:
     return ReplyError(said or str(dict(found)), status_code=status, kind=kind)
 
 
+@dataclass
+class _PartialCall:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extras: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def is_followed_by(self, call_id: str, name: str, arguments: str) -> bool:
+        """Return True if a piece with this call's number begins another call."""
+        if not name:
+            return False
+        if call_id and self.id and call_id != self.id:
+            return True
+        if not self.name or not self.arguments:
+            return False  # the name itself comes in pieces, or again
+        return name != self.name or (arguments.lstrip().startswith("{") and self._is_complete())
+
+    def _is_complete(self) -> bool:
+        text = "".join(self.arguments).strip()
+        try:
+            return text.endswith("}") and json.loads(text, strict=False) is not None
+        except (ValueError, RecursionError):
+            return False
+
+
 class ToolCallAssembler:
-    """Puts tool calls together from the pieces in which they are streamed.
+    """Joins tool calls from the pieces in which they are streamed.
 
     Servers leave out the index, repeat id and name in every piece, number all calls 0, split a
     name, or send arguments as an object.
@@ -357,19 +350,11 @@ class ToolCallAssembler:
         self._partial_calls: list[_PartialCall] = []
         self._index_of: dict[int, int] = {}
 
-    def read(self, pieces: object) -> None:
-        """Take the pieces of one event."""
-        for position, piece in enumerate(_items(pieces)):
-            if found := _fields(piece):
-                self._take(found, position)
-
     @property
     def extras(self) -> dict[str, dict[str, Any]]:
-        """What belongs to single calls beyond the protocol, by their ids."""
         return {partial.id: partial.extras for partial in self._partial_calls if partial.extras}
 
     def calls(self) -> list[ToolCallChunk]:
-        """Return the calls, whole, as the model made them."""
         for partial in self._partial_calls:
             if partial.extras and not partial.id:
                 partial.id = uuid.uuid4().hex[:9]  # by which they are found
@@ -383,77 +368,46 @@ class ToolCallAssembler:
             for index, partial in enumerate(self._partial_calls)
         ]
 
-    def _take(self, piece: Fields, position: int) -> None:
-        function = _fields(piece.get("function"))
-        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
-        sent = function.get("arguments")
-        arguments = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
-        arguments = "" if sent is None else arguments
-        given = piece.get("index")
+    def read(self, pieces: object) -> None:
+        for position, piece in enumerate(map(_fields, _items(pieces))):
+            if not piece:
+                continue
+            function = _fields(piece.get("function"))
+            call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
+            sent = function.get("arguments")
+            arguments = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+            arguments = "" if sent is None else arguments
+            partial = self._partial_of(piece.get("index"), position, call_id, name, arguments)
+            partial.id = partial.id or call_id
+            if name != partial.name:
+                partial.name += name
+            if arguments:
+                partial.arguments.append(arguments)
+            if piece.get("extra_content"):  # Gemini's thought signature
+                partial.extras = {"extra_content": piece["extra_content"]}
+
+    def _partial_of(
+        self, given: object, position: int, call_id: str, name: str, arguments: str
+    ) -> _PartialCall:
         number = given if isinstance(given, int) else position
-        partial = self._partial_calls[self._place(number, call_id, name, arguments, given)]
-        partial.id = partial.id or call_id
-        if name != partial.name:
-            partial.name += name
-        if arguments:
-            partial.arguments.append(arguments)
-        if piece.get("extra_content"):  # Gemini's thought signature
-            partial.extras = {"extra_content": piece["extra_content"]}
-
-    def _place(self, number: int, call_id: str, name: str, arguments: str, given: object) -> int:
-        """Return the index of the call that a piece belongs to, a new one if need be."""
+        known = self._partial_calls
         index = self._index_of.get(number)
-        if index is None and given is None and self._partial_calls and not (call_id or name):
-            return len(self._partial_calls) - 1  # a piece without any mark continues the last call
-        if index is None or _begins_call(self._partial_calls[index], call_id, name, arguments):
-            index = len(self._partial_calls)
-            self._partial_calls.append(_PartialCall())
-            self._index_of[number] = index
-        return index
-
-
-class _PartialCall:
-    """One tool call, as far as it was streamed."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extras: dict[str, Any] = {}
-
-    def is_complete(self) -> bool:
-        """Whether the arguments are a whole object, to which nothing can be added."""
-        text = "".join(self.arguments).strip()
-        if not text.endswith("}"):
-            return False
-        try:
-            json.loads(text, strict=False)
-        except (ValueError, RecursionError):
-            return False
-        return True
-
-
-def _begins_call(partial: _PartialCall, call_id: str, name: str, arguments: str) -> bool:
-    """Whether a piece with a call's number begins another call."""
-    if not name:
-        return False
-    if call_id and partial.id and call_id != partial.id:
-        return True
-    if not partial.name or not partial.arguments:
-        return False  # the name itself comes in pieces, or again
-    return name != partial.name or (arguments.lstrip().startswith("{") and partial.is_complete())
+        if index is None and given is None and known and not (call_id or name):
+            return known[-1]  # a piece without any mark continues the last call
+        if index is None or known[index].is_followed_by(call_id, name, arguments):
+            index = self._index_of[number] = len(known)
+            known.append(_PartialCall())
+        return known[index]
 
 
 def _fields(value: object) -> Fields:
-    """Return an object, or an empty one in place of anything else."""
     return cast("Fields", value) if isinstance(value, Mapping) else {}
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return a list, or an empty one in place of anything else."""
     return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _count(value: object) -> int:
-    """Return a number of tokens, 0 in place of what is none."""
+    """Return a number of tokens, 0 in place of anything else."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0

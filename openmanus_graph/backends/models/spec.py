@@ -1,7 +1,10 @@
-"""Which model: `PROVIDER:NAME`, and what each provider needs."""
+"""Names models as `PROVIDER:NAME`, and says what each provider needs: its key and its address."""
 
+import os
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
@@ -16,72 +19,45 @@ class Provider:
     key_variables: tuple[str, ...] = ()
     """Environment variables that hold its key, the usual one first."""
     base_url: str | None = None
-    """Address of a provider that speaks OpenAI's protocol; it needs no package of its own."""
+    """Address of a provider that speaks OpenAI's protocol; it needs no other package."""
     package: str | None = None
-    """Module of LangChain's client, for a provider with a protocol of its own."""
+    """Module of LangChain's client, for a provider with its own protocol."""
     client: str = ""
     """Name of the class in `package`."""
-    key_argument: str | None = "api_key"
-    """Argument of the class that takes the key. None: it takes none."""
     url_argument: str = "base_url"
     takes_key: bool = True
     """False: it works without a key, or finds its credentials by itself."""
 
 
+_BEDROCK, _OLLAMA = ("langchain_aws", "ChatBedrockConverse"), ("langchain_ollama", "ChatOllama")
 PROVIDERS = {
     provider.name: provider
     for provider in (
-        Provider("openai", ("OPENAI_API_KEY",), base_url="https://api.openai.com/v1"),
+        Provider("openai", ("OPENAI_API_KEY",), "https://api.openai.com/v1"),
         Provider("azure", ("AZURE_OPENAI_API_KEY", "OPENAI_API_KEY")),
-        Provider(
-            "anthropic",
-            ("ANTHROPIC_API_KEY",),
-            package="langchain_anthropic",
-            client="ChatAnthropic",
-        ),
+        Provider("anthropic", ("ANTHROPIC_API_KEY",), None, "langchain_anthropic", "ChatAnthropic"),
         Provider(
             "google",
             ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
             package="langchain_google_genai",
             client="ChatGoogleGenerativeAI",
         ),
-        Provider(
-            "bedrock",
-            package="langchain_aws",
-            client="ChatBedrockConverse",
-            key_argument=None,
-            url_argument="endpoint_url",
-            takes_key=False,
-        ),
-        Provider(
-            "ollama",
-            package="langchain_ollama",
-            client="ChatOllama",
-            key_argument=None,
-            takes_key=False,
-        ),
-        Provider("deepseek", ("DEEPSEEK_API_KEY",), base_url="https://api.deepseek.com"),
-        Provider("openrouter", ("OPENROUTER_API_KEY",), base_url="https://openrouter.ai/api/v1"),
-        Provider("groq", ("GROQ_API_KEY",), base_url="https://api.groq.com/openai/v1"),
-        Provider("mistralai", ("MISTRAL_API_KEY",), base_url="https://api.mistral.ai/v1"),
-        Provider("xai", ("XAI_API_KEY",), base_url="https://api.x.ai/v1"),
-        Provider("together", ("TOGETHER_API_KEY",), base_url="https://api.together.xyz/v1"),
-        Provider(
-            "fireworks", ("FIREWORKS_API_KEY",), base_url="https://api.fireworks.ai/inference/v1"
-        ),
-        Provider("moonshot", ("MOONSHOT_API_KEY",), base_url="https://api.moonshot.ai/v1"),
+        Provider("bedrock", (), None, *_BEDROCK, url_argument="endpoint_url", takes_key=False),
+        Provider("ollama", (), None, *_OLLAMA, takes_key=False),
+        Provider("deepseek", ("DEEPSEEK_API_KEY",), "https://api.deepseek.com"),
+        Provider("openrouter", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1"),
+        Provider("groq", ("GROQ_API_KEY",), "https://api.groq.com/openai/v1"),
+        Provider("mistralai", ("MISTRAL_API_KEY",), "https://api.mistral.ai/v1"),
+        Provider("xai", ("XAI_API_KEY",), "https://api.x.ai/v1"),
+        Provider("together", ("TOGETHER_API_KEY",), "https://api.together.xyz/v1"),
+        Provider("fireworks", ("FIREWORKS_API_KEY",), "https://api.fireworks.ai/inference/v1"),
+        Provider("moonshot", ("MOONSHOT_API_KEY",), "https://api.moonshot.ai/v1"),
     )
 }
-
 RECORDED = Provider(
-    "demo",
-    package="openmanus_graph.demo.recorded",
-    client="recorded_model",
-    key_argument=None,
-    takes_key=False,
+    "demo", package="openmanus_graph.demo.recorded", client="recorded_model", takes_key=False
 )
-"""Plays the model of the demo, which is recorded; nobody chooses it for work."""
-
+"""Plays the recorded model of the demo; it is not offered for work."""
 ALIASES = {
     "azure_openai": "azure",
     "google_genai": "google",
@@ -93,7 +69,19 @@ ALIASES = {
     "claude": "anthropic",
 }
 """Other names people know the providers by, LangChain's among them."""
-
+EXAMPLES = {
+    "openai": "gpt-5-mini",
+    "anthropic": "claude-sonnet-5",
+    "google": "gemini-2.5-pro",
+    "deepseek": "deepseek-chat",
+    "openrouter": "openai/gpt-5-mini",
+    "groq": "openai/gpt-oss-120b",
+    "mistralai": "mistral-medium-latest",
+    "xai": "grok-4",
+    "moonshot": "kimi-k2-0905-preview",
+    "ollama": "qwen3",
+}
+"""A model's name to begin with, by provider."""
 _LIKELY_PROVIDERS = (
     (r"claude", "anthropic"),
     (r"gemini", "google"),
@@ -101,6 +89,23 @@ _LIKELY_PROVIDERS = (
     (r"[\w.-]+/", "openrouter"),
     (r"(llama|qwen|phi|gemma|mistral)[\w.-]*:", "ollama"),
 )
+_PROVIDER_OF_CLIENT = {
+    "AzureChatOpenAI": "azure",
+    "ChatOpenAI": "openai",
+    "OpenAICompatibleModel": "openai",
+    "ChatAnthropic": "anthropic",
+    "ChatGoogleGenerativeAI": "google",
+    "ChatBedrockConverse": "bedrock",
+    "ChatOllama": "ollama",
+    "ChatDeepSeek": "deepseek",
+    "ChatGroq": "groq",
+    "ChatMistralAI": "mistralai",
+    "ChatXAI": "xai",
+    "ChatOpenRouter": "openrouter",
+    "ChatTogether": "together",
+    "ChatFireworks": "fireworks",
+}
+"""LangChain's own clients, and ours."""
 
 
 @dataclass(frozen=True)
@@ -121,79 +126,123 @@ def parse_spec(text: str) -> ModelSpec:
         ConfigError: The provider is missing or unknown, or the name is empty.
     """
     prefix, colon, name = text.strip().partition(":")
-    key = prefix.strip().lower()
+    key, name = prefix.strip().lower(), name.strip()
     provider = RECORDED if key == RECORDED.name else PROVIDERS.get(ALIASES.get(key, key))
-    name = name.strip()
     if provider is not None and name:
         return ModelSpec(provider, name)
-    known = ", ".join(PROVIDERS)
     if provider is not None:
         raise ConfigError(
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
             f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
-    if not prefix.strip():
+    known = ", ".join(PROVIDERS)
+    if not key:
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
     name = text.strip()
-    likely = next(
-        (maker for pattern, maker in _LIKELY_PROVIDERS if re.match(pattern, name.lower())), "openai"
-    )
+    makers = (maker for start, maker in _LIKELY_PROVIDERS if re.match(start, name.lower()))
     fault = f"has the unknown provider {prefix!r}" if colon else "lacks its provider"
+    likely = f"{next(makers, 'openai')}:{name}"
     raise ConfigError(
-        f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps "
-        f"{likely}:{name}; providers: {known}. Any other server "
-        "that speaks OpenAI's protocol is openai:NAME with its address as base URL."
+        f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps {likely}; "
+        f"providers: {known}. Any other server that speaks OpenAI's protocol is openai:NAME with "
+        "its address as base URL."
     )
-
-
-EXAMPLES = {
-    "openai": "gpt-5-mini",
-    "anthropic": "claude-sonnet-5",
-    "google": "gemini-2.5-pro",
-    "deepseek": "deepseek-chat",
-    "openrouter": "openai/gpt-5-mini",
-    "groq": "openai/gpt-oss-120b",
-    "mistralai": "mistral-medium-latest",
-    "xai": "grok-4",
-    "moonshot": "kimi-k2-0905-preview",
-    "ollama": "qwen3",
-}
-"""A model's name to begin with, by provider."""
-
-
-_PROVIDER_OF_CLIENT = {
-    "AzureChatOpenAI": "azure",
-    "ChatOpenAI": "openai",
-    "OpenAICompatibleModel": "openai",
-    "ChatAnthropic": "anthropic",
-    "ChatGoogleGenerativeAI": "google",
-    "ChatBedrockConverse": "bedrock",
-    "ChatOllama": "ollama",
-    "ChatDeepSeek": "deepseek",
-    "ChatGroq": "groq",
-    "ChatMistralAI": "mistralai",
-    "ChatXAI": "xai",
-    "ChatOpenRouter": "openrouter",
-    "ChatTogether": "together",
-    "ChatFireworks": "fireworks",
-}
-"""LangChain's own clients, and ours."""
 
 
 def provider_of(settings: ModelSettings) -> str:
-    """Return the provider's name in `spec.PROVIDERS`, aliases resolved, or "" when unknown."""
     if isinstance(settings.model, str):
         return parse_spec(settings.model).provider.name
     names = (_PROVIDER_OF_CLIENT.get(cls.__name__) for cls in type(settings.model).__mro__)
-    return next((name for name in names if name), "")
+    return next(filter(None, names), "")
 
 
 def wire_provider(name: str) -> str:
     """Return whose protocol a provider speaks: its own, or OpenAI's.
 
-    Args:
-        name: One of `PROVIDERS`, or LangChain's name of it. Any other is returned as it is.
+    LangChain's names of providers are understood too. An unknown name is returned unchanged.
     """
     name = ALIASES.get(name, name)
     provider = PROVIDERS.get(name)
     return "openai" if provider is not None and provider.package is None else name
+
+
+def model_name(settings: ModelSettings) -> str:
+    """Return a model's name for people: `PROVIDER:NAME`, or what the instance calls itself."""
+    if isinstance(settings.model, str):
+        return settings.model
+    given = (getattr(settings.model, name, None) for name in ("model_name", "model", "model_id"))
+    return next((one for one in given if isinstance(one, str)), type(settings.model).__name__)
+
+
+def plain_name(settings: ModelSettings) -> str:
+    name = model_name(settings)
+    return name.partition(":")[2] if isinstance(settings.model, str) else name
+
+
+def model_key(settings: ModelSettings) -> Hashable:
+    """Return what distinguishes a model at its server from others, while an instance lives."""
+    is_named = isinstance(settings.model, str)
+    return (settings.model, settings.base_url) if is_named else id(settings.model)
+
+
+def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
+    """Return the key: of the settings, the provider's variable, the stored one, else a dummy.
+
+    Raises:
+        ConfigError: The provider needs a key and there is none, or it cannot be a key.
+    """
+    provider = spec.provider
+    given, stored = (
+        "" if key is None else key.get_secret_value()
+        for key in (settings.api_key, settings.stored_key)
+    )
+    values = (given, *(os.environ.get(name, "") for name in provider.key_variables), stored)
+    key = next((value.strip() for value in values if value.strip()), None)
+    if key is not None:
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(
+                f"The key of the model {spec} holds characters that no key has (a dash or quote "
+                "of a word processor, or a line break). Copy it again."
+            )
+        return key
+    if not provider.takes_key:
+        return None
+    if is_other_server(spec, settings):
+        return "none"  # local servers need none, but the SDK insists on one
+    names = " or ".join(provider.key_variables)
+    raise ConfigError(
+        f"No key for the model {spec}. Run openmanus init, or set the environment variable "
+        f"{names}, or api_key in the configuration file. A server of your own needs no key: give "
+        "its address as base URL."
+    )
+
+
+def base_url(spec: ModelSpec, settings: ModelSettings) -> str | None:
+    """Return the address: the settings', else the provider's own.
+
+    Raises:
+        ConfigError: It is no web address.
+    """
+    given = settings.base_url
+    if not given:
+        return spec.provider.base_url
+    try:
+        parts = urlsplit(given)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable:
+        raise ConfigError(
+            f"The base URL {given!r} of the model {spec} is no web address. Write it like "
+            "http://127.0.0.1:8000/v1."
+        )
+    # People copy the whole address from documentation; the client adds this part itself.
+    return given.strip().rstrip("/").removesuffix("/chat/completions")
+
+
+def is_other_server(spec: ModelSpec, settings: ModelSettings) -> bool:
+    """Return True if an OpenAI-compatible model is asked at a server other than its provider's."""
+    usual = spec.provider.base_url
+    if usual is None or not settings.base_url:
+        return False
+    return urlsplit(settings.base_url).hostname != urlsplit(usual).hostname

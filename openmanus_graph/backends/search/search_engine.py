@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import httpx2
 
-from openmanus_graph.backends.models.endpoint import retry_after_s, tls_context
+from openmanus_graph.backends.models.endpoint import tls_context
+from openmanus_graph.backends.models.failures import retry_after_s
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.search_engines import SearchLocale
 

@@ -9,8 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.models.build import model_name, prepare_model
+from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.models.resolved import resolve_model
+from openmanus_graph.backends.models.spec import model_name
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions

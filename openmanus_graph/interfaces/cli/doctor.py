@@ -73,7 +73,6 @@ def _python() -> Iterator[Finding]:
 
 def _configuration() -> Iterator[Finding]:
     from openmanus_graph.backends.models.build import run_and_close_models
-    from openmanus_graph.backends.models.resolved import address_of
     from openmanus_graph.config import resolve_settings
     from openmanus_graph.state.context import Context
 
@@ -86,7 +85,7 @@ def _configuration() -> Iterator[Finding]:
     main, facts = model.settings, model.facts
     where = f" at {main.base_url}" if main.base_url else ""
     kind = f" ({facts.kind})" if facts.kind else ""
-    if address_of(main) is None or facts.answers:
+    if model.server_address is None or facts.answers:
         yield Finding("model", "ok", f"{model.name}{where}{kind}")
     else:
         detail = f"{model.name}{where}: no server answers there; start it"
@@ -108,7 +107,7 @@ _CALL_FORMS = {
 async def _examined(settings: "Settings") -> "ResolvedModel":
     """Return the main model. It is not asked. ConfigError names a missing package or key."""
     from openmanus_graph.backends.models.resolved import resolve_model
-    from openmanus_graph.model_calls.candidates import prepare_models
+    from openmanus_graph.model_calls.run_models import prepare_models
 
     await prepare_models(settings)
     return await resolve_model(settings.main)
@@ -116,7 +115,8 @@ async def _examined(settings: "Settings") -> "ResolvedModel":
 
 def _window(model: "ResolvedModel") -> Finding:
     """Report how many tokens one request may hold, and how that is known."""
-    from openmanus_graph.backends.models.resolved import SMALL_WINDOW, address_of, larger_window
+    from openmanus_graph.backends.models.resolved import SMALL_WINDOW
+    from openmanus_graph.backends.models.server_facts import larger_window
 
     reported, wanted = model.facts.window, model.settings.context_window
     detail = f"{reported or model.window:,} tokens"
@@ -124,7 +124,7 @@ def _window(model: "ResolvedModel") -> Finding:
         detail += f", but {wanted:,} are set; openmanus init sets what the server takes"
     elif reported and reported < SMALL_WINDOW:
         detail += f", which is little for an agent. {larger_window(model.facts.kind)}"
-    elif reported or wanted or address_of(model.settings) is None:
+    elif reported or wanted or model.server_address is None:
         return Finding("window", "ok", detail)
     else:
         detail += " are assumed; [llm] context_window sets what the server takes"

@@ -2,13 +2,13 @@
 
 import sys
 
-from openmanus_graph.backends.models.learnt import described, forget
+from openmanus_graph.backends.models.dialects import forget, learnt_lines
 from openmanus_graph.runtime.output import printable
 
 
 def list_learnt() -> int:
     """Print what was learnt, one line for each server and model."""
-    lines = described()
+    lines = learnt_lines()
     for line in lines:
         sys.stdout.write(f"{printable(line)}\n")
     if not lines:

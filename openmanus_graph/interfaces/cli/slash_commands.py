@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from openmanus_graph.backends.files.overview import list_folder
-from openmanus_graph.backends.models.build import model_name
-from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.models.spec import model_name, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent

@@ -12,8 +12,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messag
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openmanus_graph.backends.models.endpoint import api_key
-from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.models.spec import api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY

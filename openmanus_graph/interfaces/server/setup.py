@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from openmanus_graph.backends.models.endpoint import api_key
-from openmanus_graph.backends.models.spec import RECORDED, parse_spec
+from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
-from openmanus_graph.backends.models.resolved import facts_of
+from openmanus_graph.backends.models.server_facts import facts_of
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, parse_spec
 from openmanus_graph.config.stored_model import store_key, store_model
 from openmanus_graph.errors import ConfigError

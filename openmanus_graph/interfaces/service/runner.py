@@ -45,7 +45,7 @@ from openmanus_graph.interfaces.service.final_event import (
 )
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
-from openmanus_graph.model_calls.candidates import prepare_models
+from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session_registry import open_session

@@ -1,7 +1,7 @@
-"""Constrained steps: each reply is one JSON object, for servers that make a model keep to a schema.
+"""Requests to models without native tool calls: calls as text, or as constrained steps.
 
-A step is a thought, an action and its input. The conversation is stored with native calls, as for
-all models; only the request differs.
+A constrained step is one JSON object that a server forces the model to write: a thought, an action
+and its input. The conversation is stored with native calls, as for all models.
 """
 
 import json
@@ -23,18 +23,19 @@ from openmanus_graph.conversation.announcements import named_files, names_things
 from openmanus_graph.conversation.fenced_calls import meant_call
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
 from openmanus_graph.conversation.replies import task_of
-from openmanus_graph.model_calls.fitting import joined_content, plain_schema
 from openmanus_graph.prompts import render
 
 ANSWER, GIVE_UP, TERMINATE, SEARCH = "answer", "give_up", "terminate", "search_tools"
-_NAMES = {"python_execute": "python"}
-"""Names of actions, where they are shorter than their tools'."""
 _CODE = "python_execute"
-"""Its input is a list of lines: small models seldom write line breaks well within a JSON string."""
-_MOST_CHARS = 300
-"""Of a tool's description."""
+"""Its input is a list of lines: small models seldom escape line breaks in a JSON string."""
+_NAMES = {_CODE: "python"}
+"""Names of actions that are shorter than their tools'."""
+_MAX_DESCRIPTION_CHARS = 300
 _LATEST_CALLS = 4
-"""One of these that was made before shows that the run goes round in circles."""
+"""If one of these was made before, the run is in a loop."""
+_MAX_NODES = 2000
+"""Of a schema with its references resolved; everything beyond is any object."""
+_KEPT_KEYWORDS = ("description", "enum")
 _ELSEWHERE = (
     r"(?i)\b(?:web\w*|internet|online|brows\w+|sites?|urls?|google|screenshots?|github|slack"
     r"|página|сайт\w*|интернет\w*)\b|https?:|网|検索"
@@ -46,6 +47,61 @@ _NEEDS_OTHERS = (
 """Words of tasks that may need more than Python, a shell and files; these, if no file is named."""
 
 
+def tools_as_text(
+    messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]
+) -> list[BaseMessage]:
+    lines = [
+        json.dumps(tool["function"], ensure_ascii=False, separators=(",", ":"))
+        for tool in tools
+        if "function" in tool  # others are run by their provider
+    ]
+    if not lines:
+        return list(messages)
+    described = render("text_tools", tools="\n".join(lines))
+    if messages and isinstance(messages[0], SystemMessage):
+        return [SystemMessage(f"{messages[0].text}\n\n{described}"), *messages[1:]]
+    return [SystemMessage(described), *messages]
+
+
+def turns_as_text(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return a request with calls and results as text.
+
+    Successive messages of the user are joined: the templates of many such models require that.
+    """
+    said: list[BaseMessage] = []
+    for message in messages:
+        following = _as_text(message)
+        if isinstance(following, HumanMessage) and said and isinstance(said[-1], HumanMessage):
+            said[-1] = HumanMessage(joined_content(said[-1], following))
+        else:
+            said.append(following)
+    return said
+
+
+def _as_text(message: BaseMessage) -> BaseMessage:
+    if isinstance(message, ToolMessage):
+        failed = ' status="error"' if message.status == "error" else ""
+        return HumanMessage(f"<tool_result{failed}>\n{message.text}\n</tool_result>")
+    if isinstance(message, AIMessage) and message.tool_calls:
+        written = (
+            json.dumps({"name": call["name"], "arguments": call["args"]}, ensure_ascii=False)
+            for call in message.tool_calls
+        )
+        calls = "\n".join(f"<tool_call>{one}</tool_call>" for one in written)
+        text = "\n".join(filter(None, (message.text.strip(), calls)))
+        return AIMessage(with_text(message, text), id=message.id)
+    return message
+
+
+def joined_content(first: BaseMessage, second: BaseMessage) -> Any:
+    if isinstance(first.content, str) and isinstance(second.content, str):
+        return f"{first.content}\n\n{second.content}"
+    blocks: list[str | dict[str, Any]] = []
+    for content in (first.content, second.content):
+        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return blocks
+
+
 def steps_request(
     messages: Sequence[BaseMessage],
     tools: Sequence[Mapping[str, Any]],
@@ -55,12 +111,10 @@ def steps_request(
 ) -> tuple[list[BaseMessage], dict[str, Any]]:
     """Return messages in which calls are steps, and the JSON schema of the next one.
 
-    The schema leaves out what would lead nowhere: an answer before anything was done, and an action
-    that was repeated.
+    The schema leaves out an answer before anything was done, and an action that was repeated.
 
     Args:
-        messages: As everybody is sent them.
-        tools: Definitions of those that are offered.
+        messages: In the common form.
         history: The conversation as it is stored.
         only_answer: Whether the next step has to end the work.
     """
@@ -72,8 +126,10 @@ def steps_request(
     given = list(messages)
     system = given.pop(0).text if given and isinstance(given[0], SystemMessage) else ""
     steps: list[BaseMessage] = [SystemMessage(f"{system}\n\n{described}".strip())]
-    if SEARCH in actions and _may_need_others(task_of(history)):
-        # Not above: that is the same for all tasks, so that servers have it cached.
+    task = task_of(history)
+    elsewhere = _ELSEWHERE if named_files(task) else f"{_ELSEWHERE}|{_NEEDS_OTHERS}"
+    if SEARCH in actions and re.search(elsewhere, task):
+        # Not above: that part is the same for all tasks, so that servers have it cached.
         steps.append(HumanMessage(f"One more action:\n{_line(actions[SEARCH])}"))
     else:
         actions.pop(SEARCH, None)
@@ -87,18 +143,8 @@ def steps_request(
     return steps, _schema(left, ends=not left or _may_end(history))
 
 
-def _may_need_others(task: str) -> bool:
-    words = _ELSEWHERE if named_files(task) else f"{_ELSEWHERE}|{_NEEDS_OTHERS}"
-    return re.search(words, task) is not None
-
-
 def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage | None:
-    """Return a reply with its step as a call or an answer; None if it is no step.
-
-    Args:
-        reply: As the model wrote it.
-        tools: Definitions of those that were offered.
-    """
+    """Return a reply with its step as a call or an answer; None if it is no step."""
     bare = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
         step = json.loads(bare, strict=False)
@@ -110,7 +156,8 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
     step = cast("dict[str, Any]", step)
     name, given, thought = step.get("action"), step.get("input"), str(step.get("thought", ""))
     if name in (ANSWER, GIVE_UP) and isinstance(given, str):
-        if name == ANSWER or not _offers(tools, TERMINATE):
+        offered = {tool.get("function", {}).get("name") for tool in tools}
+        if name == ANSWER or TERMINATE not in offered:
             return reply.model_copy(update={"content": with_text(reply, given)})
         name, args = TERMINATE, dict[str, Any](status="failure", answer=given)
     elif isinstance(name, str) and name in actions:
@@ -129,7 +176,6 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
 
 
 def _actions(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the functions of the tools that are actions, by the action's name."""
     functions = (
         cast("Mapping[str, Any]", tool["function"]) for tool in tools if "function" in tool
     )
@@ -140,12 +186,8 @@ def _action(tool: str) -> str:
     return _NAMES.get(tool, tool)
 
 
-def _offers(tools: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return any(tool.get("function", {}).get("name") == name for tool in tools)
-
-
 def _barred(history: Sequence[AnyMessage]) -> set[str]:
-    """Return the actions that would lead nowhere now."""
+    """Return the actions of the latest calls that were repeated."""
     calls = [
         call
         for message in run_messages(history)
@@ -156,26 +198,16 @@ def _barred(history: Sequence[AnyMessage]) -> set[str]:
 
 
 def _may_end(history: Sequence[AnyMessage]) -> bool:
-    """Return False where something has to be done first.
-
-    That is after an answer that was refused, and as long as nothing was done of a task that is
-    about files or figures.
-    """
+    """Return False after a refused answer, and before the first result of a task about files."""
     task, run = task_of(history), run_messages(history)
     if run and isinstance(run[-1], AIMessage) and not run[-1].tool_calls:
         return False
-    return bool(_results(history)) or not (names_things(task) or re.search(r"\d", task))
-
-
-def _results(history: Sequence[AnyMessage]) -> list[ToolMessage]:
-    return [one for one in run_messages(history) if isinstance(one, ToolMessage)]
+    has_result = any(isinstance(one, ToolMessage) for one in run)
+    return has_result or not (names_things(task) or re.search(r"\d", task))
 
 
 def _only_text(function: Mapping[str, Any]) -> str | None:
-    """Return the argument that is a tool's whole input, if it is a text.
-
-    It is the only one that is required, or the first one of those of which none is.
-    """
+    """Return the argument that can be a tool's whole input: a text that alone is required."""
     schema = function.get("parameters", {})
     properties, required = schema.get("properties", {}), schema.get("required", ())
     name = next(iter(required or properties), None)
@@ -185,8 +217,7 @@ def _only_text(function: Mapping[str, Any]) -> str | None:
 
 
 def _line(function: Mapping[str, Any]) -> str:
-    """Describe an action."""
-    about = " ".join(str(function.get("description", "")).split())[:_MOST_CHARS]
+    about = " ".join(str(function.get("description", "")).split())[:_MAX_DESCRIPTION_CHARS]
     properties = cast("dict[str, Any]", function.get("parameters", {}).get("properties", {}))
     key, name = _only_text(function), _action(function["name"])
     if key is not None:
@@ -213,8 +244,8 @@ def _schema(actions: Mapping[str, Mapping[str, Any]], *, ends: bool) -> dict[str
     return {"anyOf": variants}
 
 
-def _variant(action: Mapping[str, Any], given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    properties = {"thought": {"type": "string"}, "action": action, "input": given, **more}
+def _variant(action: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {"thought": {"type": "string"}, "action": action, "input": given}
     return {
         "type": "object",
         "properties": properties,
@@ -251,3 +282,86 @@ def _step_of(
         given = str(args[key]).split("\n") if name == _action(_CODE) else args[key]
         return {"action": name, "input": given}
     return {"action": name, "input": args}
+
+
+def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema with the keywords that every server understands.
+
+    References are resolved, and the first of several alternatives is taken. What only narrows a
+    value is left out: arguments are checked against the whole schema later.
+    """
+    return _PlainSchema(schema).of(schema, ())
+
+
+class _PlainSchema:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = _MAX_NODES
+
+    def of(self, schema: Any, inside: tuple[str, ...]) -> dict[str, Any]:
+        """Return the plain form of a part, which was reached by the references `inside`."""
+        self._left -= 1
+        if not isinstance(schema, dict) or self._left < 0:
+            return {"type": "object"}
+        merged, inside = self._merged(cast("dict[str, Any]", schema), inside)
+        plain = {key: merged[key] for key in _KEPT_KEYWORDS if key in merged}
+        if "const" in merged:
+            plain["enum"] = [merged["const"]]
+        plain["type"] = kind = _kind_of(merged, plain)
+        properties: Any = merged.get("properties")
+        if kind == "object" and isinstance(properties, dict):
+            inner = cast("dict[str, Any]", properties)
+            plain["properties"] = {name: self.of(one, inside) for name, one in inner.items()}
+            required = [name for name in merged.get("required") or () if name in inner]
+            plain |= {"required": required} if required else {}
+        elif kind == "array":
+            plain["items"] = self.of(merged.get("items") or {"type": "string"}, inside)
+        return plain
+
+    def _merged(
+        self, schema: Mapping[str, Any], inside: tuple[str, ...]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return a schema merged with its reference, its parts and its first alternative."""
+        merged, parts = dict(schema), list[Any]()
+        reference = merged.get("$ref")
+        if isinstance(reference, str) and reference not in inside:
+            inside = (*inside, reference)
+            parts.append(_referred(reference, self._root))
+        parts += merged.get("allOf") or ()
+        for key in ("anyOf", "oneOf"):
+            parts += [one for one in merged.get(key) or () if one != {"type": "null"}][:1]
+        for part in parts:
+            self._left -= 1
+            if not isinstance(part, dict) or self._left < 0:
+                continue
+            inner, inside = self._merged(cast("dict[str, Any]", part), inside)
+            properties: dict[str, Any] = {
+                **(inner.get("properties") or {}),
+                **(merged.get("properties") or {}),
+            }
+            required = [*(inner.get("required") or ()), *(merged.get("required") or ())]
+            merged = {**inner, **merged}
+            merged |= {"properties": properties} if properties else {}
+            merged |= {"required": required} if required else {}
+        return merged, inside
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+    found: Any = root
+    for name in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
+        name = name.replace("~1", "/").replace("~0", "~")
+        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _kind_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((one for one in cast("list[Any]", kind) if one != "null"), None)
+    if isinstance(kind, str):
+        return kind
+    if "properties" in schema or "items" in schema:
+        return "object" if "properties" in schema else "array"
+    first: object = next(iter(plain.get("enum") or ()), "")
+    names: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
+    return names.get(type(first), "string")
