@@ -114,7 +114,7 @@ def _summary(tasks: int, results: "Results", budget: "Budget", path: Path) -> st
 class BatchProgress:
     """Shows a bar on a terminal, else a line for each result; a context manager.
 
-    With `quiet` only notices are shown. `word` describes how a task ended, by default its status.
+    With `quiet` only notices are shown. `describe` returns how a task ended, by default its status.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class BatchProgress:
         budget: "Budget",
         *,
         quiet: bool,
-        word: "Callable[[BatchResult], str] | None" = None,
+        describe: "Callable[[BatchResult], str] | None" = None,
     ) -> None:
         console = SafeConsole(stderr=True, highlight=False)
-        self._tasks, self._results, self._word = tasks, results, word
+        self._tasks, self._results, self._describe = tasks, results, describe
         draws = console.is_terminal and not console.is_dumb_terminal
         self._writes_lines = not quiet and not draws
         self._figures = _Figures(budget)
@@ -152,16 +152,14 @@ class BatchProgress:
         self._closing.close()
 
     def ended(self, result: "BatchResult") -> None:
-        """Show that a task has a result."""
         self._progress.update(self._bar, advance=1)
         self._figures.measure(self._progress.tasks[0])
         if self._writes_lines:
             done = f"{len(self._results.statuses)}/{self._tasks}"
-            word = self._word(result) if self._word else result.status
-            say(f"{done} {result.id}: {word}, ${result.cost_usd:.4g}")
+            outcome = self._describe(result) if self._describe else result.status
+            say(f"{done} {result.id}: {outcome}, ${result.cost_usd:.4g}")
 
     def notice(self, text: str) -> None:
-        """Show a sentence, once, above the bar."""
         if text not in self._noticed:
             self._noticed.add(text)
             console = self._progress.console
@@ -186,7 +184,6 @@ class _Figures(ProgressColumn):
         self._ends_at_s = 0.0
 
     def measure(self, task: Task) -> None:
-        """Update the speed: a task has ended."""
         self._ended += 1
         if task.elapsed:
             self._per_s = self._ended / task.elapsed

@@ -7,7 +7,7 @@ import asyncio
 import shlex
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.cli.threads import list_threads
 from openmanus_graph.interfaces.cli.user_input import StdinLines, TerminalInput, has_line_editor
+from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
@@ -37,14 +38,6 @@ from openmanus_graph.interfaces.service.options import (
     RunOptions,
     StorageOptions,
     takes,
-)
-from openmanus_graph.interfaces.service.run_setup import (
-    ResumeAnswer,
-    new_run,
-    new_thread,
-    resuming_run,
-    take_thread,
-    to_context,
 )
 from openmanus_graph.interfaces.service.runner import run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
@@ -97,7 +90,7 @@ def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> int
 
 async def _read_turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Take each line of a pipe as a turn; return the exit code of the last one."""
-    taken = await asyncio.to_thread(take_thread, given, options)
+    taken = await asyncio.to_thread(run_setup.take_thread, given, options)
     lines = StdinLines()
     code = 0
     with make_sink(output) as sink:
@@ -108,7 +101,7 @@ async def _read_turns(given: InputOptions, options: RunOptions, output: OutputOp
                 if lines.interactive and text.split()[0] in PURPOSES:
                     say(NO_COMMANDS)
                     continue
-                run = new_run(text, given, taken)
+                run = run_setup.new_run(text, given, taken)
                 given = InputOptions()  # only the first turn gets files and pictures
                 code = await run_graph(run, sink, TerminalInput(sink))
                 if code in SIGNALLED or (code in (CANCELLED, WAITING) and not lines.interactive):
@@ -118,8 +111,8 @@ async def _read_turns(given: InputOptions, options: RunOptions, output: OutputOp
 
 async def _converse(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk with the person at the terminal; return the exit code of the last turn."""
-    taken = await asyncio.to_thread(take_thread, given, options)
-    settings = await asyncio.to_thread(resolve_settings, to_context(taken[2]), taken[0])
+    taken = await asyncio.to_thread(run_setup.take_thread, given, options)
+    settings = await asyncio.to_thread(resolve_settings, run_setup.to_context(taken[2]), taken[0])
     if known := await asyncio.to_thread(find_thread, taken[0]):
         say(_describe_open(known))
     with make_sink(output) as sink:
@@ -184,12 +177,12 @@ async def _next_message(editor: LineEditor, prompt: str, draft: str) -> str | No
 
 
 async def _run_command(typed: str, session: ChatSession) -> None:
-    """Run a command as it was typed; show why if it cannot be run."""
     name, _, argument = typed.strip().partition(" ")
-    command = _COMMANDS.get(name)
-    if command is None and name.startswith(PROMPT_PREFIX):
+    if name in _COMMANDS:
+        command, _ = _COMMANDS[name]
+    elif name.startswith(PROMPT_PREFIX):
         command = partial(_use_prompt, name)
-    if command is None:
+    else:
         similar = [known for known in _COMMANDS if known.startswith(name)]
         hint = f"Did you mean {', '.join(similar)}?" if similar else "/help lists them."
         say(f"There is no command {name}. {hint} A message begins without a slash.")
@@ -252,7 +245,7 @@ async def _plan(session: ChatSession, argument: str) -> None:
 async def _approve(session: ChatSession, argument: str) -> None:
     if argument not in ("", "all"):
         raise ConfigError("Write /approve for the open question, or /approve all.")
-    await _continue(session, ResumeAnswer(approve=True, every=argument == "all"))
+    await _continue(session, run_setup.ResumeAnswer(approve=True, every=argument == "all"))
 
 
 async def _compact(session: ChatSession, argument: str) -> None:
@@ -270,14 +263,16 @@ async def _resume(session: ChatSession, argument: str) -> None:
         say(f"thread {session.thread}")
     known = await asyncio.to_thread(find_thread, session.thread)
     if known is not None and known.status in OPEN:
-        await _continue(session, ResumeAnswer())
+        await _continue(session, run_setup.ResumeAnswer())
     elif not argument:
         await asyncio.to_thread(list_threads)
         say("Continue one of them: /resume ID")
 
 
-async def _continue(session: ChatSession, reply: ResumeAnswer) -> None:
-    await session.do(await asyncio.to_thread(resuming_run, session.thread, reply, RunOptions()))
+async def _continue(session: ChatSession, reply: run_setup.ResumeAnswer) -> None:
+    await session.do(
+        await asyncio.to_thread(run_setup.resuming_run, session.thread, reply, RunOptions())
+    )
 
 
 async def _fork(session: ChatSession, argument: str) -> None:
@@ -286,7 +281,7 @@ async def _fork(session: ChatSession, argument: str) -> None:
         await asyncio.to_thread(list_points, session.thread)
         say("Go back to one of them: /fork NUMBER")
         return
-    new = new_thread()
+    new = run_setup.new_thread()
     _, _, lines = await asyncio.to_thread(new_fork, session.thread, argument, new)
     for line in lines:
         say(line)
@@ -372,34 +367,19 @@ async def _exit(session: ChatSession, argument: str) -> None:
     session.left = True
 
 
-PURPOSES = {
-    "/help": "list the commands",
-    "/model": "show the model, or change it: /model PROVIDER:NAME",
-    "/agent": "show the agent, or change it: /agent NAME",
-    "/files": "list the files in the workspace",
-    "/diff": "show what the editor has changed in this chat",
-    "/plan": "show the thread's plan",
-    "/approve": "allow the call that waits for you; /approve all: all of them",
-    "/compact": "summarize the conversation so far, to make later messages cheaper",
-    "/resume": "continue what was stopped; /resume ID: another thread",
-    "/fork": "list the thread's points; /fork N: go back to one, as a new thread",
-    "/mcp": "list the prompts of MCP servers; /mcp_SERVER_PROMPT: use one",
-    "/cost": "show what this chat has cost",
-    "/exit": "leave; the thread is kept",
+_COMMANDS: Mapping[str, tuple[Callable[[ChatSession, str], Awaitable[None]], str]] = {
+    "/help": (_help, "list the commands"),
+    "/model": (_model, "show the model, or change it: /model PROVIDER:NAME"),
+    "/agent": (_agent, "show the agent, or change it: /agent NAME"),
+    "/files": (_files, "list the files in the workspace"),
+    "/diff": (_diff, "show what the editor has changed in this chat"),
+    "/plan": (_plan, "show the thread's plan"),
+    "/approve": (_approve, "allow the call that waits for you; /approve all: all of them"),
+    "/compact": (_compact, "summarize the conversation so far, to make later messages cheaper"),
+    "/resume": (_resume, "continue what was stopped; /resume ID: another thread"),
+    "/fork": (_fork, "list the thread's points; /fork N: go back to one, as a new thread"),
+    "/mcp": (_show_prompts, "list the prompts of MCP servers; /mcp_SERVER_PROMPT: use one"),
+    "/cost": (_cost, "show what this chat has cost"),
+    "/exit": (_exit, "leave; the thread is kept"),
 }
-_COMMANDS: dict[str, Callable[[ChatSession, str], Awaitable[None]]] = {
-    "/help": _help,
-    "/model": _model,
-    "/agent": _agent,
-    "/files": _files,
-    "/diff": _diff,
-    "/plan": _plan,
-    "/approve": _approve,
-    "/compact": _compact,
-    "/resume": _resume,
-    "/fork": _fork,
-    "/mcp": _show_prompts,
-    "/cost": _cost,
-    "/exit": _exit,
-    "/quit": _exit,
-}
+PURPOSES = {name: purpose for name, (_, purpose) in _COMMANDS.items()}

@@ -44,7 +44,6 @@ class ChatSink:
         self._under_way: dict[str, Mapping[str, Any]] = {}
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event."""
         match event["type"]:
             case "think_end" if not event.get("plan_step"):
                 self.context_tokens = event["usage"]["input_tokens"]

@@ -16,43 +16,22 @@ COMMANDS = {
     "batch": ("batch:batch", "Do many tasks; run it again to continue where it stopped."),
     "eval": ("evaluation:evaluate", "Do the tasks of a suite, check each, and report what passes."),
     "chat": ("chat:chat", "Talk with the agent: several turns on one thread."),
-    "resume": (
-        "run:resume",
-        "Continue a thread that was stopped, waits for an answer, or crashed.",
-    ),
+    "resume": ("run:resume", "Continue a thread that stopped, waits for an answer, or crashed."),
     "tell": ("threads:tell", "Send a running agent a message, which it reads at its next step."),
-    "demo": (
-        "run:demo",
-        "Do a real task with real tools and a recorded model: no key, no network.",
-    ),
+    "demo": ("run:demo", "Do a task with real tools and a recorded model: no key, no network."),
     "threads": ("threads:threads", "List the newest threads."),
     "show": ("show:show", "Show what was said and done in a thread."),
-    "export": (
-        "export:export",
-        "Write a thread as Markdown, as a page that plays it, or as a bundle for `replay`.",
-    ),
-    "fork": (
-        "fork:fork",
-        "Go back to an earlier point of a thread and try again from there, as a new thread.",
-    ),
+    "export": ("export:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
+    "fork": ("fork:fork", "Try again from an earlier point of a thread, as a new thread."),
     "diff": ("fork:diff", "Show what changed in a thread's files between two of its points."),
-    "replay": (
-        "replay:replay",
-        "Run a thread again from its record, and show how its requests differ now.",
-    ),
+    "replay": ("replay:replay", "Run a thread again from its record, and show what differs now."),
     "init": ("init:init", "Set up your model: provider, key and name are tried and then stored."),
-    "doctor": (
-        "doctor:doctor",
-        "Report what is configured, what is missing, and the command that fixes it.",
-    ),
+    "doctor": ("doctor:doctor", "Show what is configured, what is missing, and how to fix it."),
     "trust": ("skills:trust", "Trust the configuration of the working folder as it is now."),
     "models": ("init:models", "List what was learned about models' servers from their refusals."),
     "mcp-server": ("servers:mcp_server", "Offer the tools, and maybe an agent, to MCP clients."),
     "a2a": ("servers:a2a", "Offer an agent to other agents, by the A2A protocol."),
-    "acp": (
-        "servers:acp",
-        "Work in an editor, by the Agent Client Protocol over stdin and stdout.",
-    ),
+    "acp": ("servers:acp", "Work in an editor, by the Agent Client Protocol (stdin, stdout)."),
     "serve": ("servers:serve", "Serve the page, Studio and the SDK on this machine."),
     "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
     "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),
@@ -66,7 +45,6 @@ A function returns the exit code of its command.
 
 @functools.cache
 def load(name: str) -> Any:  # the class of commands is private in Typer
-    """Import the module of a command, and build the command."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     found = getattr(import_module(f"openmanus_graph.interfaces.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):

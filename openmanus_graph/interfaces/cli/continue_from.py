@@ -30,14 +30,9 @@ from openmanus_graph.graphs.catalog import agent_tools, build_agent
 from openmanus_graph.interfaces.cli.fork import begin_fork, read_points
 from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.run_setup import (
-    ResumeAnswer,
-    graph_arguments,
-    new_thread,
-    resuming_run,
-)
 from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
@@ -61,7 +56,6 @@ class DivergedReplay:
 
     @property
     def config(self) -> RunnableConfig:
-        """Names the replay's checkpoints."""
         thread = self.source.id if isinstance(self.source, Thread) else self.source.thread
         return {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
 
@@ -77,9 +71,9 @@ def continue_from(diverged: DivergedReplay) -> int:
             "fork begins at a step of the whole run."
         )
     options = RunOptions().over(dict(diverged.options))
-    graph_arguments(diverged.source.agent, options)  # before anything is made
+    run_setup.graph_arguments(diverged.source.agent, options)  # before anything is made
     ask_for_trust(options.config)
-    new = new_thread()
+    new = run_setup.new_thread()
     with hold_thread(openmanus_home(), new):
         if isinstance(diverged.source, Thread):
             point = asyncio.run(_point_of(diverged, diverged.source))
@@ -94,7 +88,10 @@ def continue_from(diverged: DivergedReplay) -> int:
         + f"\nIf it is interrupted: openmanus resume {shlex.quote(new)}\n"
     )
     with knowing_reply(diverged.divergence.reply):
-        return execute_run(lambda: resuming_run(new, ResumeAnswer(), RunOptions()), OutputOptions())
+        return execute_run(
+            lambda: run_setup.resuming_run(new, run_setup.ResumeAnswer(), RunOptions()),
+            OutputOptions(),
+        )
 
 
 def _begin_from_bundle(diverged: DivergedReplay, source: Recording, new: str) -> None:

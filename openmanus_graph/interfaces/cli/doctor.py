@@ -13,12 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
+from openmanus_graph.config.homes import home_place, untrusted_home
+from openmanus_graph.config.resolve import all_layers, configured_database, section
+from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import (
+    BrowserSettings,
+    SandboxSettings,
+    SearchSettings,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.models.resolved import ResolvedModel
-    from openmanus_graph.state.settings import Settings
 
 State = Literal["ok", "optional", "missing"]
 
@@ -53,7 +64,7 @@ class Finding:
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Run the commands that fix it.")] = False,
 ) -> int:
-    """Report what is configured, what is missing, and the command that fixes it."""
+    """Show what is configured, what is missing, and how to fix it."""
     missing = 0
     for check in CHECKS:
         for finding in check():
@@ -83,12 +94,9 @@ def _python() -> Iterator[Finding]:
 def _configuration() -> Iterator[Finding]:
     from openmanus_graph.backends.models.build import run_and_close_models
     from openmanus_graph.backends.models.resolved import address_of, resolve_model
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.config.stored_model import OLD_FILES
     from openmanus_graph.model_calls.candidates import prepare_models
-    from openmanus_graph.state.context import Context
 
-    async def resolved(settings: "Settings") -> "ResolvedModel":
+    async def resolved(settings: Settings) -> "ResolvedModel":
         """Return the main model, which is not asked. ConfigError: a package or key is missing."""
         await prepare_models(settings)
         return await resolve_model(settings.main)
@@ -131,9 +139,6 @@ def _window(model: "ResolvedModel") -> Finding:
 
 def _old_configuration() -> Iterator[Finding]:
     """Report how each key of OpenManus's files in the working folder is used."""
-    from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
-    from openmanus_graph.config.stored_model import old_files
-
     try:
         files, untrusted = list(old_files(Path.cwd())), is_untrusted(Path.cwd())
     except ConfigError:
@@ -158,9 +163,6 @@ def _listed(keys: Sequence[str]) -> str:
 
 def _search() -> Iterator[Finding]:
     from openmanus_graph.backends.search.searching import choose_engines
-    from openmanus_graph.config.resolve import all_layers, section
-    from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import SearchSettings
 
     try:
         settings = section(SearchSettings, all_layers(Context())[0])
@@ -179,9 +181,6 @@ def _search() -> Iterator[Finding]:
 def _sandbox() -> Iterator[Finding]:
     from openmanus_graph.backends.sandbox import ssh
     from openmanus_graph.backends.sandbox.choose import probes
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import SandboxSettings
 
     try:
         configured = resolve_settings(Context(), "doctor", without_model=True).sandbox
@@ -203,9 +202,6 @@ def _sandbox() -> Iterator[Finding]:
 
 def _browser() -> Iterator[Finding]:
     from openmanus_graph.backends.browser.launch import find_browser
-    from openmanus_graph.config.resolve import all_layers, section
-    from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import BrowserSettings
 
     try:
         settings = section(BrowserSettings, all_layers(Context())[0])
@@ -250,8 +246,6 @@ def _bash() -> Iterator[Finding]:
 
 
 def _home() -> Iterator[Finding]:
-    from openmanus_graph.config.homes import home_place, untrusted_home
-
     home = home_place()
     if home == untrusted_home():
         detail = f"{home} is not registered as yours, so it is not used"
@@ -273,8 +267,6 @@ def _database() -> Iterator[Finding]:
     """Check a database that is configured; the home folder's own needs no check."""
     from openmanus_graph.backends.persistence.database import open_database
     from openmanus_graph.backends.persistence.database_thread import StorageError
-    from openmanus_graph.config.resolve import configured_database
-    from openmanus_graph.state.context import Context
 
     try:
         url = configured_database(Context())
@@ -296,7 +288,6 @@ def install_commands(package: str) -> tuple[str, ...]:
 
 
 def browser_commands() -> tuple[str, ...]:
-    """Return the commands that install a Chromium."""
     try:
         distribution = platform.freedesktop_os_release().get("ID", "")
     except OSError:
@@ -308,7 +299,6 @@ def browser_commands() -> tuple[str, ...]:
 
 
 def pip_install(requirement: str) -> str:
-    """Return the command that installs a Python package into this environment."""
     return f"{sys.executable} -m pip install '{requirement}'"
 
 

@@ -59,10 +59,8 @@ class LineEditor:
     ) -> None:
         """Open the terminal of stdin and stderr.
 
-        Args:
-            history: The file of what was typed before; None keeps nothing.
-            completer: Completes while the person types.
-            status: Returns the line below the prompt.
+        `history` is the file of what was typed before; None keeps nothing. `status` returns the
+        line below the prompt.
         """
         self.pastes: dict[str, str] = {}
         """Long pastes, by their labels in the line."""
@@ -101,13 +99,7 @@ class LineEditor:
     async def read(self, prompt: str, *, secret: bool = False, draft: str = "") -> str | None:
         """Return what the person typed, with labels for long pastes; None at Ctrl-D.
 
-        Args:
-            prompt: The text before it.
-            secret: Show dots instead, and keep it out of the history.
-            draft: What is in the line already.
-
-        Raises:
-            KeyboardInterrupt: At Ctrl-C.
+        A secret is shown as dots and not kept in the history. KeyboardInterrupt: Ctrl-C was typed.
         """
         try:
             return await self._session.prompt_async(
@@ -122,7 +114,6 @@ class LineEditor:
 
     @property
     def unsent(self) -> str:
-        """What was in the line when Ctrl-C was typed."""
         return self._session.default_buffer.text
 
     def _key_bindings(self) -> KeyBindings:
@@ -202,7 +193,6 @@ class PasteParser(Vt100Parser):
                 data = self._feed_paste(self._pieces, data)
 
     def _feed_paste(self, pieces: list[str], data: str) -> str:
-        """Take a piece of a paste; return what comes after it."""
         kept = pieces.pop() if pieces else ""  # the end's mark may come in two pieces
         content, ends, rest = (kept + data).partition(_PASTE_ENDS)
         if ends:
@@ -217,10 +207,7 @@ class PasteParser(Vt100Parser):
 def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str, InputOptions]:
     """Find the files and pictures that a message names. Blocks.
 
-    Args:
-        text: The message.
-        workspace: Of the thread.
-        untrusted: The part that somebody else wrote; the files that it names are not copied.
+    Files that its `untrusted` part names, which somebody else wrote, are not copied.
 
     Returns:
         The message, in which files have their names in the workspace, and what must be copied

@@ -6,29 +6,47 @@ import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import database_url
+from openmanus_graph.demo.recorded import EVALS_MODEL, SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, check_agent
 from openmanus_graph.interfaces.cli.batch import BatchProgress, DefaultAgent
 from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.process import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
+from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
+from openmanus_graph.interfaces.service.batch_files import BatchResult, open_results
+from openmanus_graph.interfaces.service.evals import page
+from openmanus_graph.interfaces.service.evals.evaluation import (
+    REPORT,
+    About,
+    Evaluation,
+    TaskFigures,
+    load_evaluation,
+    prepare_folder,
+    store_about,
+)
+from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
+from openmanus_graph.interfaces.service.evals.suite import Suite, read_suite
+from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.options import (
     OutputOptions,
     RunOptions,
     StorageOptions,
     takes,
 )
-
-if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch_files import BatchResult
-    from openmanus_graph.interfaces.service.evals.evaluation import Evaluation, TaskFigures
-    from openmanus_graph.interfaces.service.evals.page import Change
-    from openmanus_graph.interfaces.service.evals.suite import Suite
+from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.runner import options_to_keep
+from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
+from openmanus_graph.runtime.atomic_files import write_own_file
 
 NOT_PASSED_EXIT, LEFT_EXIT = 1, 3
 SUFFIX = ".eval"
@@ -77,12 +95,7 @@ def evaluate(
 ) -> int:
     """Do the tasks of a suite, check each, and report what passes."""
     require_stdout()
-    from openmanus_graph.interfaces.cli.skills import ask_for_trust
-
     ask_for_trust(options.config)
-    from openmanus_graph.graphs.catalog import check_agent
-    from openmanus_graph.interfaces.service.evals.evaluation import load_evaluation
-
     check_agent(agent)
     before = load_evaluation(Path(against)) if against is not None else None
     attempts = _Attempts(repeat, agent, jobs, budget_usd)
@@ -101,12 +114,7 @@ def evaluate(
 @contextlib.contextmanager
 def _opened_suite(
     named: str | None, out: str | None, *, shipped: bool
-) -> "Generator[tuple[Suite, Path]]":
-    """Read a suite; also return the folder of the evaluation."""
-    from openmanus_graph.demo.recorded import SUITE, demo_folder
-    from openmanus_graph.graphs.catalog import agent_names
-    from openmanus_graph.interfaces.service.evals.suite import read_suite
-
+) -> Generator[tuple[Suite, Path]]:
     if (named is None) != shipped:
         raise ConfigError("Name a suite, or give --shipped for the ten tasks that come with it.")
     if named is not None:
@@ -119,7 +127,6 @@ def _opened_suite(
 
 
 def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
-    from openmanus_graph.demo.recorded import EVALS_MODEL
 
     if not quiet:
         say(
@@ -130,24 +137,9 @@ def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
 
 
 def _make_attempts(
-    suite: "Suite", wanted: _Attempts, options: RunOptions, out: Path, *, quiet: bool
+    suite: Suite, wanted: _Attempts, options: RunOptions, out: Path, *, quiet: bool
 ) -> int:
     """Make the attempts that are left, and judge them; return the batch's exit code."""
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.graphs.catalog import DEFAULT_AGENT
-    from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-    from openmanus_graph.interfaces.service.batch_files import open_results
-    from openmanus_graph.interfaces.service.evals.evaluation import (
-        About,
-        prepare_folder,
-        store_about,
-    )
-    from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
-    from openmanus_graph.interfaces.service.final_event import model_label
-    from openmanus_graph.interfaces.service.run_setup import to_context
-    from openmanus_graph.interfaces.service.runner import options_to_keep
-
     settings = resolve_settings(to_context(options), "eval")
     kept = options_to_keep(options.stored(), settings)
     about = About(
@@ -165,100 +157,83 @@ def _make_attempts(
         budget = Budget(wanted.budget_usd, results.cost_usd)
         grader = Grader(suite, options, out)
 
-        def word(result: "BatchResult") -> str:
+        def describe(result: BatchResult) -> str:
             return grader.verdicts[result.id].where or "passed"
 
-        with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as sink:
+        with BatchProgress(len(attempts), results, budget, quiet=quiet, describe=describe) as sink:
             runner = LocalTaskRunner(options, wanted.agent, budget, sink.notice)
             batch = Batch(attempts, results, runner, budget, sink, wanted.jobs, judge=grader)
             return asyncio.run(batch.run(ends_process=is_own_process()))
 
 
 def _report(
-    now: "Evaluation", before: "Evaluation | None", out: Path, code: int, *, quiet: bool
+    now: Evaluation, before: Evaluation | None, out: Path, code: int, *, quiet: bool
 ) -> int:
-    """Show an evaluation, write its page, and return the exit code.
+    """Show an evaluation and what changed, write its page, and return the exit code.
 
-    Args:
-        now: The evaluation.
-        before: The one to compare with, if any.
-        out: Its folder.
-        code: The exit code of its batch.
-        quiet: Whether only the figures of the whole are shown.
+    `code` is the exit code of its batch. With `quiet` only the figures of the whole are shown.
     """
-    from openmanus_graph.interfaces.service.evals.evaluation import REPORT
-    from openmanus_graph.interfaces.service.evals.page import (
-        REGRESSIONS,
-        compare,
-        headline,
-        report_page,
-    )
-    from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
-    from openmanus_graph.runtime.atomic_files import write_own_file
-
-    changes = compare(before, now) if before is not None else None
-    page = out / REPORT
-    write_own_file(page, report_page(now, changes))
+    changes = page.compare(before, now) if before is not None else None
+    report = out / REPORT
+    write_own_file(report, page.report_page(now, changes))
     is_interrupted = code > SIGNAL_EXIT
     console = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if not quiet:
         console.print(_task_table(now))
         if changes is not None:
             console.print(_change_table(changes))
-    console.print(Text(", ".join(f"{name} {value}" for name, value in headline(now))))
+    console.print(Text(", ".join(f"{name} {value}" for name, value in page.headline(now))))
     if not quiet:
         more = "" if is_interrupted else " and a higher --max-cost-usd"
         left = f" The same command{more} continues." if now.left else ""
-        say(f"The report is {page}.{left}")
+        say(f"The report is {report}.{left}")
     if is_interrupted:
         return code
     if now.left:
         return LEFT_EXIT
     if changes is not None:
-        return NOT_PASSED_EXIT if any(one.kind in REGRESSIONS for one in changes) else 0
+        return NOT_PASSED_EXIT if any(one.kind in page.REGRESSIONS for one in changes) else 0
     return 0 if now.has_passed else NOT_PASSED_EXIT
 
 
-def _task_table(evaluation: "Evaluation") -> Table:
-    from openmanus_graph.interfaces.service.evals.page import dollars, number, passed_of, seconds
+def _task_table(evaluation: Evaluation) -> Table:
 
     table = Table("task", "passed", "cost", "steps", "time", "why not", box=None, pad_edge=False)
     for task in evaluation.tasks:
         style = "green" if task.passed == evaluation.about.repeat else "red"
         table.add_row(
             Text(task.id),
-            Text(passed_of(task), style if task.counted else ""),
-            dollars(task.cost_usd),
-            number(task.steps),
-            seconds(task.elapsed_s),
+            Text(page.passed_of(task), style if task.counted else ""),
+            page.dollars(task.cost_usd),
+            page.number(task.steps),
+            page.seconds(task.elapsed_s),
             Text(_first_reason(task)),
         )
     return table
 
 
-def _first_reason(task: "TaskFigures") -> str:
+def _first_reason(task: TaskFigures) -> str:
     """Return, in one line, why the first attempt that did not pass did not."""
-    from openmanus_graph.interfaces.service.evals.page import reason
-
     for result, verdict in task.attempts:
         if verdict.outcome != "passed":
             broken = "broken check: " if verdict.outcome == "error" else ""
-            text = " ".join(f"{broken}{reason(result, verdict)}".split())
+            text = " ".join(f"{broken}{page.reason(result, verdict)}".split())
             return text if len(text) <= _REASON_CHARS else f"{text[:_REASON_CHARS]}..."
     return ""
 
 
-def _change_table(changes: "Sequence[Change]") -> Table:
-    from openmanus_graph.interfaces.service.evals.page import REGRESSIONS, differences, passed_of
+def _change_table(changes: Sequence[page.Change]) -> Table:
 
     table = Table("task", "change", "passed", "cost", "steps", "time", box=None, pad_edge=False)
     for change in changes:
-        style = "red" if change.kind in REGRESSIONS else "green" if "pass" in change.kind else ""
+        style = (
+            "red" if change.kind in page.REGRESSIONS else "green" if "pass" in change.kind else ""
+        )
         others = " (other checks)" if change.other_checks else ""
         table.add_row(
             Text(change.id),
             Text(f"{change.kind}{others}", style),
-            f"{passed_of(change.before)} → {passed_of(change.after)}",
-            *differences(change),
+            f"{page.passed_of(change.before)} → {page.passed_of(change.after)}",
+            *page.differences(change),
         )
     return table

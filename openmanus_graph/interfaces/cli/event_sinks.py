@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -57,20 +56,14 @@ def make_sink(output: OutputOptions) -> Generator[EventSink]:
         yield JsonSink()
         return
     sink = TerminalSink(quiet=output.quiet)
-    is_live = _is_live(sink.console) and not output.quiet
-    if is_live:
-        from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
+    if output.quiet or not sink.console.is_terminal or sink.console.is_dumb_terminal:
+        yield sink
+        return
+    from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
 
-        sink = ScreenSink()
-    with silent_keys() if is_live else contextlib.nullcontext():
-        try:
-            yield sink
-        finally:
-            sink.close()
-
-
-def _is_live(console: Console) -> bool:
-    return console.is_terminal and not console.is_dumb_terminal
+    screen = ScreenSink()
+    with silent_keys(), contextlib.closing(screen):
+        yield screen
 
 
 class JsonSink:
@@ -98,7 +91,7 @@ class TerminalSink:
         self.streamed = ""
         """What the newest model call has streamed."""
         self.workspace = ""
-        self.checklist = Checklist(self.console)
+        self.checklist = Checklist()
         self.reviewing = False
         """Whether the open question is about a plan."""
         self._higher_limit = ""
@@ -112,10 +105,6 @@ class TerminalSink:
         if (show := getattr(self, f"_{kind}", None)) is not None:
             show(event)
 
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.checklist.hide()
-
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self._begin(event)
         facts = f"{event['agent']} · {event['model']} · thread {event['thread']}"
@@ -123,21 +112,23 @@ class TerminalSink:
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         self.workspace, self.started = str(event["workspace"]), time.monotonic()
-        self.checklist, self.reviewing = Checklist(self.console), False
+        self.checklist, self.reviewing = Checklist(), False
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self._count_step(event)
+        if not event.get("plan_step"):  # a subagent counts its own
+            self.step = int(event["step"])
         self.streamed = ""
         self._end_line()
-        if self.checklist:
-            self._doing(event, "thinking")
-            self.checklist.show()
+        self._doing(event, "thinking")
 
     def _token(self, event: Mapping[str, Any]) -> None:
         if self.checklist or event.get("plan_step"):
             return  # steps that run in parallel would write into each other's lines
         self.streamed += event["text"]
-        self.console.print(Text(printable(event["text"])), end="")
+        self._stream(event["text"])
+
+    def _stream(self, text: str) -> None:
+        self.console.print(Text(printable(text)), end="")
         self.line_open = True
 
     def _think_end(self, event: Mapping[str, Any]) -> None:
@@ -148,7 +139,6 @@ class TerminalSink:
         shown = printable(json.dumps(event["args"], ensure_ascii=False))
         shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
         self._doing(event, event["tool"])
-        self.checklist.show()
         place = label(event) or f"[cyan]{self.step}[/] "
         self._line(f"{place}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
@@ -165,10 +155,10 @@ class TerminalSink:
         self._line(f"{label(event)}[{style}]{escape(printable(event['text']))}[/]")
 
     def _plan(self, event: Mapping[str, Any]) -> None:
-        """Show the checklist: all of it when it is new, then the steps that changed."""
         if event.get("plan_step"):
             return  # a plan inside a step is not shown
-        for line in self.checklist.update(event):
+        self.checklist.update(event)
+        for line in self.checklist.changed_lines():
             self._line(line)
 
     _plan_change = _plan
@@ -182,7 +172,6 @@ class TerminalSink:
             self._higher_limit = f" {option} {value}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
-        self.checklist.hide()
         self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
         self.reviewing = is_plan_request(event)
         if self.reviewing:
@@ -193,7 +182,6 @@ class TerminalSink:
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._end_line()
-        self.checklist.hide()
         if not self.quiet:
             self._summary(event)
         status, reason, answer = event["status"], event["stop_reason"], event["answer"]
@@ -225,10 +213,6 @@ class TerminalSink:
         for index, line in enumerate(file_lines(event["artifacts"])):
             table.add_row("" if index else "files", Text(line))
         self.console.print(table)
-
-    def _count_step(self, event: Mapping[str, Any]) -> None:
-        if not event.get("plan_step"):  # a subagent counts its own
-            self.step = int(event["step"])
 
     def _doing(self, event: Mapping[str, Any], what: str) -> None:
         self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
@@ -268,21 +252,18 @@ def label(event: Mapping[str, Any]) -> str:
 
 
 class Checklist:
-    """The steps of a plan and what the running ones do, live below the progress lines."""
+    """The steps of a plan, and what the running ones do."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
+    def __init__(self) -> None:
         self._plan: Mapping[str, Any] = {}
         """Title and steps."""
         self._lines: dict[str, str] = {}
-        """The line of each step as last written without a terminal."""
+        """The line of each step as it was last written."""
         self._doing: dict[str, str] = {}
         self._started: dict[str, float] = {}
         self._overall = ""
 
     def __bool__(self) -> bool:
-        """Return True if there is a plan."""
         return bool(self._steps)
 
     @property
@@ -290,15 +271,14 @@ class Checklist:
         steps: Sequence[Mapping[str, Any]] = self._plan.get("steps", ())
         return steps
 
-    def update(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Apply an event of the plan; yield the lines to print if there is no live display."""
+    def update(self, event: Mapping[str, Any]) -> None:
         self._plan = shown_after(self._plan, event)
         under_way = {str(s["id"]) for s in self._steps if s["status"] == "in_progress"}
         now = time.monotonic()
         self._started = {name: self._started.get(name, now) for name in under_way}
-        if _is_live(self._console):
-            self.show()
-            return
+
+    def changed_lines(self) -> Iterator[str]:
+        """Yield the title, once, and the lines of the steps that changed."""
         if not self._lines:
             yield f"[bold]{escape(printable(self._plan['title']))}[/]"
         for step in self._steps:
@@ -314,31 +294,11 @@ class Checklist:
         else:
             self._overall = what
 
-    def show(self) -> None:
-        """Show the live display, if there is a plan and a terminal."""
-        if self._live is None and self._steps and _is_live(self._console):
-            self._live = Live(
-                console=self._console,
-                get_renderable=lambda: self,
-                transient=True,
-                redirect_stdout=False,  # the answer goes there unchanged
-                redirect_stderr=False,
-            )
-            self._live.start()
-
-    def hide(self) -> None:
-        """Remove the live display, for a question or at the run's end."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def all_steps(self) -> Group:
-        """Return all steps, for the summary."""
-        return self._rows(self._steps, self._console.width)
+    def all_steps(self, width: int) -> Group:
+        return self._rows(self._steps, width)
 
     @property
     def progress(self) -> str:
-        """How many steps are completed."""
         done = sum(step["status"] == "completed" for step in self._steps)
         return f"{done} of {len(self._steps)} completed"
 
@@ -388,7 +348,6 @@ class Checklist:
 
 
 def _step_line(step: Mapping[str, Any]) -> str:
-    """Return a step as a line of markup."""
     facts = [str(step["executor"])]
     if step.get("seconds"):
         facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
@@ -408,7 +367,6 @@ def _cut(text: str, cells: int) -> str:
 
 
 def _aligned(texts: Sequence[str], most: int = NAME_CELLS) -> list[str]:
-    """Pad the texts of a column to the same width."""
     cut = [_cut(text, most) for text in texts]
     width = max(map(cell_len, cut), default=0)
     return [set_cell_size(text, width) for text in cut]

@@ -25,16 +25,10 @@ from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.threads import complete_thread
 from openmanus_graph.interfaces.server.event_stream import events_from_messages
 from openmanus_graph.interfaces.server.player import player_page
+from openmanus_graph.interfaces.service import replay as replaying
 from openmanus_graph.interfaces.service.final_event import final_event, read_usage
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
-from openmanus_graph.interfaces.service.replay import (
-    Replayed,
-    record_of,
-    replay_bundle,
-    replay_graph,
-    replay_thread,
-)
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import known_thread, thread_id, whole_thread
 from openmanus_graph.interfaces.service.transcript import transcript
@@ -65,7 +59,7 @@ def export(
         str | None, typer.Option(help="HTML file that plays it in a browser, without a server.")
     ] = None,
 ) -> int:
-    """Write a thread as Markdown, as a page that plays it, or as a bundle for `replay`."""
+    """Write a thread as Markdown, a page, or a bundle for `replay`."""
     if html is not None and bundle is not None:
         raise ConfigError("--html and --bundle exclude each other. Give one of them.")
     if html is not None:
@@ -84,7 +78,7 @@ def export(
 
 
 def _export_bundle(thread: str, file: str) -> int:
-    record = asyncio.run(record_of(whole_thread(thread)))
+    record = asyncio.run(replaying.record_of(whole_thread(thread)))
     try:
         save_bundle(record, Path(file))
     except OSError as error:
@@ -94,7 +88,6 @@ def _export_bundle(thread: str, file: str) -> int:
 
 
 def _export_page(source: str, file: str) -> int:
-    """Write a page that plays a thread or a bundle."""
     if is_bundle(Path(source)):
         record = load_bundle(Path(source))
         title, config = record.task, None
@@ -121,7 +114,7 @@ def _events_of(known: Thread) -> list[Event]:
         if kept := _journal(known.id):
             return kept
     with contextlib.suppress(ConfigError):
-        record = asyncio.run(record_of(known))
+        record = asyncio.run(replaying.record_of(known))
         events, found = asyncio.run(_replayed_events(record, known))
         if not found.ended:
             return events
@@ -150,20 +143,20 @@ async def _from_messages(known: Thread) -> list[Event]:
 
 async def _replayed_events(
     record: Recording, source: Recording | Thread
-) -> tuple[list[Event], Replayed]:
+) -> tuple[list[Event], replaying.Replayed]:
     """Replay a record; return the events of the conversation before it and of its runs."""
-    graph = replay_graph(record.agent)
+    graph = replaying.replay_graph(record.agent)
     seen = _Observer(record, graph)
-    before = replay_graph(record.agent)
+    before = replaying.replay_graph(record.agent)
     await put_beginning(before.checkpointer, record.thread, record.beginning)
     state = await before.aget_state({"configurable": {"thread_id": record.thread}})
     seen.events += events_from_messages(record, state.values.get("messages", []))
     context = to_context(RunOptions().over(dict(record.options)))
     with observing_runs(seen):
         if isinstance(source, Thread):
-            found = await replay_thread(source, context, graph=graph)
+            found = await replaying.replay_thread(source, context, graph=graph)
         else:
-            found = await replay_bundle(source, context, graph=graph)
+            found = await replaying.replay_bundle(source, context, graph=graph)
     if found.ended:
         seen.events.append({"type": "notice", "level": "warning", "text": found.ended})
     return seen.events, found

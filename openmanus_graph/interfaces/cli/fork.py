@@ -90,7 +90,7 @@ def fork(
     ] = False,
     as_json: JsonLinesOption = False,
 ) -> int:
-    """Go back to an earlier point of a thread and try again from there, as a new thread."""
+    """Try again from an earlier point of a thread, as a new thread."""
     known = thread_id(thread)
     if at is None:
         if list_points(known, as_json=as_json) and not as_json:
@@ -117,7 +117,7 @@ def fork(
 def new_fork(
     thread: str, at: str, new: str, choice: FilesChoice = "copy"
 ) -> tuple[Point, ForkedFiles, list[str]]:
-    """Begin a new thread at a point of another one; return both, and what a person should know.
+    """Begin a new thread at a point of another one.
 
     Args:
         thread: The other one.
@@ -125,8 +125,8 @@ def new_fork(
         new: The new thread's id.
         choice: How the new thread gets its files.
 
-    Raises:
-        ConfigError: There is no such thread or point, or the new thread cannot be made.
+    Returns:
+        The point, the files, and what a person should know.
     """
     known = whole_thread(thread)
     point = require_point(asyncio.run(read_points(thread)), at, thread)
@@ -173,7 +173,6 @@ def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
 
 
 async def read_points(thread: str) -> list[Point]:
-    """Return the points of a thread."""
     async with open_checkpointer(database_url()) as saver:
         return await points_of(saver, thread)
 
@@ -241,7 +240,6 @@ def _restore_in_place(known: Thread, snapshot: str, snapshots: ThreadSnapshots) 
 def _restore_copy(
     known: Thread, snapshot: str, snapshots: ThreadSnapshots, new: str
 ) -> ForkedFiles:
-    """Write a snapshot to a new folder next to the old thread's."""
     settings = _settings_of(known)
     files = settings.workspace
     own = safe_name(new) if _is_default(files, known) else f"{files.name}-{safe_name(new)}"

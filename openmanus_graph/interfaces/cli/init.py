@@ -119,7 +119,6 @@ async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None
 
 
 async def _corrected(choice: ModelChoice, error: TrialError) -> ModelChoice:
-    """Ask again for what was wrong."""
     if error.kind == "not_found":
         name = await _ask("Model", None)
         provider = parse_spec(choice.spec).provider.name

@@ -46,16 +46,11 @@ def _run() -> None:
         _end(str(error), 2)
     except (RuntimeError, sqlite3.Error, OSError) as error:
         from openmanus_graph.config.homes import home_place
-        from openmanus_graph.interfaces.service.failures import (
-            ReportedError,
-            RunError,
-            describe_storage_failure,
-            is_storage_fault,
-        )
+        from openmanus_graph.interfaces.service import failures
 
-        if isinstance(error, ReportedError):
+        if isinstance(error, failures.ReportedError):
             sys.exit(1)
-        if isinstance(error, RunError):
+        if isinstance(error, failures.RunError):
             _end(str(error), 1)
         if isinstance(error, RuntimeError):
             raise
@@ -63,9 +58,9 @@ def _run() -> None:
             Path.cwd()
         except OSError:
             _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
-        if not is_storage_fault(error):
+        if not failures.is_storage_fault(error):
             raise
-        _end(describe_storage_failure(error, home_place()), 1)
+        _end(failures.describe_storage_failure(error, home_place()), 1)
 
 
 def _end(complaint: str, code: int) -> None:

@@ -29,7 +29,6 @@ class MarkdownBlocks:
 
     @property
     def rest(self) -> str:
-        """The text that was taken and not returned yet."""
         return "\n".join([*self._lines, self._line])
 
     def feed(self, piece: str) -> list[str]:

@@ -1,11 +1,12 @@
 """`openmanus mcp`: lists and tests MCP servers, calls their tools, and logs in to them."""
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -108,28 +109,33 @@ def _settings(config: str | None, servers: Sequence[Any]) -> Settings:
         return resolve_settings(context, THREAD, without_model=True)
 
 
-def _session(servers: Sequence["MCPServer"], config: str | None) -> "Session":
-    from openmanus_graph.runtime.session import Session
+@contextlib.asynccontextmanager
+async def _started(
+    servers: Sequence["MCPServer"], config: str | None
+) -> "AsyncGenerator[tuple[ServerTools, Session]]":
+    """Start servers in a session of their own, and close it."""
 
-    session = Session(safe_name(THREAD), _settings(config, servers))
-    session.workspace.prepare()
-    return session
+    def open_session() -> "Session":
+        from openmanus_graph.runtime.session import Session
 
+        session = Session(safe_name(THREAD), _settings(config, servers))
+        session.workspace.prepare()
+        return session
 
-async def _resolve_tools(servers: Sequence["MCPServer"], session: "Session") -> "ServerTools":
     def ignore(event: dict[str, Any]) -> None:
         """Show nothing: the printed rows hold the same."""
 
-    resolve_server_tools = await asyncio.to_thread(load_client)
-    return await resolve_server_tools(servers, session, ignore)
+    session = await asyncio.to_thread(open_session)
+    try:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        yield await resolve_server_tools(servers, session, ignore), session
+    finally:
+        await asyncio.to_thread(session.close)
 
 
 async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[dict[str, Any]]:
-    """Start servers; return a row for each, with its tools or why it does not work."""
     started = time.monotonic()
-    session = await asyncio.to_thread(_session, servers, config)
-    try:
-        found = await _resolve_tools(servers, session)
+    async with _started(servers, config) as (found, _):
         seconds = round(time.monotonic() - started, 2)
         return [
             {
@@ -143,8 +149,6 @@ async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[d
             }
             for one in found.servers
         ]
-    finally:
-        await asyncio.to_thread(session.close)
 
 
 def _row(tool: "ServerTool") -> dict[str, Any]:
@@ -178,16 +182,12 @@ def call_tool(
 async def _call_and_print(
     server: "MCPServer", tool: str, args: dict[str, Any], config: str | None
 ) -> int:
-    session = await asyncio.to_thread(_session, [server], config)
-    try:
-        found = await _resolve_tools([server], session)
+    async with _started([server], config) as (found, session):
         (one,) = found.servers
         if one.state != "up":
             sys.stderr.write(f"The MCP server {printable(one.server.name)} {printable(one.why)}\n")
             return 1
         message = await _call_once(tool, args, found.tools, session)
-    finally:
-        await asyncio.to_thread(session.close)
     sys.stdout.write(printable(message.text) + "\n")
     return 1 if message.status == "error" else 0
 

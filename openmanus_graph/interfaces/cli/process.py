@@ -55,7 +55,6 @@ def secure_standard_streams() -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to stdout at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -18,20 +18,12 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.continue_from import DivergedReplay, continue_from
 from openmanus_graph.interfaces.cli.threads import complete_thread
+from openmanus_graph.interfaces.service import replay as replaying
 from openmanus_graph.interfaces.service.options import (
     PolicyName,
     RunOptions,
     StorageOptions,
     takes,
-)
-from openmanus_graph.interfaces.service.replay import (
-    Replayed,
-    bundle_of,
-    record_of,
-    replay_bundle,
-    replay_graph,
-    replay_thread,
-    write_test,
 )
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
@@ -61,7 +53,6 @@ class Changes:
     """Private hosts that they may reach in addition to those of the run."""
 
     def __bool__(self) -> bool:
-        """Return True if anything is changed."""
         return self.is_real or self.policy is not None or bool(self.allow_hosts)
 
     @property
@@ -161,7 +152,7 @@ def replay(
         list[str] | None, typer.Option(help="Private HOST or HOST:PORT that --browser may reach.")
     ] = None,
 ) -> int:
-    """Run a thread again from its record, and show how its requests differ now.
+    """Run a thread again from its record, and show what differs now.
 
     With another model, prompt, policy or tool it stops at the first difference.
     """
@@ -178,12 +169,12 @@ def replay(
     else:
         known = whole_thread(thread_id(source))
         options = with_stored(RunOptions(), known)
-    graph = replay_graph(known.agent)
+    graph = replaying.replay_graph(known.agent)
     context, what_if = changes.apply(to_context(options))
     if isinstance(known, Recording):
-        found = run_and_close_models(replay_bundle(known, context, what_if, graph))
+        found = run_and_close_models(replaying.replay_bundle(known, context, what_if, graph))
     else:
-        found = run_and_close_models(replay_thread(known, context, what_if, graph))
+        found = run_and_close_models(replaying.replay_thread(known, context, what_if, graph))
     if what_if is None:
         return _report(known, found, to_test)
     if go_on and found.divergence is not None:
@@ -239,18 +230,18 @@ def _named_address(given: str) -> tuple[str, str]:
     return name, f"{Path.cwd()}/{address}"
 
 
-def _report(known: Recording | Thread, found: Replayed, to_test: str | None) -> int:
+def _report(known: Recording | Thread, found: replaying.Replayed, to_test: str | None) -> int:
     """Print how an unchanged replay differs, and write it as a test if asked."""
     if found.differences:
         sys.stdout.write(printable(found.differences[0].diff()) + "\n")
     sys.stderr.write(f"{printable(_summary(found))}\n")
     if to_test is not None:
-        record = known if isinstance(known, Recording) else asyncio.run(record_of(known))
+        record = known if isinstance(known, Recording) else asyncio.run(replaying.record_of(known))
         _write_test(record, found, Path(to_test))
     return 0 if found.is_equal else 1
 
 
-def _summary(found: Replayed) -> str:
+def _summary(found: replaying.Replayed) -> str:
     if found.is_equal:
         if found.model_calls == 1:
             return "The only request is as it was recorded."
@@ -266,9 +257,11 @@ def _summary(found: Replayed) -> str:
     return " ".join(reported)
 
 
-def _write_test(record: Recording, found: Replayed, path: Path) -> None:
+def _write_test(record: Recording, found: replaying.Replayed, path: Path) -> None:
     try:
-        written = run_and_close_models(write_test(record, path)) if found.is_equal else found
+        written = (
+            run_and_close_models(replaying.write_test(record, path)) if found.is_equal else found
+        )
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
     if not written.is_equal:
@@ -276,7 +269,7 @@ def _write_test(record: Recording, found: Replayed, path: Path) -> None:
             "No test was written, because the run differs from its record: the test would fail. "
             "Undo the change, or run the task again and make the test from that run."
         )
-    sys.stderr.write(f"{path} and {bundle_of(path)} are written. Run it: pytest {path}\n")
+    sys.stderr.write(f"{path} and {replaying.bundle_of(path)} are written. Run it: pytest {path}\n")
 
 
 def _print_step(done: str) -> None:
@@ -286,7 +279,7 @@ def _print_step(done: str) -> None:
     sys.stdout.flush()
 
 
-def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
+def _print_divergence(found: replaying.Replayed, changes: Changes, out: TextIO) -> None:
     """Print where a what-if replay stopped; the diff goes to `out`."""
     if found.divergence is None:
         all_done = "It makes no difference."

@@ -99,7 +99,7 @@ def resume(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> int:
-    """Continue a thread that was stopped, waits for an answer, or crashed."""
+    """Continue a thread that stopped, waits for an answer, or crashed."""
     from openmanus_graph.interfaces.cli.skills import ask_for_trust
     from openmanus_graph.interfaces.service.run_setup import ResumeAnswer, resuming_run
     from openmanus_graph.interfaces.service.threads import thread_id
@@ -119,7 +119,7 @@ def demo(
     ] = False,
     workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
 ) -> int:
-    """Do a real task with real tools and a recorded model: no key, no network."""
+    """Do a task with real tools and a recorded model: no key, no network."""
     from openmanus_graph.demo.recorded import MODEL, PLAN_MODEL, require_packages
     from openmanus_graph.interfaces.cli.console import say
 
@@ -185,7 +185,7 @@ def require_stdout() -> None:
     if is_stdout_closed():
         raise ConfigError(
             "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "
-            "/dev/null if nobody reads it."
+            "/dev/null if you do not need it."
         )
 
 

@@ -52,7 +52,7 @@ class _Call:
 
 
 class ScreenSink(TerminalSink):
-    """Shows progress to a person at a terminal; the steps of a plan as `TerminalSink` does."""
+    """Shows progress to a person at a terminal, the newest of it in a live display."""
 
     def __init__(self) -> None:
         super().__init__(wrap_words=True)
@@ -93,26 +93,21 @@ class ScreenSink(TerminalSink):
 
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self._count_step(event)
-        self.streamed = ""
+        super()._think_start(event)
         self._blocks, self._has_blocks = MarkdownBlocks(), False
         self._thinking_since = time.monotonic()
-        self._doing(event, "thinking")
         self._show_live()
 
     @override
-    def _token(self, event: Mapping[str, Any]) -> None:
-        if self.checklist or event.get("plan_step"):
-            return  # steps that run in parallel would write into each other's lines
-        self.streamed += event["text"]
-        for block in self._blocks.feed(event["text"]):
+    def _stream(self, text: str) -> None:
+        for block in self._blocks.feed(text):
             self._print_block(block)
 
     @override
     def _think_end(self, event: Mapping[str, Any]) -> None:
         self._thinking_since = None
         self._print_block(self._blocks.finish())
-        self._doing(event, "" if event["tool_calls"] else "answered")
+        super()._think_end(event)
 
     @override
     def _tool_start(self, event: Mapping[str, Any]) -> None:
@@ -144,9 +139,10 @@ class ScreenSink(TerminalSink):
 
     @override
     def _plan(self, event: Mapping[str, Any]) -> None:
-        self._hide_live()
-        super()._plan(event)
-        self._show_live()
+        if not event.get("plan_step"):  # a plan inside a step is not shown
+            self._hide_live()
+            self.checklist.update(event)
+            self._show_live()
 
     _plan_change = _plan
 
@@ -164,17 +160,15 @@ class ScreenSink(TerminalSink):
         self._calls.clear()
         super()._final(event)
 
-    @override
     def close(self) -> None:
         self._closed.set()
         with self._lock:
             self._hide_live()
-            super().close()
 
     @override
     def _summary(self, event: Mapping[str, Any]) -> None:
         if self.checklist:
-            self.console.print(self.checklist.all_steps())
+            self.console.print(self.checklist.all_steps(self.console.width))
         usage = event["usage"]
         steps = f"{self.step} step{'' if self.step == 1 else 's'}"
         facts = (
@@ -205,16 +199,13 @@ class ScreenSink(TerminalSink):
         self.console.print(Rendered(block))
 
     def _show_live(self) -> None:
-        """Show what is running now; for a plan the checklist does that."""
-        if self.checklist:
-            self.checklist.show()
-        elif self._live is None:
+        if self._live is None:
             self._live = Live(
                 console=self.console,
                 get_renderable=lambda: self,
                 auto_refresh=False,
                 transient=True,
-                redirect_stdout=False,
+                redirect_stdout=False,  # the answer goes there unchanged
                 redirect_stderr=False,
             )
             self._live.start(refresh=True)
@@ -225,7 +216,10 @@ class ScreenSink(TerminalSink):
             self._live = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the live display: the end of the unfinished block, and what is running."""
+        """Render what is running: a plan, or calls and the end of the unfinished block."""
+        if self.checklist:
+            yield self.checklist
+            return
         tail = self._blocks.rest.strip("\n") if self._thinking_since is not None else ""
         if tail:
             yield Rendered(tail[-TAIL_CHARS:], max(3, options.size.height // 2))

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
+from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.service.options import (
     McpOptions,
     RunOptions,
@@ -26,9 +29,11 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
+from openmanus_graph.interfaces.service.stdio import StdioPipes
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.mcp_server.server import ToolServer
+    from openmanus_graph.interfaces.service.http import Token
 
 MCP_PORT, A2A_PORT, PAGE_PORT = 8642, 8643, 2024
 MCP_TOKEN, A2A_TOKEN = "OPENMANUS_MCP_TOKEN", "OPENMANUS_A2A_TOKEN"  # their names
@@ -42,38 +47,24 @@ AgentOption = Annotated[str, typer.Option(help="Which agent works.")]
 @takes(McpOptions, RunOptions, ServerOptions, StorageOptions)
 def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
     """Offer the tools, and maybe an agent, to MCP clients."""
-    from openmanus_graph.graphs.catalog import check_agent
-
     _require("mcp", "mcp")
     check_agent(what.agent)
     with log_file(where.log), _quiet_libraries():
         if what.transport == "stdio":
-            return _mcp_on_stdio(what, options)
-        return _mcp_on_http(what, options, where)
+            pipes = StdioPipes()  # first, before other code can write to stdout
+            from openmanus_graph.interfaces.mcp_server.running import serve_stdio
 
+            return _run_until_done(serve_stdio(_tool_server(what, options), pipes))
+        from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
+        from openmanus_graph.interfaces.service import http as service
 
-def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
-
-    pipes = StdioPipes()  # first, before other code can write to stdout
-    from openmanus_graph.interfaces.mcp_server.running import serve_stdio
-
-    server = _tool_server(what, options)
-    return _run_until_done(serve_stdio(server, pipes))
-
-
-def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
-    from openmanus_graph.interfaces.cli.skills import ask_for_trust
-    from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
-    from openmanus_graph.interfaces.service.http import announce, bind, url_of
-
-    ask_for_trust(options.config)
-    token = _token(where, MCP_TOKEN)
-    server = _tool_server(what, options)
-    listening = bind(where.host, MCP_PORT if where.port is None else where.port)
-    announce("MCP server", url_of(listening, where.host) + PATH, token)
-    value = None if token is None else token.value
-    return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
+        ask_for_trust(options.config)
+        token = _token(where, MCP_TOKEN)
+        server = _tool_server(what, options)
+        listening = service.bind(where.host, MCP_PORT if where.port is None else where.port)
+        service.announce("MCP server", service.url_of(listening, where.host) + PATH, token)
+        value = None if token is None else token.value
+        return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
 
 
 def _tool_server(what: McpOptions, options: RunOptions) -> "ToolServer":
@@ -84,19 +75,15 @@ def _tool_server(what: McpOptions, options: RunOptions) -> "ToolServer":
         names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
         if not names:
             raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    offer = Offer(options, names, what.agent)
-    return build_server(offer, version("openmanus-graph"))
+    return build_server(Offer(options, names, what.agent), version("openmanus-graph"))
 
 
 @takes(RunOptions, ServerOptions, StorageOptions)
 def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus") -> int:
     """Offer an agent to other agents, by the A2A protocol."""
-    from openmanus_graph.graphs.catalog import check_agent
-
     _require("a2a-sdk", "a2a", "a2a")
     check_agent(agent)
     from openmanus_graph.interfaces.a2a_server.app import build_app
-    from openmanus_graph.interfaces.cli.skills import ask_for_trust
     from openmanus_graph.interfaces.service import http as service
     from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 
@@ -119,10 +106,7 @@ def acp(
     agent: AgentOption = "manus",
     log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None,
 ) -> int:
-    """Work in an editor, by the Agent Client Protocol over stdin and stdout."""
-    from openmanus_graph.graphs.catalog import check_agent
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
-
+    """Work in an editor, by the Agent Client Protocol (stdin, stdout)."""
     if find_spec("acp") is None:
         raise ConfigError(
             f"This command needs the package agent-client-protocol. {install_extra('acp')}"
@@ -135,13 +119,13 @@ def acp(
         return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))
 
 
-def _token(where: ServerOptions, variable: str) -> Any:
-    from openmanus_graph.interfaces.service.http import choose_token, require_token_off_loopback
+def _token(where: ServerOptions, variable: str) -> "Token | None":
+    from openmanus_graph.interfaces.service import http as service
 
     if where.no_token:
-        require_token_off_loopback(where.host)
+        service.require_token_off_loopback(where.host)
         return None
-    return choose_token(where.token, variable)
+    return service.choose_token(where.token, variable)
 
 
 def _require(package: str, module: str, extra: str = "mcp") -> None:
@@ -161,8 +145,6 @@ def _quiet_libraries() -> Generator[None]:
 
 
 def _run_until_done(serving: Coroutine[Any, Any, None]) -> int:
-    from openmanus_graph.backends.models.build import run_and_close_models
-
     run_and_close_models(serving)
     return 0
 
@@ -198,9 +180,9 @@ def serve(
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
     from openmanus_graph.interfaces.server.config import server_config
     from openmanus_graph.interfaces.server.token import server_token, token_source
-    from openmanus_graph.interfaces.service.http import PROTOCOL
+    from openmanus_graph.interfaces.service import http as service
 
-    protocols["auto"] = PROTOCOL  # `run_server` has no argument for it
+    protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
     logging.getLogger("langgraph_api.timing.timer").setLevel(logging.ERROR)  # nor of a slow start

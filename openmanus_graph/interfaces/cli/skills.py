@@ -10,21 +10,9 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr
 
-from openmanus_graph.config import homes
+from openmanus_graph.config import homes, instructions
 from openmanus_graph.config.files import Layer, config_home, read_layer
-from openmanus_graph.config.instructions import (
-    MAX_FILE_BYTES,
-    SHIPPED,
-    FoundSkill,
-    SkillError,
-    find_skills,
-    read_skill,
-    skill_file,
-    trust_instructions,
-    trust_name,
-    untrusted_instructions,
-    untrusted_skills,
-)
+from openmanus_graph.config.instructions import SHIPPED
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption
@@ -43,11 +31,11 @@ app = typer.Typer(
 @app.command("list")
 def list_skills(as_json: JsonLinesOption = False) -> int:
     """List the skills, where they are, and what keeps one from being used."""
-    found = find_skills()
+    found = instructions.find_skills()
     known = {one.skill.name for one in found if one.skill}
     shipped = [skill for skill in shipped_skills() if skill.name not in known]
     if as_json:
-        found += [FoundSkill(skill.folder, "shipped", skill) for skill in shipped]
+        found += [instructions.FoundSkill(skill.folder, "shipped", skill) for skill in shipped]
         for one in found:
             row = {
                 "name": one.folder.name,
@@ -72,18 +60,20 @@ def list_skills(as_json: JsonLinesOption = False) -> int:
 @app.command("show")
 def show_skill(name: Annotated[str, typer.Argument(help="The skill's name.")]) -> int:
     """Print a skill's instructions; its files on stderr."""
-    named = [one for one in find_skills() if one.folder.name == name]
+    named = [one for one in instructions.find_skills() if one.folder.name == name]
     named.sort(key=lambda one: bool(one.problems))  # one that is used counts first
     if not named and not (SHIPPED / name / "SKILL.md").is_file():
         raise ConfigError(f"There is no skill {name}. `openmanus skills list` lists them.")
     folder = named[0].folder if named else SHIPPED / name
-    file = skill_file(folder)
+    file = instructions.skill_file(folder)
     if file is None:
         raise ConfigError(f"{folder} has no file SKILL.md.")
     here = Path.cwd().resolve()
     root = here if folder.absolute().is_relative_to(here) else folder.resolve()
     try:  # a file of a cloned folder must be inside it
-        text = read_beneath(root, file.absolute() if root == here else file.name, MAX_FILE_BYTES)
+        text = read_beneath(
+            root, file.absolute() if root == here else file.name, instructions.MAX_FILE_BYTES
+        )
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     sys.stdout.write(printable(text.decode("utf-8", "replace").rstrip()) + "\n")
@@ -101,8 +91,8 @@ def add_skill(
     given = Path(path).expanduser()
     folder = SHIPPED / path if not given.exists() and (SHIPPED / path).is_dir() else given
     try:
-        skill = read_skill(folder.parent if folder.is_file() else folder)
-    except SkillError as error:
+        skill = instructions.read_skill(folder.parent if folder.is_file() else folder)
+    except instructions.SkillError as error:
         raise ConfigError(f"{folder} is not a skill: {error}.") from error
     target = config_home() / "skills" / skill.name
     if target.exists():
@@ -114,7 +104,11 @@ def add_skill(
 
 def shipped_skills() -> list[Skill]:
     """Return the skills that come with OpenManus."""
-    return [read_skill(folder) for folder in sorted(SHIPPED.iterdir()) if skill_file(folder)]
+    return [
+        instructions.read_skill(folder)
+        for folder in sorted(SHIPPED.iterdir())
+        if instructions.skill_file(folder)
+    ]
 
 
 def trust() -> int:
@@ -122,18 +116,18 @@ def trust() -> int:
     home = homes.untrusted_home()
     if home is not None:
         _trust_home(home)
-    layers, skills = untrusted_layers(), untrusted_skills()
-    instructions = untrusted_instructions()
-    if home is None and not layers and not skills and not instructions:
+    layers, skills = untrusted_layers(), instructions.untrusted_skills()
+    files = instructions.untrusted_instructions()
+    if home is None and not layers and not skills and not files:
         sys.stderr.write("Nothing in this folder needs your trust.\n")
     for layer in layers:
         homes.trust(Path.cwd(), layer)
         sys.stderr.write(f"Trusted {layer.path}: {_risks(layer)}\n")
     for skill in skills:
-        homes.trust_content(Path.cwd(), trust_name(skill), skill.digest)
+        homes.trust_content(Path.cwd(), instructions.trust_name(skill), skill.digest)
         sys.stderr.write(f"Trusted {_described(skill)}\n")
-    for path in instructions:
-        trust_instructions(path)
+    for path in files:
+        instructions.trust_instructions(path)
         sys.stderr.write(f"Trusted {printable(str(path))}, which instructs agents\n")
     return 0
 
@@ -153,9 +147,9 @@ def ask_for_trust(config: str | None) -> None:
     for layer in untrusted_layers():
         if _agrees(f"{layer.path} wants: {_risks(layer)}"):
             homes.trust(Path.cwd(), layer)
-    for skill in untrusted_skills():
+    for skill in instructions.untrusted_skills():
         if _agrees(_described(skill)):
-            homes.trust_content(Path.cwd(), trust_name(skill), skill.digest)
+            homes.trust_content(Path.cwd(), instructions.trust_name(skill), skill.digest)
 
 
 def _agrees(about: str) -> bool:
@@ -191,7 +185,6 @@ def untrusted_layers() -> list[Layer]:
 
 
 def _risks(layer: Layer) -> str:
-    """Return the risky settings of a file with their values."""
     risky = homes.risky_settings(layer)
     return ", ".join(f"{key} = {_shown(value)}" for key, value in risky.items())
 

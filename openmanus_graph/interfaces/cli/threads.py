@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from openmanus_graph.backends.persistence.threads import Thread
 
-MOST_COMPLETED = 200
+MAX_COMPLETIONS = 200
 SHOWN_TITLE_CHARS = 60
 PIPE_WIDTH = 1000
 SHORT_ID_CHARS = 16
@@ -33,7 +33,7 @@ def complete_thread(incomplete: str) -> list[str]:
     url = database_url()
     if url.is_local and not url.file.exists():
         return []
-    return open_threads().beginning_with([incomplete])[:MOST_COMPLETED]
+    return open_threads().beginning_with([incomplete])[:MAX_COMPLETIONS]
 
 
 ThreadArgument = Annotated[
