@@ -42,11 +42,11 @@ class Changes:
     """The changes that are tried on a run, as the options name them."""
 
     model: str | None
-    prompts: Sequence[str]
-    """Each `NAME=FILE`."""
+    prompts: Mapping[str, str]
+    """Texts by their names."""
     policy: Policy | None
-    tools: Sequence[str]
-    """Each `NAME=module:function`."""
+    tools: Mapping[str, str]
+    """Functions, `FOLDER/module:function`, by the names of the tools that they replace."""
     browser: bool
     """Whether the steps in the browser are really done again."""
     allow_hosts: Sequence[str]
@@ -82,12 +82,12 @@ class Changes:
         what_if = WhatIf(
             asks_model=self.model is not None or bool(self.prompts),
             policy_before=before,
-            tools={name: load_function(at) for name, at in self._addresses().items()},
+            tools={name: load_function(at) for name, at in self.tools.items()},
         )
         changed = dataclasses.replace(
             context,
             model=self.model or context.model,
-            prompts={**(context.prompts or {}), **self._texts()} or None,
+            prompts={**(context.prompts or {}), **self.prompts} or None,
             policy=policy,
         )
         return changed, what_if
@@ -98,16 +98,10 @@ class Changes:
         tried: dict[str, Any] = {
             "model": self.model,
             "policy": self.policy,
-            "prompts": {**known["prompts"], **self._texts()},
-            "replaced_tools": {**known["replaced_tools"], **self._addresses()},
+            "prompts": {**known["prompts"], **self.prompts},
+            "replaced_tools": {**known["replaced_tools"], **self.tools},
         }
         return {**options, **{name: value for name, value in tried.items() if value}}
-
-    def _texts(self) -> dict[str, str]:
-        return dict(map(_named_prompt, self.prompts))
-
-    def _addresses(self) -> dict[str, str]:
-        return dict(map(_named_address, self.tools))
 
 
 @takes(StorageOptions)
@@ -156,7 +150,8 @@ def replay(
 
     With another model, prompt, policy or tool it stops at the first difference.
     """
-    changes = Changes(model, prompt or (), policy, tool or (), browser, allow_host or ())
+    prompts, tools = dict(map(_named_prompt, prompt or ())), dict(map(_named_address, tool or ()))
+    changes = Changes(model, prompts, policy, tools, browser, allow_host or ())
     _check_options(to_test, changes, continues=go_on)
     known: Recording | Thread
     if is_bundle(Path(source)):

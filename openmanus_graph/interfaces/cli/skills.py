@@ -3,7 +3,9 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -116,16 +118,12 @@ def trust() -> int:
     home = homes.untrusted_home()
     if home is not None:
         _trust_home(home)
-    layers, skills = untrusted_layers(), instructions.untrusted_skills()
-    files = instructions.untrusted_instructions()
-    if home is None and not layers and not skills and not files:
+    found, files = list(_untrusted()), instructions.untrusted_instructions()
+    if home is None and not found and not files:
         sys.stderr.write("Nothing in this folder needs your trust.\n")
-    for layer in layers:
-        homes.trust(Path.cwd(), layer)
-        sys.stderr.write(f"Trusted {layer.path}: {_risks(layer)}\n")
-    for skill in skills:
-        homes.trust_content(Path.cwd(), instructions.trust_name(skill), skill.digest)
-        sys.stderr.write(f"Trusted {_described(skill)}\n")
+    for about, _, accept in found:
+        accept()
+        sys.stderr.write(f"Trusted {about}\n")
     for path in files:
         instructions.trust_instructions(path)
         sys.stderr.write(f"Trusted {printable(str(path))}, which instructs agents\n")
@@ -140,16 +138,12 @@ def ask_for_trust(config: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     home = homes.untrusted_home()
-    if home is not None and _agrees(f"{home} is not registered as yours: {_contents(home)}"):
+    contents = "" if home is None else printable(homes.describe_home(home))
+    if home is not None and _agrees(f"{home} is not registered as yours: {contents}"):
         _trust_home(home)
-    if config is not None:
-        return
-    for layer in untrusted_layers():
-        if _agrees(f"{layer.path} wants: {_risks(layer)}"):
-            homes.trust(Path.cwd(), layer)
-    for skill in instructions.untrusted_skills():
-        if _agrees(_described(skill)):
-            homes.trust_content(Path.cwd(), instructions.trust_name(skill), skill.digest)
+    for _, question, accept in () if config is not None else _untrusted():
+        if _agrees(question):
+            accept()
 
 
 def _agrees(about: str) -> bool:
@@ -159,17 +153,23 @@ def _agrees(about: str) -> bool:
 
 
 def _trust_home(home: Path) -> None:
-    contents = _contents(home)
+    contents = printable(homes.describe_home(home))
     homes.trust_home(home)
     sys.stderr.write(f"Trusted {home}: {contents}\n")
 
 
-def _contents(home: Path) -> str:
-    return printable(homes.describe_home(home))
-
-
-def _described(skill: Skill) -> str:
-    return printable(f"the skill {skill.folder}: {skill.description}")
+def _untrusted() -> Iterator[tuple[str, str, Callable[[], None]]]:
+    """Yield configuration and skills: a description, a question, and how to trust it."""
+    folder = Path.cwd()
+    for layer in untrusted_layers():
+        risky = homes.risky_settings(layer)
+        risks = ", ".join(f"{key} = {_shown(value)}" for key, value in risky.items())
+        accept = partial(homes.trust, folder, layer)
+        yield f"{layer.path}: {risks}", f"{layer.path} wants: {risks}", accept
+    for skill in instructions.untrusted_skills():
+        about = printable(f"the skill {skill.folder}: {skill.description}")
+        accept = partial(homes.trust_content, folder, instructions.trust_name(skill), skill.digest)
+        yield about, about, accept
 
 
 def untrusted_layers() -> list[Layer]:
@@ -182,11 +182,6 @@ def untrusted_layers() -> list[Layer]:
         for layer in found
         if homes.risky_settings(layer) and not homes.is_trusted(folder, layer)
     ]
-
-
-def _risks(layer: Layer) -> str:
-    risky = homes.risky_settings(layer)
-    return ", ".join(f"{key} = {_shown(value)}" for key, value in risky.items())
 
 
 def _shown(value: object) -> str:
