@@ -95,7 +95,7 @@ def test_a_run_may_turn_to_a_plan(cli: Cli, model: OpenAIServer) -> None:
     assert log_of(cli) == ["a", "b", "c"]
     refused = cli.run("run", "join them", "--plan", "auto", "--agent", "browser")
     assert refused.code == 2
-    assert "the plan says who does each step" in refused.stderr
+    assert "the plan names the agent of each step" in refused.stderr
     assert len(model.requests) == 8
 
 

@@ -169,7 +169,7 @@ def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
     model.add(Reply("Other lines."))
     refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
     assert refused.code == 2
-    assert "the run went on from an earlier point" in refused.stderr
+    assert "the run continued from an earlier point" in refused.stderr
     model.add(Reply("Other lines."))
     went = cli.run("replay", "f", "--model", "openai:other", "--go-on")
     assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr

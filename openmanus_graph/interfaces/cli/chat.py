@@ -21,10 +21,9 @@ from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, SIGNALLED, ChatSession, ChatSink
 from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.editor import LineEditor, MessageCompleter
-from openmanus_graph.interfaces.cli.event_sinks import make_sink
 from openmanus_graph.interfaces.cli.fork import list_points, new_fork
 from openmanus_graph.interfaces.cli.markdown import Rendered
-from openmanus_graph.interfaces.cli.run import log_file, require_stdout
+from openmanus_graph.interfaces.cli.run import log_file, make_sink, require_stdout
 from openmanus_graph.interfaces.cli.screen import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.skills import ask_for_trust

@@ -1,12 +1,11 @@
 """What shows the events of a run: JSON lines for a program, or text for a person on stderr."""
 
-import contextlib
 import json
 import math
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -16,9 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.process import silent_keys, write_out
-from openmanus_graph.interfaces.service.options import OutputOptions
-from openmanus_graph.interfaces.service.runner import EventSink
+from openmanus_graph.interfaces.cli.process import write_out
 from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.planning.plan_view import is_plan_request, shown_after
 from openmanus_graph.runtime.output import printable
@@ -47,23 +44,6 @@ Continue with: [bold]openmanus resume {thread} --approve[/]
                [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
                [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 _COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
-
-
-@contextlib.contextmanager
-def make_sink(output: OutputOptions) -> Generator[EventSink]:
-    """Open the sink that the options ask for: for a program, for a terminal, or lines of text."""
-    if output.json:
-        yield JsonSink()
-        return
-    sink = TerminalSink(quiet=output.quiet)
-    if output.quiet or not sink.console.is_terminal or sink.console.is_dumb_terminal:
-        yield sink
-        return
-    from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
-
-    screen = ScreenSink()
-    with silent_keys(), contextlib.closing(screen):
-        yield screen
 
 
 class JsonSink:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.process import is_own_process, is_stdout_closed, stdout_failure
+from openmanus_graph.interfaces.cli.process import (
+    is_own_process,
+    is_stdout_closed,
+    silent_keys,
+    stdout_failure,
+)
 from openmanus_graph.interfaces.cli.threads import LatestThread
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
@@ -23,7 +28,7 @@ from openmanus_graph.interfaces.service.options import (
 )
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.runner import Run
+    from openmanus_graph.interfaces.service.runner import EventSink, Run
 
 TaskArgument = Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")]
 
@@ -163,7 +168,6 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
-        from openmanus_graph.interfaces.cli.event_sinks import make_sink
         from openmanus_graph.interfaces.cli.user_input import TerminalInput
         from openmanus_graph.interfaces.service.failures import RunError
         from openmanus_graph.interfaces.service.runner import run_graph
@@ -178,6 +182,25 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
             f"(openmanus show {shlex.quote(run.thread)})."
         )
     return code
+
+
+@contextlib.contextmanager
+def make_sink(output: OutputOptions) -> "Generator[EventSink]":
+    """Open the sink that the options ask for: for a program, for a terminal, or lines of text."""
+    from openmanus_graph.interfaces.cli.event_sinks import JsonSink, TerminalSink
+
+    if output.json:
+        yield JsonSink()
+        return
+    sink = TerminalSink(quiet=output.quiet)
+    if output.quiet or not sink.console.is_terminal or sink.console.is_dumb_terminal:
+        yield sink
+        return
+    from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
+
+    screen = ScreenSink()
+    with silent_keys(), contextlib.closing(screen):
+        yield screen
 
 
 def require_stdout() -> None:
