@@ -96,7 +96,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/agent nobody": "There is no agent 'nobody'",
             "/diff": "The editor has changed nothing",
             "/files": "There are no files in",
-            "/resume": "Go on with one of them",
+            "/resume": "Continue one of them",
             "/approve": "There is no thread",
             "/compact": "There is no conversation yet.",
             "write it": "Written.",
@@ -167,7 +167,7 @@ def test_compact_makes_notes_before_the_next_message_is_answered(
         terminal.type("count\r")
         terminal.see("Counted.")
         terminal.type("/compact\r")
-        terminal.see("the conversation becomes notes")
+        terminal.see("the conversation is summarized")
         terminal.type("how many?\r")
         terminal.see("messages became a summary")
         terminal.see("Three.")

@@ -131,7 +131,7 @@ def test_ctrl_c_lets_steps_finish_and_the_evaluation_goes_on(cli: Cli, model: Op
     until(lambda: b"once more" in (cli.root / "stdout").read_bytes())
     gate.open.set()
     assert process.wait() == 130
-    assert b"The same command goes on." in (cli.root / "stdout").read_bytes()
+    assert b"The same command continues." in (cli.root / "stdout").read_bytes()
     assert cli.run(*COMMAND).code == 0
     assert {*logs(cli).values()} == {1}
 

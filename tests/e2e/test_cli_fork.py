@@ -104,7 +104,7 @@ def test_a_fork_of_a_named_folder_gets_one_beside_it(cli: Cli, model: OpenAIServ
     made = cli.run("fork", "t", "--at", at, "--thread", "new", "--json")
     beside = cli.cwd / "project-new"
     assert json.loads(made.stdout)["workspace"] == str(beside)
-    assert "Copied as they are now, since snapshots leave them alone: .git." in made.stderr
+    assert "Copied as they are now, because snapshots leave them alone: .git." in made.stderr
     assert [(beside / name).read_text() for name in ("given", ".git/HEAD")] == ["given", "main"]
     assert (project / "given").read_text() == "by hand"
     model.add(bash("pwd; cat given"), Reply("Seen."))

@@ -95,7 +95,7 @@ def test_a_run_may_turn_to_a_plan(cli: Cli, model: OpenAIServer) -> None:
     assert log_of(cli) == ["a", "b", "c"]
     refused = cli.run("run", "join them", "--plan", "auto", "--agent", "browser")
     assert refused.code == 2
-    assert "the plan says who does each step" in refused.stderr
+    assert "the plan names the agent of each step" in refused.stderr
     assert len(model.requests) == 8
 
 
@@ -177,7 +177,7 @@ def test_a_budget_that_ends_in_the_middle_of_three_steps_and_the_printed_command
     stopped = cli.run(*plan(cli, "--max-tokens", "9000"))
     assert stopped.code == 3
     assert "steps   0 of 3 completed" in stopped.stderr
-    command = re.findall("Go on with: openmanus (.+)", stopped.stderr)[-1].split()
+    command = re.findall("Continue with: openmanus (.+)", stopped.stderr)[-1].split()
     assert command[:3] == ["resume", "t", "--max-tokens"]
     done = cli.run(*command[:3], command[3] + "0")
     assert done.code == 0, done.stderr

@@ -127,7 +127,7 @@ def test_what_is_tried_on_a_run_stops_it_where_it_makes_a_difference(
         (("--prompt", "system=nowhere.txt"), "cannot be read"),
         (("--tool", "bash"), "give NAME=module:function"),
         (("--tool", "bash=no_such_module:run"), "cannot be loaded"),
-        (("--policy", "auto", "--to-test", "test_it.py"), "Leave the changes out"),
+        (("--policy", "auto", "--to-test", "test_it.py"), "Remove the changes"),
     ],
 )
 def test_wrong_options_are_refused(

@@ -27,7 +27,7 @@ def record(cli: Cli, model: OpenAIServer) -> None:
 
 
 def fork_of(result: Result) -> str:
-    (new,) = re.findall(r"goes on from there as thread (\S+)\. ", result.stderr)
+    (new,) = re.findall(r"continues from there as thread (\S+)\. ", result.stderr)
     assert f"openmanus resume {new}\n" in result.stderr
     return str(new)
 
@@ -145,7 +145,7 @@ def test_a_bundle_goes_on_in_a_thread_of_its_own_unless_files_are_missing(
 def test_nothing_goes_on_without_a_change(cli: Cli, given: tuple[str, ...]) -> None:
     refused = cli.run("replay", "t", "--go-on", *given)
     assert refused.code == 2
-    assert "--go-on goes on where what is tried makes a difference" in refused.stderr
+    assert "--go-on continues from the first difference that a change makes" in refused.stderr
 
 
 def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
@@ -169,7 +169,7 @@ def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
     model.add(Reply("Other lines."))
     refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
     assert refused.code == 2
-    assert "the run went on from an earlier point" in refused.stderr
+    assert "the run continued from an earlier point" in refused.stderr
     model.add(Reply("Other lines."))
     went = cli.run("replay", "f", "--model", "openai:other", "--go-on")
     assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr

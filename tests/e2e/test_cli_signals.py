@@ -82,7 +82,7 @@ def ended_well(done: Result, number: signal.Signals) -> None:
     assert done.code == EXITS[number]
     assert done.kinds.count("final") == 1
     assert (done.kinds[-1], done.final["status"]) == ("final", "cancelled")
-    assert done.stderr == "Go on with: openmanus resume t\n"
+    assert done.stderr == "Continue with: openmanus resume t\n"
 
 
 def once(running: Running, number: signal.Signals) -> None:

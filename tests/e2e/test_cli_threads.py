@@ -91,7 +91,7 @@ def test_of_many_threads_the_newest_are_listed_and_the_rest_is_told(
 
 def test_the_list_loads_neither_graphs_nor_models(cli: Cli) -> None:
     program = (
-        "import sys; from openmanus_graph.interfaces.cli.thread_list import list_threads;"
+        "import sys; from openmanus_graph.interfaces.cli.threads import list_threads;"
         "list_threads(); print([m for m in sys.modules"
         " if m.startswith(('langgraph', 'langchain_core', 'httpx', 'openai'))])"
     )

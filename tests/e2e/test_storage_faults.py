@@ -273,7 +273,7 @@ def test_on_a_terminal_a_fault_is_said_once_with_the_command_that_goes_on(
     done = cli.run("run", "go", "--thread", "t", "--workspace", "files")
     assert (done.code, done.stdout) == (1, "")
     assert done.stderr.count("cannot be used") == 1
-    assert "Go on with: openmanus resume t" in done.stderr
+    assert "Continue with: openmanus resume t" in done.stderr
 
 
 def alter(path: Path, statement: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from openmanus_graph.backends.persistence.bundles import save_bundle
 from openmanus_graph.graphs import catalog
-from openmanus_graph.interfaces.cli.replay import Changes, replay
+from openmanus_graph.interfaces.cli.replay import replay
 from openmanus_graph.interfaces.cli.run import run_task
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
 from openmanus_graph.interfaces.service.replay import record_of
@@ -41,7 +41,7 @@ def test_a_call_before_the_different_one_is_answered_by_the_record(
         if from_bundle:
             source = str(tmp_path / "run.zip")
             save_bundle(asyncio.run(record_of(whole_thread("t"))), Path(source))
-        code = replay(source, None, Changes(policy="never"), goes_on=True)
+        code = replay(source=source, policy="never", go_on=True)
         results = [one["content"] for one in model.requests[-1].messages if one["role"] == "tool"]
     assert code == 0
     assert sent == [1, 2], "neither is sent again"

@@ -28,7 +28,7 @@ from types import TracebackType
 import typer.main
 
 from openmanus_graph.config.homes import entry_points_of
-from openmanus_graph.interfaces.cli.commands import app
+from openmanus_graph.interfaces.cli.commands import COMMANDS, app, load
 from tests.support.limits import BACKSTOP_S
 
 GRAPHS = tuple(
@@ -36,7 +36,7 @@ GRAPHS = tuple(
     for name in ("browser", "data_analysis", "desktop", "manus", "mcp", "swe")
 )
 PRELOADED = (
-    "openmanus_graph.interfaces.cli.quick_exit",  # before what has exit handlers
+    "openmanus_graph.interfaces.cli.process",  # before what has exit handlers
     *GRAPHS,
     "anyio._backends._asyncio",
     "httpcore2",
@@ -48,23 +48,12 @@ PRELOADED = (
     "rich._emoji_codes",
     "typer._click.decorators",
     "zmq",
-    "openmanus_graph.interfaces.cli.chat",
-    "openmanus_graph.interfaces.cli.choose_sink",
-    "openmanus_graph.interfaces.cli.silent_keys",
-    "openmanus_graph.interfaces.cli.fork",
     "openmanus_graph.interfaces.cli.user_input",
     "openmanus_graph.interfaces.cli.main",
-    "openmanus_graph.interfaces.cli.mcp",
     "openmanus_graph.interfaces.service.run_setup",
-    "openmanus_graph.interfaces.cli.run",
     "openmanus_graph.interfaces.service.runner",
-    "openmanus_graph.interfaces.cli.threads",
-    "openmanus_graph.interfaces.cli.threads",
-    "openmanus_graph.interfaces.cli.trust",
     "openmanus_graph.interfaces.cli.event_sinks",
     "openmanus_graph.interfaces.cli.screen",
-    "openmanus_graph.interfaces.cli.demo",
-    "openmanus_graph.interfaces.cli.doctor",
     "openmanus_graph.backends.mcp.tool",
     "openmanus_graph.interfaces.mcp_server.server",
     "openmanus_graph.backends.models.openai_compatible",
@@ -188,11 +177,7 @@ def _serve(control: socket.socket, program: str) -> None:
     module, _, name = program.partition(":")
     main: Callable[[], object] = getattr(importlib.import_module(module), name)
     if program == COMMAND:
-        for needed in PRELOADED:
-            importlib.import_module(needed)
-        # Half of a short command is making the command line of functions.
-        typer.main.get_command = functools.cache(typer.main.get_command)
-        typer.main.get_command(app)
+        _load_commands()
     entry_points_of("")  # reads of all packages what they bring
     gc.collect()
     gc.freeze()  # a collection here or in a command would touch all of it
@@ -220,6 +205,16 @@ def _serve(control: socket.socket, program: str) -> None:
             _close(*streams)
             statuses[pid] = status
             _tell(status, pid)
+
+
+def _load_commands() -> None:
+    for needed in PRELOADED:
+        importlib.import_module(needed)
+    # Half of a short command is making the command line of functions.
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(app)
+    for name in COMMANDS:
+        load(name)
 
 
 def _ignore(number: int, frame: object) -> None:

@@ -15,8 +15,7 @@ from openmanus_graph.config.instructions import find_skills, read_instructions
 from openmanus_graph.config.resolve import read_layers
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.config.stored_model import old_files
-from openmanus_graph.interfaces.cli.skills import show_skill
-from openmanus_graph.interfaces.cli.trust import untrusted_layers
+from openmanus_graph.interfaces.cli.skills import show_skill, untrusted_layers
 
 SECRET = "PRIVATE-KEY-OF-THE-HOST = 1"
 TOO_LARGE = 5 << 30

@@ -9,8 +9,12 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from openmanus_graph.interfaces.cli.editor import PasteParser, PrivateHistory
-from openmanus_graph.interfaces.cli.mentions import MessageCompleter, read_mentions
+from openmanus_graph.interfaces.cli.editor import (
+    MessageCompleter,
+    PasteParser,
+    PrivateHistory,
+    read_mentions,
+)
 
 BEGINS, ENDS = "\x1b[200~", "\x1b[201~"
 

@@ -6,7 +6,7 @@ import pytest
 
 from openmanus_graph import ConfigError, Context
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.interfaces.cli.trust import trust_folder
+from openmanus_graph.interfaces.cli.skills import trust
 from openmanus_graph.state.settings import Settings
 
 RULE = '[[policy.rules]]\ntool = "bash"\n'
@@ -47,7 +47,7 @@ def test_a_folder_cannot_allow_what_the_person_did_not() -> None:
     found = resolved()
     assert (found.policy, [rule.decision for rule in found.rules]) == ("ask", ["deny"])
     assert "policy, policy.rules: not used until you trust this folder" in found.warnings[0]
-    trust_folder()
+    trust()
     found = resolved()
     assert (found.policy, [rule.decision for rule in found.rules]) == ("auto", ["allow", "deny"])
 

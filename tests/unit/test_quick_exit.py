@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import atexit, logging, sys, tempfile, threading
 from pathlib import Path
-from openmanus_graph.interfaces.cli.quick_exit import is_own_process, quick_exit
+from openmanus_graph.interfaces.cli.process import is_own_process, quick_exit
 
 class Kept:
     def __del__(self):
@@ -77,7 +77,7 @@ def test_any_other_end_stays_the_interpreters(
 
 def test_a_closed_stream_is_left_alone() -> None:
     program = (
-        "import sys\nfrom openmanus_graph.interfaces.cli.quick_exit import quick_exit\n"
+        "import sys\nfrom openmanus_graph.interfaces.cli.process import quick_exit\n"
         "with quick_exit():\n    sys.stdout.close()\n    sys.exit(3)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

@@ -11,7 +11,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import risky_settings, trust
 from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.doctor import examine
+from openmanus_graph.interfaces.cli.doctor import doctor
 from openmanus_graph.state.search_engines import SearchSettings
 from tests.support.layers import layer_of
 
@@ -192,7 +192,7 @@ def test_doctor_says_which_engines_are_set_up(
 ) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", "secret-of-mine")
     written('[search]\nengine = "Tavily"\nfallback_engines = ["DuckDuckGo", "Baidu"]\n')
-    examine(fix=False)
+    doctor()
     said = capsys.readouterr().out
     assert "✓ search: tavily, ddgs:duckduckgo\n" in said
     assert "· search: baidu is not asked; set BAIDU_API_KEY" in said
@@ -201,11 +201,11 @@ def test_doctor_says_which_engines_are_set_up(
 
 def test_doctor_says_when_no_engine_is_set_up(capsys: pytest.CaptureFixture[str]) -> None:
     written('[search]\nengine = "tavily"\nfallback_engines = []\n')
-    assert examine(fix=False) == 1
+    assert doctor() == 1
     assert "✗ search: no engine is set up" in capsys.readouterr().out
 
 
 def test_doctor_speaks_of_a_wrong_engine(capsys: pytest.CaptureFixture[str]) -> None:
     written('[search]\nengine = "altavista"\n')
-    assert examine(fix=False) == 1
+    assert doctor() == 1
     assert "✗ search: There is no search engine 'altavista'" in capsys.readouterr().out

@@ -5,13 +5,12 @@ import socket
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli import serve as serving
+from openmanus_graph.interfaces.cli import servers as serving
 
 
 def start(port: int | None = 0, modules: list[str] | None = None) -> int:
-    return serving.serve(
-        "127.0.0.1", port, open_page=False, modules=modules or [], jobs=1, log_level="WARNING"
-    )
+    code: int = serving.serve(port=port, no_open=True, modules=modules, jobs=1)
+    return code
 
 
 def test_a_server_that_listens_everywhere_is_opened_by_loopback() -> None:
@@ -22,7 +21,7 @@ def test_a_server_that_listens_everywhere_is_opened_by_loopback() -> None:
 
 
 def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "NEEDED", ("fastapi", "no_such_package"))
+    monkeypatch.setattr(serving, "PAGE_PACKAGES", ("fastapi", "no_such_package"))
     with pytest.raises(
         ConfigError, match=r'no_such_package.*pip install "openmanus-graph\[studio\]"'
     ):

@@ -24,8 +24,8 @@ from openmanus_graph.interfaces.cli.skills import (
     list_skills,
     shipped_skills,
     show_skill,
+    trust,
 )
-from openmanus_graph.interfaces.cli.trust import trust_folder
 from openmanus_graph.runtime.skills import copy_skills, skills_folder
 from openmanus_graph.runtime.workspace import Workspace
 
@@ -150,7 +150,7 @@ def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "my-skill" / "SKILL.md").mkdir(parents=True)
     assert "SKILL.md is a folder, not a file" in problems_of(tmp_path / "my-skill")
-    with pytest.raises(ConfigError, match="is no skill"):
+    with pytest.raises(ConfigError, match="is not a skill"):
         add_skill(str(tmp_path / "my-skill"))
 
 
@@ -221,7 +221,7 @@ def test_places_come_in_their_order_and_the_first_of_a_name_counts() -> None:
     make_skill(Path(".openmanus/skills/two").absolute())
     own("one", "Another.")
     own("three")
-    assert trust_folder() == 0
+    assert trust() == 0
     found, warnings = usable_skills()
     assert [skill.name for skill in found] == ["one", "two", "three"]
     assert found[0].folder == first.resolve()
@@ -235,13 +235,13 @@ def test_a_cloned_skill_needs_trust_and_again_when_it_changes() -> None:
     assert found == ()
     assert "not trusted (openmanus trust)" in warnings[0]
     assert [skill.name for skill in untrusted_skills()] == ["theirs"]
-    trust_folder()
+    trust()
     assert [skill.name for skill in usable_skills()[0]] == ["theirs"]
     script = folder / "scripts" / "run.sh"
     script.parent.mkdir()
     script.write_text("echo hi")
     assert usable_skills()[0] == ()
-    trust_folder()
+    trust()
     script.chmod(0o755)
     assert usable_skills()[0] == (), "whether it can be run is part of it"
 
@@ -249,7 +249,7 @@ def test_a_cloned_skill_needs_trust_and_again_when_it_changes() -> None:
 def test_two_of_one_name_are_trusted_each_for_itself() -> None:
     make_skill(Path("skills/one").absolute())
     make_skill(Path(".openmanus/skills/one").absolute(), about="Another.")
-    trust_folder()
+    trust()
     assert untrusted_skills() == []
     (used,), (warning,) = usable_skills()
     assert used.description == "Does a thing."
@@ -389,5 +389,5 @@ def test_a_folder_is_added_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_is_no_skill_is_not_added(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
-    with pytest.raises(ConfigError, match="is no skill: it has no SKILL.md"):
+    with pytest.raises(ConfigError, match="is not a skill: it has no SKILL.md"):
         add_skill(str(tmp_path / "bad"))

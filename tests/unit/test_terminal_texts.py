@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.cli.call_lines import MAX_CHARS, describe_call, edit_diff
+from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.event_sinks import SHOWN_FILES, TerminalSink, file_lines
-from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole
-from openmanus_graph.interfaces.cli.screen import Rendered
+from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.screen import MAX_CHARS, describe_call, edit_diff
 from openmanus_graph.interfaces.service.final_event import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
@@ -26,7 +25,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (EDITOR, {"command": "view", "path": "a", "view_range": [1, -1]}, "look at a, lines 1--1"),
     (EDITOR, {"command": "str_replace", "path": "a.py", "old_str": "x"}, "edit a.py"),
     (EDITOR, {"command": "insert", "path": "a", "insert_line": 3}, "insert into a after line 3"),
-    (EDITOR, {"command": "undo_edit", "path": "a"}, "take back the last edit of a"),
+    (EDITOR, {"command": "undo_edit", "path": "a"}, "undo the last edit of a"),
     ("read_file", {"path": "a.pdf", "pages": "1-3"}, "read a.pdf, pages 1-3"),
     ("browser_use", {"action": "click_element", "index": 5}, "browser: click_element 5"),
     ("web_search", {"query": "blue mugs"}, "search: blue mugs"),

@@ -6,41 +6,65 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
 from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.quick_exit import is_own_process
+from openmanus_graph.interfaces.cli.console import SafeConsole, say
+from openmanus_graph.interfaces.cli.process import is_own_process, silent_keys
 from openmanus_graph.interfaces.cli.run import log_file
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
-from openmanus_graph.interfaces.cli.silent_keys import silent_keys
-from openmanus_graph.interfaces.cli.trust import ask_for_trust
-from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
+from openmanus_graph.interfaces.service.options import (
+    OutputOptions,
+    RunOptions,
+    StorageOptions,
+    takes,
+)
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.batch import Budget, TaskRunner
     from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
 
 BAR_WIDTH = 24
-"""Columns, so that the figures have room beside it in a terminal of 80."""
+"""Columns, so that a terminal of 80 has room for the figures."""
+
+DefaultAgent = Annotated[
+    str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
+]
 
 
-def do_batch(
-    tasks_file: str,
-    out: str | None,
-    agent: str | None,
-    jobs: int,
-    budget_usd: float | None,
-    remote: str | None,
+@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+def batch(
     options: RunOptions,
     output: OutputOptions,
+    tasks: Annotated[
+        str, typer.Argument(help="JSON lines, one a task: task, id, files, agent, limits.")
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="File of the results, one a line. Default: TASKS.results.jsonl."),
+    ] = None,
+    agent: DefaultAgent = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 4,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost-usd", min=0, help="Dollars of all tasks together. Default: no limit."
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(help="Address of a server that does them; its token is in OPENMANUS_TOKEN."),
+    ] = None,
 ) -> int:
-    """Do the tasks of a file that have no result yet, and return the exit code."""
+    """Do many tasks; run it again to continue where it stopped."""
     if remote is None:
+        from openmanus_graph.interfaces.cli.skills import ask_for_trust
+
         ask_for_trust(options.config)
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import agent_names, check_agent
@@ -49,15 +73,15 @@ def do_batch(
 
     if remote is None:
         check_agent(agent)
-    path = Path(tasks_file)
-    tasks = read_tasks(path, agent_names() if remote is None else None)
+    path = Path(tasks)
+    todo = read_tasks(path, agent_names() if remote is None else None)
     out_path = Path(out) if out is not None else path.with_suffix(".results.jsonl")
     if out_path.exists() and out_path.samefile(path):
         raise ConfigError("--out is the file of the tasks. Give another one.")
     place = str(database_url()) if remote is None else remote.rstrip("/")
-    with log_file(output.log), open_results(out_path, tasks, place) as results:
+    with log_file(output.log), open_results(out_path, todo, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
-        sink = BatchProgress(len(tasks), results, budget, quiet=output.quiet)
+        sink = BatchProgress(len(todo), results, budget, quiet=output.quiet)
         runner: TaskRunner
         if remote is None:
             runner = LocalTaskRunner(options, agent, budget, sink.notice)
@@ -66,22 +90,31 @@ def do_batch(
 
             runner = RemoteTaskRunner(remote, options, agent, budget, sink.notice)
         with sink:
-            batch = Batch(tasks, results, runner, budget, sink, jobs)
-            code = asyncio.run(batch.run(ends_process=is_own_process()))
+            running = Batch(todo, results, runner, budget, sink, jobs)
+            code = asyncio.run(running.run(ends_process=is_own_process()))
         if not output.quiet:
-            say(_summary(len(tasks), results, budget, out_path))
+            say(_summary(len(todo), results, budget, out_path))
     return code
+
+
+def _summary(tasks: int, results: "Results", budget: "Budget", path: Path) -> str:
+    """Describe how a batch ended, and how to continue it if it is not done."""
+    counts = Counter(results.statuses.values())
+    left = tasks - len(results.statuses)
+    parts = [f"{count} {status}" for status, count in counts.most_common()]
+    if left:
+        parts.append(f"{left} left")
+    done = f"{', '.join(parts)}; ${budget.spent_usd:.4g}. The results are in {path}."
+    if not left:
+        return done
+    more = " and a higher --max-cost-usd" if budget.is_spent else ""
+    return f"{done} The same command{more} continues."
 
 
 class BatchProgress:
     """Shows a bar on a terminal, else a line for each result; a context manager.
 
-    Args:
-        tasks: How many there are.
-        results: Of them.
-        budget: What they cost.
-        quiet: Whether nothing is shown but notices.
-        word: Says how a task ended; default its status.
+    With `quiet` only notices are shown. `describe` returns how a task ended, by default its status.
     """
 
     def __init__(
@@ -91,10 +124,10 @@ class BatchProgress:
         budget: "Budget",
         *,
         quiet: bool,
-        word: "Callable[[BatchResult], str] | None" = None,
+        describe: "Callable[[BatchResult], str] | None" = None,
     ) -> None:
         console = SafeConsole(stderr=True, highlight=False)
-        self._tasks, self._results, self._word = tasks, results, word
+        self._tasks, self._results, self._describe = tasks, results, describe
         draws = console.is_terminal and not console.is_dumb_terminal
         self._writes_lines = not quiet and not draws
         self._figures = _Figures(budget)
@@ -119,16 +152,14 @@ class BatchProgress:
         self._closing.close()
 
     def ended(self, result: "BatchResult") -> None:
-        """Show that a task has a result."""
         self._progress.update(self._bar, advance=1)
         self._figures.measure(self._progress.tasks[0])
         if self._writes_lines:
             done = f"{len(self._results.statuses)}/{self._tasks}"
-            word = self._word(result) if self._word else result.status
-            say(f"{done} {result.id}: {word}, ${result.cost_usd:.4g}")
+            outcome = self._describe(result) if self._describe else result.status
+            say(f"{done} {result.id}: {outcome}, ${result.cost_usd:.4g}")
 
     def notice(self, text: str) -> None:
-        """Show a sentence, once, above the bar."""
         if text not in self._noticed:
             self._noticed.add(text)
             console = self._progress.console
@@ -137,10 +168,10 @@ class BatchProgress:
 
 
 class _Figures(ProgressColumn):
-    """How many tasks end in a minute, what all have cost, and how long the others will take.
+    """Tasks per minute, total cost, and how long the others will take.
 
-    Of the whole time since the start: rich's own speed is that between the latest results, of
-    which those of tasks side by side come at once.
+    Measured over the whole time since the start. Rich's own speed is that between the latest
+    results, and those of parallel tasks come at the same time.
     """
 
     max_refresh = 0.5
@@ -153,7 +184,6 @@ class _Figures(ProgressColumn):
         self._ends_at_s = 0.0
 
     def measure(self, task: Task) -> None:
-        """Take the times anew: a task has ended."""
         self._ended += 1
         if task.elapsed:
             self._per_s = self._ended / task.elapsed
@@ -161,7 +191,6 @@ class _Figures(ProgressColumn):
 
     @override
     def render(self, task: Task) -> Text:
-        """Write them in a line."""
         cost = f"${self._budget.spent_usd:.4g}"
         if not self._per_s:
             return Text(cost)
@@ -170,17 +199,3 @@ class _Figures(ProgressColumn):
             return Text(f"{rate}, {cost}")
         left_s = max(0, round(self._ends_at_s - (task.elapsed or 0)))
         return Text(f"{rate}, {cost}, {timedelta(seconds=left_s)} left")
-
-
-def _summary(tasks: int, results: "Results", budget: "Budget", path: Path) -> str:
-    """Say how a batch ended, and how it goes on if it is not done."""
-    counts = Counter(results.statuses.values())
-    left = tasks - len(results.statuses)
-    parts = [f"{count} {status}" for status, count in counts.most_common()]
-    if left:
-        parts.append(f"{left} left")
-    done = f"{', '.join(parts)}; ${budget.spent_usd:.4g}. The results are in {path}."
-    if not left:
-        return done
-    more = " and a higher --max-cost-usd" if budget.is_spent else ""
-    return f"{done} The same command{more} goes on."

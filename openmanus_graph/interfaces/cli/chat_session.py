@@ -1,4 +1,4 @@
-"""The chat at a terminal: a thread, what it was given so far, and its turns."""
+"""The chat at a terminal: a thread, what it has so far, and its turns."""
 
 import asyncio
 import tempfile
@@ -14,8 +14,8 @@ from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.backends.models.spec import model_name
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.mentions import read_mentions, without_mentions
-from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.interfaces.cli.console import say
+from openmanus_graph.interfaces.cli.editor import read_mentions, without_mentions
 from openmanus_graph.interfaces.cli.user_input import TerminalInput
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
@@ -27,13 +27,13 @@ from openmanus_graph.state.settings import Settings
 
 SIGNALLED = (143, 129)
 FILE_PASTE_CHARS = 50_000
-"""From this size on a paste goes to the agent as a file of the workspace, not inside the message:
-no model's window holds 10 MB, and its tools read files in parts."""
+"""A paste of this size is a file of the workspace instead of a part of the message: no model's
+window holds 10 MB, and the agent's tools read files in parts."""
 EDITOR = "str_replace_editor"
 
 
 class ChatSink:
-    """Passes a chat's events on, and remembers what its commands show."""
+    """Passes the events of a chat on, and keeps what the chat's commands show."""
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
@@ -45,7 +45,6 @@ class ChatSink:
         self._under_way: dict[str, Mapping[str, Any]] = {}
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event."""
         match event["type"]:
             case "think_end" if not event.get("plan_step"):
                 self.context_tokens = event["usage"]["input_tokens"]
@@ -69,13 +68,13 @@ class ChatSession:
     ) -> None:
         self.thread, self.agent, self.options = taken
         self.settings = settings
-        """As the next turn has them."""
+        """Of the next turn."""
         self.sink = sink
         self.left = False
         self.compact = False
-        """Whether notes are made of the conversation before the next message is answered."""
+        """Whether the conversation is summarized before the next message is answered."""
         self.draft = ""
-        """What the next line begins with; the person may change it."""
+        """The beginning of the next line; the person may change it."""
         self.code = 0
         """The exit code of the last turn."""
         self._window = 0
@@ -84,8 +83,12 @@ class ChatSession:
         """Return the status line: model, context used, cost, folder, which may be long."""
         used = self.sink.context_tokens / self._window if self._window else 0
         cost = f"${self.sink.spent['cost_usd']:.4f}"
-        folder = _shortened(self.settings.workspace)
-        return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {folder}"
+        folder, here, home = self.settings.workspace, Path.cwd(), Path.home()
+        if folder.is_relative_to(here):
+            shown = str(folder.relative_to(here))
+        else:
+            shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
+        return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {shown}"
 
     async def change(self, **options: Any) -> None:
         """Change the options of the next turns. ConfigError if they cannot work."""
@@ -95,7 +98,7 @@ class ChatSession:
         self.options, self.settings, self._window = changed, settings, 0
 
     async def switch(self, thread: str) -> None:
-        """Go on with another thread. ConfigError if there is no such thread."""
+        """Continue with another thread. ConfigError if there is no such thread."""
         given = InputOptions(thread=thread)
         taken = await asyncio.to_thread(take_thread, given, RunOptions())
         context = to_context(taken[2])
@@ -106,22 +109,21 @@ class ChatSession:
     async def say(
         self, typed: str, given: InputOptions, pastes: Mapping[str, str], draft: str
     ) -> None:
-        """Do a turn with a message as it was typed, or as it was drafted by somebody else.
+        """Do a turn with a message that was typed, possibly into a draft by somebody else.
 
-        What was drafted, long pastes and names of files are not the user's words: they verify
-        nothing.
+        The draft, long pastes and names of files are not the user's words: they verify nothing.
         """
         workspace = self.settings.workspace
         text, named = await asyncio.to_thread(read_mentions, typed, workspace, draft)
         with tempfile.TemporaryDirectory() as folder:
+            files = [*(given.file or ()), *(named.file or ())]
             for label, pasted in pastes.items():
                 if label in text and len(pasted) >= FILE_PASTE_CHARS:
                     path = _save_paste(Path(folder), pasted)
-                    named = replace(named, file=[*(named.file or ()), str(path)])
+                    files.append(str(path))
                     text = text.replace(label, f"{label} (in the file {path.name})")
                 else:
                     text = text.replace(label, pasted)
-            files = [*(given.file or ()), *(named.file or ())]
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
             taken = (self.thread, self.agent, self.options)
@@ -132,7 +134,7 @@ class ChatSession:
             self.compact = False
 
     async def do(self, run: Run) -> None:
-        """Do a run, and say why if it cannot begin."""
+        """Do a run, and show why if it cannot begin."""
         try:
             self.code = await run_graph(run, self.sink, TerminalInput(self.sink))
         except (ConfigError, RunError) as error:
@@ -143,7 +145,7 @@ class ChatSession:
 
 
 def own_words(typed: str, draft: str) -> str:
-    """Return what the user wrote into a draft: what is left of it is not his word."""
+    """Return the words that the user added to a draft."""
     if not draft.strip():
         return typed
     drafted, words = draft.split(), typed.split()
@@ -159,11 +161,3 @@ def _save_paste(folder: Path, text: str) -> Path:
     path = folder / f"paste-{sha256(data).hexdigest()[:8]}.txt"
     path.write_bytes(data)
     return path
-
-
-def _shortened(folder: Path) -> str:
-    """Write a folder from the working folder or the home on, where it is below one of them."""
-    if folder.is_relative_to(Path.cwd()):
-        return str(folder.relative_to(Path.cwd()))
-    home = Path.home()
-    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

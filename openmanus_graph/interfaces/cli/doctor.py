@@ -1,4 +1,4 @@
-"""`openmanus doctor`: what works here, what is missing, and the command that mends it."""
+"""`openmanus doctor`: what works here, what is missing, and the command that fixes it."""
 
 import importlib.util
 import os
@@ -9,15 +9,23 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
+
+from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
+from openmanus_graph.config.homes import home_place, untrusted_home
+from openmanus_graph.config.resolve import all_layers, configured_database, section
 from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.search_engines import SearchSettings
+from openmanus_graph.state.settings import BrowserSettings, SandboxSettings, Settings
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.models.resolved import ResolvedModel
-    from openmanus_graph.state.settings import SandboxSettings, Settings
 
 State = Literal["ok", "optional", "missing"]
 
@@ -29,6 +37,11 @@ PACKAGE_TOOLS = {
     "pacman": ("pacman -Sy --noconfirm {}",),
     "zypper": ("zypper install -y {}",),
     "apk": ("apk add {}",),
+}
+_CALL_FORMS = {
+    "native": "native",
+    "text": "text, as set or because it refused tools",
+    "constrained": "constrained steps, as set or because the model is small",
 }
 
 
@@ -43,8 +56,11 @@ class Finding:
     """Commands that fix it."""
 
 
-def examine(*, fix: bool) -> int:
-    """Run all checks, fix what can be fixed if asked, and return 0 if nothing is missing."""
+@takes(StorageOptions)
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Run the commands that fix it.")] = False,
+) -> int:
+    """Show what is configured, what is missing, and how to fix it."""
     missing = 0
     for check in CHECKS:
         for finding in check():
@@ -52,7 +68,7 @@ def examine(*, fix: bool) -> int:
                 finding = _apply_fix(finding, check)
             sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
             for command in () if finding.state == "ok" else finding.fix:
-                sys.stdout.write(f"    mend it with: {command}\n")
+                sys.stdout.write(f"    fix it with: {command}\n")
             missing += finding.state == "missing"
     return 1 if missing else 0
 
@@ -73,44 +89,31 @@ def _python() -> Iterator[Finding]:
 
 def _configuration() -> Iterator[Finding]:
     from openmanus_graph.backends.models.build import run_and_close_models
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.state.context import Context
+    from openmanus_graph.backends.models.resolved import resolve_model
+    from openmanus_graph.model_calls.run_models import prepare_models
+
+    async def resolved(settings: Settings) -> "ResolvedModel":
+        """Return the main model, which is not asked. ConfigError: a package or key is missing."""
+        await prepare_models(settings)
+        return await resolve_model(settings.main)
 
     try:
         settings = resolve_settings(Context(), "doctor")
-        model = run_and_close_models(_examined(settings))
+        model = run_and_close_models(resolved(settings))
     except ConfigError as error:
         yield Finding("model", "missing", str(error))
         return
     main, facts = model.settings, model.facts
-    where = f" at {main.base_url}" if main.base_url else ""
-    kind = f" ({facts.kind})" if facts.kind else ""
+    name = f"{model.name} at {main.base_url}" if main.base_url else model.name
     if model.server_address is None or facts.answers:
-        yield Finding("model", "ok", f"{model.name}{where}{kind}")
+        yield Finding("model", "ok", f"{name} ({facts.kind})" if facts.kind else name)
     else:
-        detail = f"{model.name}{where}: no server answers there; start it"
-        yield Finding("model", "missing", detail)
+        yield Finding("model", "missing", f"{name}: no server answers there; start it")
     yield _window(model)
     yield Finding("tool calls", "ok", _CALL_FORMS[model.call_form(model.dialect.now)])
     for warning in settings.warnings:
         if not warning.startswith(tuple(str(Path.cwd() / name) for name in OLD_FILES)):
             yield Finding("configuration", "optional", warning)
-
-
-_CALL_FORMS = {
-    "native": "native",
-    "text": "text, as set or because it refused tools",
-    "constrained": "constrained steps, as set or because the model is small",
-}
-
-
-async def _examined(settings: "Settings") -> "ResolvedModel":
-    """Return the main model. It is not asked. ConfigError names a missing package or key."""
-    from openmanus_graph.backends.models.resolved import resolve_model
-    from openmanus_graph.model_calls.run_models import prepare_models
-
-    await prepare_models(settings)
-    return await resolve_model(settings.main)
 
 
 def _window(model: "ResolvedModel") -> Finding:
@@ -146,7 +149,7 @@ def _old_configuration() -> Iterator[Finding]:
         for key, why in file.left_out.items():
             yield Finding(f"{file.path} {key}", "optional", f"left out: {why}")
         if file.untrusted:
-            # Never as a command to be run by --fix: people must see what they trust.
+            # Never as a command for --fix: people must see what they trust.
             detail = f"not used until you run openmanus trust: {_listed(file.untrusted)}"
             yield Finding(file.path, "optional", detail)
 
@@ -157,9 +160,6 @@ def _listed(keys: Sequence[str]) -> str:
 
 def _search() -> Iterator[Finding]:
     from openmanus_graph.backends.search.searching import choose_engines
-    from openmanus_graph.config.resolve import all_layers, section
-    from openmanus_graph.state.context import Context
-    from openmanus_graph.state.search_engines import SearchSettings
 
     try:
         settings = section(SearchSettings, all_layers(Context())[0])
@@ -168,8 +168,9 @@ def _search() -> Iterator[Finding]:
         return
     choice = choose_engines(settings)
     names = ", ".join(engine.name for engine in choice.engines)
-    state: State = "ok" if names else "missing"
-    yield Finding("search", state, names or "no engine is set up; ddgs needs no key")
+    yield Finding(
+        "search", "ok" if names else "missing", names or "no engine is set up; ddgs needs no key"
+    )
     for notice in choice.notices:
         yield Finding("search", "optional", notice.removeprefix("Search: "))
 
@@ -177,42 +178,27 @@ def _search() -> Iterator[Finding]:
 def _sandbox() -> Iterator[Finding]:
     from openmanus_graph.backends.sandbox import ssh
     from openmanus_graph.backends.sandbox.choose import probes
-    from openmanus_graph.state.settings import SandboxSettings
 
-    tries = probes(SandboxSettings())
-    found = {name: tries[name]() for name in ("bwrap", "nono", "docker")}
-    configured = _configured_sandbox()
-    if configured is not None and configured.mode == "ssh":  # it needs an address
+    try:
+        configured = resolve_settings(Context(), "doctor", without_model=True).sandbox
+    except ConfigError:  # reported by `_configuration`
+        configured = SandboxSettings()
+    if configured.mode == "ssh":  # only this one needs an address
         there = ssh.examine(configured)
         packages = () if shutil.which("ssh") else install_commands("openssh-client")
         yield Finding("sandbox ssh", "ok" if there.works else "missing", there.detail, packages)
+    tries = probes(SandboxSettings())
+    found = {name: tries[name]() for name in ("bwrap", "nono", "docker")}
     confined = found["bwrap"].works or found["nono"].works
     for name, probe in found.items():
-        if probe.works:
-            yield Finding(f"sandbox {name}", "ok", probe.detail)
-        elif name == "bwrap" and sys.platform == "linux":
-            state: State = "optional" if confined else "missing"
-            yield Finding(f"sandbox {name}", state, probe.detail, install_commands("bubblewrap"))
-        else:
-            yield Finding(f"sandbox {name}", "optional", probe.detail)
-
-
-def _configured_sandbox() -> "SandboxSettings | None":
-    """Return the settings of the sandbox; None if they are wrong, which is said elsewhere."""
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.state.context import Context
-
-    try:
-        return resolve_settings(Context(), "doctor", without_model=True).sandbox
-    except ConfigError:
-        return None
+        is_needed = name == "bwrap" and sys.platform == "linux" and not probe.works
+        state: State = "missing" if is_needed and not confined else "optional"
+        fix = install_commands("bubblewrap") if is_needed else ()
+        yield Finding(f"sandbox {name}", "ok" if probe.works else state, probe.detail, fix)
 
 
 def _browser() -> Iterator[Finding]:
     from openmanus_graph.backends.browser.browsers import find_browser
-    from openmanus_graph.config.resolve import all_layers, section
-    from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import BrowserSettings
 
     try:
         settings = section(BrowserSettings, all_layers(Context())[0])
@@ -231,43 +217,32 @@ def _desktop() -> Iterator[Finding]:
         yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
         return
     detail = f"{', '.join(missing)} missing; the agent desktop needs them"
-    debian = shutil.which("apt-get") is not None  # other systems name the packages otherwise
+    debian = shutil.which("apt-get") is not None  # other systems have other package names
     fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
     yield Finding("desktop", "optional", detail, fix)
 
 
 def _data() -> Iterator[Finding]:
-    wanted = ("pandas", "matplotlib", "scipy")
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        fix = (pip_install("openmanus-graph[data]"),)
-        yield Finding("data libraries", "optional", f"{', '.join(missing)} missing", fix)
-    else:
-        yield Finding("data libraries", "ok", ", ".join(wanted))
-
-
-def _fonts() -> Iterator[Finding]:
     from openmanus_graph.backends.sandbox.scratch import chinese_font
 
-    found = chinese_font()
-    if found:
-        yield Finding("Chinese in charts", "ok", found)
-    else:
-        fix = (pip_install("openmanus-graph[data]"),)
-        yield Finding("Chinese in charts", "optional", "no font that shows it", fix)
+    wanted = ("pandas", "matplotlib", "scipy")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    detail = f"{', '.join(missing)} missing" if missing else ", ".join(wanted)
+    fix = (pip_install("openmanus-graph[data]"),)
+    yield Finding("data libraries", "optional" if missing else "ok", detail, fix)
+    font = chinese_font()
+    detail = font or "no font that shows it"
+    yield Finding("Chinese in charts", "ok" if font else "optional", detail, fix)
 
 
 def _bash() -> Iterator[Finding]:
-    shell = shutil.which("bash")
-    if shell:
+    if shell := shutil.which("bash"):
         yield Finding("bash", "ok", shell)
     else:
         yield Finding("bash", "missing", "the tool bash needs it", install_commands("bash"))
 
 
 def _home() -> Iterator[Finding]:
-    from openmanus_graph.config.homes import home_place, untrusted_home
-
     home = home_place()
     if home == untrusted_home():
         detail = f"{home} is not registered as yours, so it is not used"
@@ -286,11 +261,9 @@ def _home() -> Iterator[Finding]:
 
 
 def _database() -> Iterator[Finding]:
-    """Look at a database that somebody named; the home folder's own needs no look."""
+    """Check a database that is configured; the home folder's own needs no check."""
     from openmanus_graph.backends.persistence.database import open_database
     from openmanus_graph.backends.persistence.database_thread import StorageError
-    from openmanus_graph.config.resolve import configured_database
-    from openmanus_graph.state.context import Context
 
     try:
         url = configured_database(Context())
@@ -303,7 +276,7 @@ def _database() -> Iterator[Finding]:
 
 
 def install_commands(package: str) -> tuple[str, ...]:
-    """Return the commands that install a package of the system, or nothing where none is known."""
+    """Return the commands that install a package of the system, or nothing if none is known."""
     for tool, commands in PACKAGE_TOOLS.items():
         if shutil.which(tool):
             prefix = "" if os.geteuid() == 0 else "sudo "
@@ -312,22 +285,17 @@ def install_commands(package: str) -> tuple[str, ...]:
 
 
 def browser_commands() -> tuple[str, ...]:
-    """Return the commands that install a Chromium."""
+    try:
+        distribution = platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        distribution = ""  # no Linux
     # Ubuntu's package is a snap, which sees none of the folders it would be given.
-    ours = () if _distribution() == "ubuntu" else install_commands("chromium")
+    ours = () if distribution == "ubuntu" else install_commands("chromium")
     libraries = "--with-deps " if sys.platform == "linux" else ""
     return ours or (f"{sys.executable} -m playwright install {libraries}chromium",)
 
 
-def _distribution() -> str:
-    try:
-        return platform.freedesktop_os_release().get("ID", "")
-    except OSError:
-        return ""  # no Linux
-
-
 def pip_install(requirement: str) -> str:
-    """Return the command that installs a Python package into this environment."""
     return f"{sys.executable} -m pip install '{requirement}'"
 
 
@@ -340,7 +308,6 @@ CHECKS = (
     _browser,
     _desktop,
     _data,
-    _fonts,
     _bash,
     _home,
     _database,

@@ -1,15 +1,19 @@
-"""The line editor of a terminal: history, several lines, completion, and pastes of any size."""
+"""The line editor of a terminal: history, several lines, completion, and pastes of any size.
+
+A message may name files and pictures: `@report.csv`, `@"my file.csv"`, `~/plot.png`.
+"""
 
 import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
@@ -24,12 +28,22 @@ from prompt_toolkit.styles import Style
 from typing_extensions import override
 
 from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.options import InputOptions
 from openmanus_graph.runtime.output import line_count, printable
 
 SHOWN_PASTE_CHARS, SHOWN_PASTE_LINES = 2_000, 20
-"""Of a paste that stands in the line as it is; of a longer one only its size does."""
+"""Of a paste that the line shows whole; for a longer one it shows a label with the size."""
 MENU_ROWS = 6
 _PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+SHOWN_FILES = 50
+SENTENCE_ENDS = ".,;:!?)"
+_MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>[^\s"]+))')
+_PATH = re.compile(
+    r"(?<!\S)(?:'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|(?P<plain>(?:\\.|\S)+))"
+)
+"""A word of a message, as terminals write the path of a file that is dropped on them."""
+_UNFINISHED = re.compile(r'(?<!\S)@(?:(?P<quote>")(?P<quoted>[^"\n]*)|(?P<plain>[^\s"]*))$')
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "bottom-toolbar.text": "dim"})
 
 
@@ -45,13 +59,11 @@ class LineEditor:
     ) -> None:
         """Open the terminal of stdin and stderr.
 
-        Args:
-            history: The file of what was typed before; None keeps nothing.
-            completer: Completes while the person types.
-            status: Returns the line below the prompt.
+        `history` is the file of what was typed before; None keeps nothing. `status` returns the
+        line below the prompt.
         """
         self.pastes: dict[str, str] = {}
-        """Long pastes, by what stands for them in the line."""
+        """Long pastes, by their labels in the line."""
         source = create_input(sys.stdin)
         if isinstance(source, Vt100Input):
             source.vt100_parser = PasteParser(source.vt100_parser.feed_key_callback)
@@ -63,13 +75,15 @@ class LineEditor:
             key_bindings=self._key_bindings(),
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
-            bottom_toolbar=None if status is None else lambda: _status(status()),
+            bottom_toolbar=None
+            if status is None
+            else lambda: FormattedText([("", printable(status()))]),
             reserve_space_for_menu=0 if completer is None else MENU_ROWS,
             style=_STYLE,
             input=source,
             output=create_output(sys.stderr),
         )
-        # Where the terminal does not say where its cursor is, there is no status line: no warning.
+        # A terminal that does not report its cursor has no status line, and needs no warning.
         self._session.app.renderer.cpr_not_supported_callback = None
 
     async def ask(self, prompt: str, *, draft: str = "") -> str | None:
@@ -83,15 +97,9 @@ class LineEditor:
         return typed
 
     async def read(self, prompt: str, *, secret: bool = False, draft: str = "") -> str | None:
-        """Return what the person typed, in which labels stand for long pastes; None at Ctrl-D.
+        """Return what the person typed, with labels for long pastes; None at Ctrl-D.
 
-        Args:
-            prompt: What stands before it.
-            secret: Show dots instead, and keep it out of the history.
-            draft: What is in the line already.
-
-        Raises:
-            KeyboardInterrupt: At Ctrl-C.
+        A secret is shown as dots and not kept in the history. KeyboardInterrupt: Ctrl-C was typed.
         """
         try:
             return await self._session.prompt_async(
@@ -106,7 +114,6 @@ class LineEditor:
 
     @property
     def unsent(self) -> str:
-        """What stood in the line when Ctrl-C was typed."""
         return self._session.default_buffer.text
 
     def _key_bindings(self) -> KeyBindings:
@@ -143,13 +150,9 @@ class LineEditor:
 
 @Condition
 def _is_choosing() -> bool:
-    """Whether one of several completions is selected; after the only one, Enter sends."""
+    """Return True if one of several completions is selected; after the only one, Enter sends."""
     state = get_app().current_buffer.complete_state
     return state is not None and state.complete_index is not None and len(state.completions) > 1
-
-
-def _status(text: str) -> FormattedText:
-    return FormattedText([("", printable(text))])
 
 
 class PrivateHistory(FileHistory):
@@ -169,15 +172,15 @@ class PrivateHistory(FileHistory):
 
 
 class PasteParser(Vt100Parser):
-    """Takes pastes in time in proportion to their size.
+    """Reads a paste in time proportional to its size.
 
-    The parser that it replaces looks through the whole paste again for each kilobyte that comes.
+    The parser that it replaces searches the whole paste again for each kilobyte that arrives.
     """
 
     def __init__(self, feed_key_callback: Callable[[KeyPress], None]) -> None:
         super().__init__(feed_key_callback)
         self._pieces: list[str] | None = None
-        """Of the paste under way."""
+        """Of the unfinished paste."""
 
     @override
     def feed(self, data: str) -> None:
@@ -190,7 +193,6 @@ class PasteParser(Vt100Parser):
                 data = self._feed_paste(self._pieces, data)
 
     def _feed_paste(self, pieces: list[str], data: str) -> str:
-        """Take a piece of a paste; return what comes after it."""
         kept = pieces.pop() if pieces else ""  # the end's mark may come in two pieces
         content, ends, rest = (kept + data).partition(_PASTE_ENDS)
         if ends:
@@ -200,3 +202,121 @@ class PasteParser(Vt100Parser):
         whole = len(content) - len(_PASTE_ENDS)
         pieces += [content[:whole], content[whole:]] if whole > 0 else [content]
         return ""
+
+
+def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str, InputOptions]:
+    """Find the files and pictures that a message names. Blocks.
+
+    Files that its `untrusted` part names, which somebody else wrote, are not copied.
+
+    Returns:
+        The message, in which files have their names in the workspace, and what must be copied
+        there: files from outside, and pictures for the model to see.
+    """
+    files, images = dict[str, None](), dict[str, None]()
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match["quoted"] or match["plain"]
+        if match[0].rstrip(SENTENCE_ENDS) in untrusted:
+            return match[0]
+        found, rest = _find(name, workspace), ""
+        if found is None:
+            shorter = name.rstrip(SENTENCE_ENDS)
+            found, rest = _find(shorter, workspace), name[len(shorter) :]
+        if found is None:
+            return match[0]
+        if found.suffix.lower() in PICTURES:
+            images[str(found)] = None
+        elif found.is_relative_to(workspace):
+            return f"{found.relative_to(workspace)}{rest}"
+        else:
+            files[str(found)] = None
+        return found.name + rest
+
+    text = _MENTION.sub(replaced, text)
+    images |= dict.fromkeys(_pictures(text, workspace, untrusted))
+    return text, InputOptions(file=list(files) or None, image=list(images) or None)
+
+
+def without_mentions(text: str, workspace: Path) -> str:
+    """Return a message without the names of files that it mentions. Blocks."""
+
+    def left(match: re.Match[str]) -> str:
+        name = match["quoted"] or match["plain"]
+        found = _find(name, workspace) or _find(name.rstrip(SENTENCE_ENDS), workspace)
+        return match[0] if found is None else ""
+
+    return _MENTION.sub(left, text)
+
+
+def _pictures(text: str, workspace: Path, untrusted: str) -> Iterator[str]:
+    """Yield the pictures that a message names by their path, `@` or not."""
+    for match in _PATH.finditer(text):
+        plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
+        name = (match["single"] or match["double"] or plain).removeprefix("file://")
+        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in untrusted:
+            found = _find(name, workspace)
+            if found is not None:
+                yield str(found)
+
+
+def _find(name: str, workspace: Path) -> Path | None:
+    """Return a file of the working folder or of the workspace, or by its whole path.
+
+    A relative name may be a link that somebody else put there, so it must lead to a file inside.
+    """
+    try:
+        path = Path(name).expanduser()
+        if path.is_absolute():
+            return path.resolve() if path.is_file() else None
+        for folder in (Path.cwd(), workspace):
+            real = (folder / path).resolve()
+            if real.is_file() and real.is_relative_to(folder.resolve()):
+                return real
+        return None
+    except (OSError, RuntimeError, ValueError):  # too long, no such user, or a NUL
+        return None
+
+
+class MessageCompleter(Completer):
+    """Completes `/command` at the beginning of a message, and `@file` anywhere."""
+
+    def __init__(self, commands: dict[str, str], workspace: Path) -> None:
+        self._commands = commands
+        """What each command does, by its name."""
+        self.workspace = workspace
+
+    @override
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        typed = document.text_before_cursor
+        if typed.startswith("/") and not re.search(r"\s", typed):
+            for name, purpose in self._commands.items():
+                if name.startswith(typed):
+                    yield Completion(name, -len(typed), display_meta=purpose)
+        elif match := _UNFINISHED.search(typed):
+            written = match["quoted"] or match["plain"] or ""
+            begins = -len(written) - len(match["quote"] or "")
+            for name in _files_like(written, (Path.cwd(), self.workspace)):
+                quoted = f'"{name}"' if match["quote"] or re.search(r"\s", name) else name
+                yield Completion(quoted, begins, display=name)
+
+
+def _files_like(typed: str, places: Iterable[Path]) -> list[str]:
+    """Return the files and folders whose path begins as typed, folders with a slash."""
+    folder, _, beginning = typed.rpartition("/")
+    prefix = f"{folder}/" if typed != beginning else ""
+    found = dict[str, None]()
+    for place in places:
+        try:
+            entries = sorted((place / Path(prefix).expanduser()).iterdir())
+        except (OSError, RuntimeError):
+            continue
+        for entry in entries:
+            name = entry.name
+            hidden = name.startswith(".") and not beginning.startswith(".")
+            if hidden or not name.startswith(beginning) or printable(name) != name:
+                continue
+            found[f"{prefix}{name}{'/' if entry.is_dir() else ''}"] = None
+    return list(found)[:SHOWN_FILES]

@@ -1,126 +1,148 @@
-"""`openmanus eval`: does a suite, shows how it went, and writes the report."""
+"""`openmanus eval`: does a suite, shows its results in tables, and writes the report."""
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import database_url
+from openmanus_graph.demo.recorded import EVALS_MODEL, SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.batch import BatchProgress
-from openmanus_graph.interfaces.cli.quick_exit import is_own_process
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, check_agent
+from openmanus_graph.interfaces.cli.batch import BatchProgress, DefaultAgent
+from openmanus_graph.interfaces.cli.console import SafeConsole, say
+from openmanus_graph.interfaces.cli.process import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
-from openmanus_graph.interfaces.cli.safe_console import say
-from openmanus_graph.interfaces.cli.trust import ask_for_trust
-from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
-
-if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch_files import BatchResult
-    from openmanus_graph.interfaces.service.evals.evaluation import About, Evaluation
-    from openmanus_graph.interfaces.service.evals.suite import Suite
+from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
+from openmanus_graph.interfaces.service.batch_files import BatchResult, open_results
+from openmanus_graph.interfaces.service.evals import page
+from openmanus_graph.interfaces.service.evals.evaluation import (
+    REPORT,
+    About,
+    Evaluation,
+    TaskFigures,
+    load_evaluation,
+    prepare_folder,
+    store_about,
+)
+from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
+from openmanus_graph.interfaces.service.evals.suite import Suite, read_suite
+from openmanus_graph.interfaces.service.final_event import model_label
+from openmanus_graph.interfaces.service.options import (
+    OutputOptions,
+    RunOptions,
+    StorageOptions,
+    takes,
+)
+from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.runner import options_to_keep
+from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
+from openmanus_graph.runtime.atomic_files import write_own_file
 
 NOT_PASSED_EXIT, LEFT_EXIT = 1, 3
 SUFFIX = ".eval"
+PIPE_WIDTH = 160
+_REASON_CHARS = 100
 
 
 @dataclass(frozen=True)
-class EvalOptions:
-    """What `openmanus eval` is to do."""
+class _Attempts:
+    """How the attempts of an evaluation are made."""
 
-    suite: str | None
-    shipped: bool
-    out: str | None
-    against: str | None
     repeat: int
     agent: str | None
     jobs: int
     budget_usd: float | None
 
 
-def evaluate_suite(wanted: EvalOptions, options: RunOptions, output: OutputOptions) -> int:
-    """Do what of an evaluation is not done yet, show and write its report; return the exit code."""
+@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+def evaluate(
+    options: RunOptions,
+    output: OutputOptions,
+    suite: Annotated[
+        str | None, typer.Argument(help="JSON lines as those of batch, each with checks.")
+    ] = None,
+    shipped: Annotated[
+        bool,
+        typer.Option(
+            "--shipped", help="Ten tasks of ours; without --model a recorded one does them."
+        ),
+    ] = False,
+    out: Annotated[
+        str | None, typer.Option(help="Folder of the results and the report. Default: SUITE.eval.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Folder of an earlier one: shows what changed.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 1,
+    agent: DefaultAgent = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Attempts that run at the same time.")] = 4,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost-usd", min=0, help="Dollars of all attempts together. Default: no limit."
+        ),
+    ] = None,
+) -> int:
+    """Do the tasks of a suite, check each, and report what passes."""
     require_stdout()
     ask_for_trust(options.config)
-    from openmanus_graph.graphs.catalog import check_agent
-    from openmanus_graph.interfaces.service.evals.evaluation import load_evaluation
-
-    check_agent(wanted.agent)
-    before = load_evaluation(Path(wanted.against)) if wanted.against is not None else None
-    with log_file(output.log), _opened_suite(wanted) as (suite, out):
-        if wanted.against is not None and out.exists() and out.samefile(wanted.against):
+    check_agent(agent)
+    before = load_evaluation(Path(against)) if against is not None else None
+    attempts = _Attempts(repeat, agent, jobs, budget_usd)
+    with (
+        log_file(output.log),
+        _opened_suite(suite, out, shipped=shipped) as (opened, folder),
+    ):
+        if against is not None and folder.exists() and folder.samefile(against):
             raise ConfigError("--against is the folder of this evaluation. Give another one.")
-        if wanted.shipped and options.model is None:
+        if shipped and options.model is None:
             options = _recorded(options, quiet=output.quiet)
-        code = _do(suite, wanted, options, out, quiet=output.quiet)
-    return _report(load_evaluation(out), before, out, code, quiet=output.quiet)
+        code = _make_attempts(opened, attempts, options, folder, quiet=output.quiet)
+    return _report(load_evaluation(folder), before, folder, code, quiet=output.quiet)
 
 
 @contextlib.contextmanager
-def _opened_suite(wanted: EvalOptions) -> "Generator[tuple[Suite, Path]]":
-    """Read the suite that was named; also return the folder of the evaluation."""
-    from openmanus_graph.demo.recorded import SUITE, demo_folder
-    from openmanus_graph.graphs.catalog import agent_names
-    from openmanus_graph.interfaces.service.evals.suite import read_suite
-
-    if (wanted.suite is None) != wanted.shipped:
+def _opened_suite(
+    named: str | None, out: str | None, *, shipped: bool
+) -> Generator[tuple[Suite, Path]]:
+    if (named is None) != shipped:
         raise ConfigError("Name a suite, or give --shipped for the ten tasks that come with it.")
-    if wanted.suite is not None:
-        path = Path(wanted.suite)
-        yield read_suite(path, agent_names()), Path(wanted.out or path.with_suffix(SUFFIX))
+    if named is not None:
+        path = Path(named)
+        yield read_suite(path, agent_names()), Path(out or path.with_suffix(SUFFIX))
         return
     with demo_folder() as folder:
         suite = read_suite(folder / SUITE, agent_names(), "shipped")
-        yield suite, Path(wanted.out or f"shipped{SUFFIX}")
+        yield suite, Path(out or f"shipped{SUFFIX}")
 
 
 def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
-    from openmanus_graph.demo.recorded import EVALS_MODEL
 
     if not quiet:
         say(
             "The model's replies come from a recording; graph, tools, sandbox, files and checks "
-            "are real. --model PROVIDER:NAME has yours do the tasks."
+            "are real. To use your model, give --model PROVIDER:NAME."
         )
     return replace(options, model=f"demo:{EVALS_MODEL}")
 
 
-def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, quiet: bool) -> int:
+def _make_attempts(
+    suite: Suite, wanted: _Attempts, options: RunOptions, out: Path, *, quiet: bool
+) -> int:
     """Make the attempts that are left, and judge them; return the batch's exit code."""
-    from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-    from openmanus_graph.interfaces.service.batch_files import open_results
-    from openmanus_graph.interfaces.service.evals.evaluation import prepare_folder, store_about
-    from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
-
-    about = _about(suite, wanted, options)
-    prepare_folder(out, about)
-    attempts = suite.attempts(wanted.repeat)
-    with open_results(out / RESULTS, attempts, str(database_url())) as results:
-        store_about(out, about)  # now that the results are known to be of this suite
-        budget = Budget(wanted.budget_usd, results.cost_usd)
-        grader = Grader(suite, options, out)
-
-        def word(result: "BatchResult") -> str:
-            return grader.verdicts[result.id].where or "passed"
-
-        with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as sink:
-            runner = LocalTaskRunner(options, wanted.agent, budget, sink.notice)
-            batch = Batch(attempts, results, runner, budget, sink, wanted.jobs, judge=grader)
-            return asyncio.run(batch.run(ends_process=is_own_process()))
-
-
-def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.graphs.catalog import DEFAULT_AGENT
-    from openmanus_graph.interfaces.service.evals.evaluation import About
-    from openmanus_graph.interfaces.service.final_event import model_label
-    from openmanus_graph.interfaces.service.run_setup import to_context
-    from openmanus_graph.interfaces.service.runner import options_to_keep
-
     settings = resolve_settings(to_context(options), "eval")
     kept = options_to_keep(options.stored(), settings)
-    return About(
+    about = About(
         suite=suite.name,
         tasks=[one.task.id for one in suite.tasks],
         repeat=wanted.repeat,
@@ -128,40 +150,90 @@ def _about(suite: "Suite", wanted: EvalOptions, options: RunOptions) -> "About":
         agent=wanted.agent or DEFAULT_AGENT,
         options={name: kept[name] for name in kept if name not in ("model", "workspace")},
     )
+    prepare_folder(out, about)
+    attempts = suite.attempts(wanted.repeat)
+    with open_results(out / RESULTS, attempts, str(database_url())) as results:
+        store_about(out, about)  # now that the results are known to be of this suite
+        budget = Budget(wanted.budget_usd, results.cost_usd)
+        grader = Grader(suite, options, out)
+
+        def describe(result: BatchResult) -> str:
+            return grader.verdicts[result.id].where or "passed"
+
+        with BatchProgress(len(attempts), results, budget, quiet=quiet, describe=describe) as sink:
+            runner = LocalTaskRunner(options, wanted.agent, budget, sink.notice)
+            batch = Batch(attempts, results, runner, budget, sink, wanted.jobs, judge=grader)
+            return asyncio.run(batch.run(ends_process=is_own_process()))
 
 
 def _report(
-    now: "Evaluation",
-    before: "Evaluation | None",
-    out: Path,
-    code: int,
-    *,
-    quiet: bool,
+    now: Evaluation, before: Evaluation | None, out: Path, code: int, *, quiet: bool
 ) -> int:
-    """Show an evaluation, write its page, and return the exit code.
+    """Show an evaluation and what changed, write its page, and return the exit code.
 
-    Args:
-        now: The evaluation.
-        before: The one to compare with, if any.
-        out: Its folder.
-        code: What its batch ended with.
-        quiet: Whether only the figures of the whole are shown.
+    `code` is the exit code of its batch. With `quiet` only the figures of the whole are shown.
     """
-    from openmanus_graph.interfaces.cli.evaluation_tables import show_evaluation
-    from openmanus_graph.interfaces.service.evals.evaluation import REPORT
-    from openmanus_graph.interfaces.service.evals.page import REGRESSIONS, compare, report_page
-    from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
-    from openmanus_graph.runtime.atomic_files import write_own_file
-
-    changes = compare(before, now) if before is not None else None
-    page = out / REPORT
-    write_own_file(page, report_page(now, changes))
+    changes = page.compare(before, now) if before is not None else None
+    report = out / REPORT
+    write_own_file(report, page.report_page(now, changes))
     is_interrupted = code > SIGNAL_EXIT
-    show_evaluation(now, changes, page, quiet=quiet, needs_money=not is_interrupted)
+    console = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if not quiet:
+        console.print(_task_table(now))
+        if changes is not None:
+            console.print(_change_table(changes))
+    console.print(Text(", ".join(f"{name} {value}" for name, value in page.headline(now))))
+    if not quiet:
+        more = "" if is_interrupted else " and a higher --max-cost-usd"
+        left = f" The same command{more} continues." if now.left else ""
+        say(f"The report is {report}.{left}")
     if is_interrupted:
         return code
     if now.left:
         return LEFT_EXIT
     if changes is not None:
-        return NOT_PASSED_EXIT if any(one.kind in REGRESSIONS for one in changes) else 0
+        return NOT_PASSED_EXIT if any(one.kind in page.REGRESSIONS for one in changes) else 0
     return 0 if now.has_passed else NOT_PASSED_EXIT
+
+
+def _task_table(evaluation: Evaluation) -> Table:
+
+    table = Table("task", "passed", "cost", "steps", "time", "why not", box=None, pad_edge=False)
+    for task in evaluation.tasks:
+        style = "green" if task.passed == evaluation.about.repeat else "red"
+        table.add_row(
+            Text(task.id),
+            Text(page.passed_of(task), style if task.counted else ""),
+            page.dollars(task.cost_usd),
+            page.number(task.steps),
+            page.seconds(task.elapsed_s),
+            Text(_first_reason(task)),
+        )
+    return table
+
+
+def _first_reason(task: TaskFigures) -> str:
+    """Return, in one line, why the first attempt that did not pass did not."""
+    for result, verdict in task.attempts:
+        if verdict.outcome != "passed":
+            broken = "broken check: " if verdict.outcome == "error" else ""
+            text = " ".join(f"{broken}{page.reason(result, verdict)}".split())
+            return text if len(text) <= _REASON_CHARS else f"{text[:_REASON_CHARS]}..."
+    return ""
+
+
+def _change_table(changes: Sequence[page.Change]) -> Table:
+
+    table = Table("task", "change", "passed", "cost", "steps", "time", box=None, pad_edge=False)
+    for change in changes:
+        style = (
+            "red" if change.kind in page.REGRESSIONS else "green" if "pass" in change.kind else ""
+        )
+        others = " (other checks)" if change.other_checks else ""
+        table.add_row(
+            Text(change.id),
+            Text(f"{change.kind}{others}", style),
+            f"{page.passed_of(change.before)} → {page.passed_of(change.after)}",
+            *page.differences(change),
+        )
+    return table

@@ -1,26 +1,31 @@
-"""Views of a run: for a person on stderr, or as JSON lines on stdout for a program."""
+"""What shows the events of a run: JSON lines for a program, or text for a person on stderr."""
 
 import json
 import math
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from openmanus_graph.interfaces.cli.checklist import Checklist
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole
-from openmanus_graph.interfaces.cli.streams import write_out
+from openmanus_graph.interfaces.cli.console import SafeConsole
+from openmanus_graph.interfaces.cli.process import write_out
+from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.planning.plan_view import is_plan_request
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
+from openmanus_graph.state.plan import shown_after
 
 OUTPUT_LINES = 6
 SHOWN_FILES = 20
+NAME_CELLS, TEXT_CELLS = 16, 24
+"""Maximum width of a name; minimum width of a step's text, below which facts are left out."""
 _REPLIES = {
     "question": " --answer TEXT",
     "approval": " --approve (or --reject; of several: --all, or one by --id)",
@@ -32,29 +37,30 @@ _LIMIT_OPTIONS = {
     "max_total_tokens": "--max-tokens",
     "timeout_s": "--timeout",
 }
-"""Which of a limit's settings is raised by which option."""
+"""The option that raises a limit, by the limit's setting."""
 _PLAN_REPLIES = """\
-Go on with: [bold]openmanus resume {thread} --approve[/]
-  or else:  [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
-            [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
-            [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
-            [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
+Continue with: [bold]openmanus resume {thread} --approve[/]
+  or:          [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
+               [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
+               [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
+               [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
+_COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
 
 
 class JsonSink:
     """One JSON event per line on stdout."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Write an event; after Ctrl-C, stderr says how to resume."""
+        """Write an event; after Ctrl-C, stderr tells how to resume."""
         write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
         if event["type"] == "final" and event["status"] == "cancelled":
-            sys.stderr.write(f"Go on with: openmanus resume {shlex.quote(event['thread'])}\n")
+            sys.stderr.write(f"Continue with: openmanus resume {shlex.quote(event['thread'])}\n")
 
 
 class TerminalSink:
     """Shows progress to a person on stderr; only the answer goes to stdout.
 
-    Nothing that was written is written over, so that it is right in files, pipes and logs, too.
+    It never overwrites what it wrote, so that files, pipes and logs get the same.
     """
 
     def __init__(self, *, quiet: bool = False, wrap_words: bool = False) -> None:
@@ -63,27 +69,22 @@ class TerminalSink:
         self.started = time.monotonic()
         self.step = 0
         self.line_open = False
-        self.said = ""
+        self.streamed = ""
         """What the newest model call has streamed."""
         self.workspace = ""
-        self.checklist = Checklist(self.console)
+        self.checklist = Checklist()
         self.reviewing = False
-        """Whether the question that is open is about a plan."""
+        """Whether the open question is about a plan."""
         self._higher_limit = ""
-        """The option with which the run goes on beyond the limit that ended it."""
+        """The option that lets the run continue beyond the limit that ended it."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Show an event."""
+        """Show an event, unless it is only for programs."""
         kind = str(event["type"])
         if self.quiet and kind not in ("final", "interrupt", "limit"):
             return
-        show = getattr(self, f"_{kind}", None)
-        if show is not None:  # other events are for programs
+        if (show := getattr(self, f"_{kind}", None)) is not None:
             show(event)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.checklist.hide()
 
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self._begin(event)
@@ -92,21 +93,23 @@ class TerminalSink:
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         self.workspace, self.started = str(event["workspace"]), time.monotonic()
-        self.checklist, self.reviewing = Checklist(self.console), False
+        self.checklist, self.reviewing = Checklist(), False
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self._count_step(event)
-        self.said = ""
+        if not event.get("plan_step"):  # a subagent counts its own
+            self.step = int(event["step"])
+        self.streamed = ""
         self._end_line()
-        if self.checklist:
-            self._doing(event, "thinking")
-            self.checklist.show()
+        self._doing(event, "thinking")
 
     def _token(self, event: Mapping[str, Any]) -> None:
         if self.checklist or event.get("plan_step"):
-            return  # steps that run at once would write into each other's lines
-        self.said += event["text"]
-        self.console.print(Text(printable(event["text"])), end="")
+            return  # steps that run in parallel would write into each other's lines
+        self.streamed += event["text"]
+        self._stream(event["text"])
+
+    def _stream(self, text: str) -> None:
+        self.console.print(Text(printable(text)), end="")
         self.line_open = True
 
     def _think_end(self, event: Mapping[str, Any]) -> None:
@@ -117,7 +120,6 @@ class TerminalSink:
         shown = printable(json.dumps(event["args"], ensure_ascii=False))
         shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
         self._doing(event, event["tool"])
-        self.checklist.show()
         place = label(event) or f"[cyan]{self.step}[/] "
         self._line(f"{place}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
@@ -126,22 +128,18 @@ class TerminalSink:
         self._doing(event, "")
         place = label(event) or "  "
         self._line(f"{place}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
-        lines = printable(event["output"]).splitlines()
-        shown = lines[:OUTPUT_LINES]
-        if len(lines) > OUTPUT_LINES:
-            shown.append(f"… {len(lines) - OUTPUT_LINES} more lines")
-        for line in shown:
-            self.console.print(Text(f"    {line[:200]}", style="dim"))
+        for line in first_lines(event["output"], 200):
+            self.console.print(Text(f"    {line}", style="dim"))
 
     def _notice(self, event: Mapping[str, Any]) -> None:
         style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
         self._line(f"{label(event)}[{style}]{escape(printable(event['text']))}[/]")
 
     def _plan(self, event: Mapping[str, Any]) -> None:
-        """Show the checklist: all of it when it is new, then the steps that changed."""
         if event.get("plan_step"):
             return  # a plan inside a step is not shown
-        for line in self.checklist.update(event):
+        self.checklist.update(event)
+        for line in self.checklist.changed_lines():
             self._line(line)
 
     _plan_change = _plan
@@ -150,10 +148,11 @@ class TerminalSink:
         if not self.quiet:
             self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
         if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
-            self._higher_limit = f" {option} {_option_value(event['higher'])}"
+            higher = event["higher"]  # written without an exponent, large ones whole
+            value = str(math.ceil(higher)) if higher >= 1000 else f"{higher:.4g}"
+            self._higher_limit = f" {option} {value}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
-        self.checklist.hide()
         self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
         self.reviewing = is_plan_request(event)
         if self.reviewing:
@@ -164,7 +163,6 @@ class TerminalSink:
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._end_line()
-        self.checklist.hide()
         if not self.quiet:
             self._summary(event)
         status, reason, answer = event["status"], event["stop_reason"], event["answer"]
@@ -173,16 +171,15 @@ class TerminalSink:
         if status in ("waiting", "stopped", "cancelled") or reason == "error":
             thread = escape(shlex.quote(event["thread"]))
             reply = _REPLIES.get(reason, self._higher_limit)
-            line = f"Go on with: [bold]openmanus resume {thread}{reply}[/]"
+            line = f"Continue with: [bold]openmanus resume {thread}{reply}[/]"
             self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.
-        streamed = reason == "answer" or answer.strip() == self.said.strip()
-        streamed &= sys.stdout.isatty() and not self.quiet and not self.checklist
-        if answer and status != "waiting" and reason != "error" and not streamed:
+        was_shown = reason == "answer" or answer.strip() == self.streamed.strip()
+        was_shown &= sys.stdout.isatty() and not self.quiet and not self.checklist
+        if answer and status != "waiting" and reason != "error" and not was_shown:
             self._answer(answer)
 
     def _answer(self, answer: str) -> None:
-        """Write the answer to stdout."""
         write_out(printable(answer).rstrip() + "\n")
 
     def _summary(self, event: Mapping[str, Any]) -> None:
@@ -198,10 +195,6 @@ class TerminalSink:
             table.add_row("" if index else "files", Text(line))
         self.console.print(table)
 
-    def _count_step(self, event: Mapping[str, Any]) -> None:
-        if not event.get("plan_step"):  # a subagent counts its own
-            self.step = int(event["step"])
-
     def _doing(self, event: Mapping[str, Any], what: str) -> None:
         self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
 
@@ -215,8 +208,16 @@ class TerminalSink:
             self.line_open = False
 
 
+def first_lines(output: str, max_chars: int) -> list[str]:
+    """Return the first lines of a tool's output, each cut, and how many more there are."""
+    lines = printable(output).splitlines()
+    more = len(lines) - OUTPUT_LINES
+    shown = [line[:max_chars] for line in lines[:OUTPUT_LINES]]
+    return [*shown, f"… {more} more lines"] if more > 0 else shown
+
+
 def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each of a run's files, up to a bound, and how many more there are."""
+    """Return a line for each of the first files of a run, and how many more there are."""
     lines = [
         f"{quoted_name(artifact['path'])} ({artifact['size']:,} bytes)"
         for artifact in artifacts[:SHOWN_FILES]
@@ -225,12 +226,128 @@ def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"and {more:,} more"] if more > 0 else lines
 
 
-def _option_value(limit: float) -> str:
-    """Write a limit as an option takes it: without an exponent, large ones whole."""
-    return str(math.ceil(limit)) if limit >= 1000 else f"{limit:.4g}"
-
-
 def label(event: Mapping[str, Any]) -> str:
-    """Return a label with an event's plan step: steps run in parallel."""
+    """Return a label with an event's plan step, because steps run in parallel."""
     step = event.get("plan_step")
     return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""
+
+
+class Checklist:
+    """The steps of a plan, and what the running ones do."""
+
+    def __init__(self) -> None:
+        self._plan: Mapping[str, Any] = {}
+        """Title and steps."""
+        self._lines: dict[str, str] = {}
+        """The line of each step as it was last written."""
+        self._doing: dict[str, str] = {}
+        self._started: dict[str, float] = {}
+        self._overall = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def _steps(self) -> Sequence[Mapping[str, Any]]:
+        steps: Sequence[Mapping[str, Any]] = self._plan.get("steps", ())
+        return steps
+
+    def update(self, event: Mapping[str, Any]) -> None:
+        self._plan = shown_after(self._plan, event)
+        under_way = {str(s["id"]) for s in self._steps if s["status"] == "in_progress"}
+        now = time.monotonic()
+        self._started = {name: self._started.get(name, now) for name in under_way}
+
+    def changed_lines(self) -> Iterator[str]:
+        """Yield the title, once, and the lines of the steps that changed."""
+        if not self._lines:
+            yield f"[bold]{escape(printable(self._plan['title']))}[/]"
+        for step in self._steps:
+            line = _step_line(step)
+            if self._lines.get(step["id"]) != line:
+                yield line
+            self._lines[step["id"]] = line
+
+    def doing(self, step: str, what: str) -> None:
+        """Note what a step is doing; an empty name means the plan itself."""
+        if step:
+            self._doing[step] = what
+        else:
+            self._overall = what
+
+    def all_steps(self, width: int) -> Group:
+        return self._rows(self._steps, width)
+
+    @property
+    def progress(self) -> str:
+        done = sum(step["status"] == "completed" for step in self._steps)
+        return f"{done} of {len(self._steps)} completed"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render up to half a screen: the steps around the first running one."""
+        steps, room = self._steps, max(3, console.height // 2 - 2)
+        active = [n for n, step in enumerate(steps) if step["status"] == "in_progress"]
+        start = min(max(0, (active or [0])[0] - 1), max(0, len(steps) - room))
+        shown = steps[start : start + room]
+        title = printable(self._plan["title"])
+        head = f"{self.progress}{' · ' if self._overall else ''}{self._overall} · {title}"
+        yield _row(head, style="bold")
+        if start:
+            yield _row(f"… {start} above", style="dim")
+        yield self._rows(shown, options.max_width)
+        if left := len(steps) - start - len(shown):
+            yield _row(f"… {left} below", style="dim")
+
+    def _rows(self, steps: Sequence[Mapping[str, Any]], width: int) -> Group:
+        """Render each step in one line, cutting its text if it is too long."""
+        names = _aligned([printable(str(step["id"])) for step in steps])
+        columns = list(zip(*map(self._facts, steps), strict=True))
+        facts = [" ".join(row) for row in zip(*map(_aligned, columns), strict=True)]
+        room = width - 6 - max(map(cell_len, (*names, ""))) - max(map(cell_len, (*facts, "")))
+        if room < TEXT_CELLS and columns:  # then show only the time
+            facts = _aligned(columns[1])
+            room = width - 6 - cell_len(names[0]) - cell_len(facts[0])
+        texts = [_cut(" ".join(printable(step["text"]).split()), max(1, room)) for step in steps]
+        rows: list[Text] = []
+        columns_of_row = zip(steps, names, _aligned(texts, max(1, room)), facts, strict=True)
+        for step, name, text, fact in columns_of_row:
+            row = Text(no_wrap=True, overflow="crop")
+            row.append(f"{MARKS[step['status']]} ", style=_COLOURS.get(step["status"], ""))
+            row.append(f"{name} ", style="bold").append(f"{text} ").append(fact, style="dim")
+            rows.append(row)
+        return Group(*rows)
+
+    def _facts(self, step: Mapping[str, Any]) -> tuple[str, str, str, str]:
+        """Return executor, time, cost, and what the step is doing or why it is not done."""
+        seconds = float(step.get("seconds") or 0)
+        under_way = self._started.get(str(step["id"]))
+        if under_way is not None:
+            seconds += time.monotonic() - under_way
+        spent = f"${step.get('cost_usd') or 0:.4f}" if step.get("seconds") else ""
+        last = self._doing.get(str(step["id"]), "") if under_way is not None else ""
+        return str(step["executor"]), f"{seconds:.1f} s" if seconds else "", spent, last
+
+
+def _step_line(step: Mapping[str, Any]) -> str:
+    facts = [str(step["executor"])]
+    if step.get("seconds"):
+        facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
+    if step["depends_on"] and step["status"] == "not_started":
+        facts.append(f"after {', '.join(step['depends_on'])}")
+    shown = escape(printable(", ".join(facts)))
+    mark, text = escape(MARKS[step["status"]]), escape(printable(step["text"]))
+    return f"{mark} [bold]{escape(printable(step['id']))}[/] {text} [dim]({shown})[/]"
+
+
+def _row(text: str, *, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _cut(text: str, cells: int) -> str:
+    return text if cell_len(text) <= cells else f"{set_cell_size(text, cells - 1)}…"
+
+
+def _aligned(texts: Sequence[str], most: int = NAME_CELLS) -> list[str]:
+    cut = [_cut(text, most) for text in texts]
+    width = max(map(cell_len, cut), default=0)
+    return [set_cell_size(text, width) for text in cut]

@@ -1,4 +1,4 @@
-"""`openmanus fork`: start a new thread from an earlier checkpoint of another."""
+"""`openmanus fork` and `diff`: earlier points of a thread, to begin at or to compare."""
 
 import asyncio
 import dataclasses
@@ -8,37 +8,42 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.backends.charts.report import inherit_own_pages
+from openmanus_graph.backends.persistence import forks
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
+from openmanus_graph.backends.persistence.forks import Point, find_point, points_of
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import copy_snapshot
 from openmanus_graph.backends.snapshots.thread_snapshots import (
     ThreadSnapshots,
+    change_as_json,
+    changes_between,
     describe_gap,
     describe_restore,
     named_paths,
+    unified_diff,
 )
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import (
-    database_url,
-    private_folder,
-    safe_name,
-)
+from openmanus_graph.config.resolve import database_url, private_folder, safe_name
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole
+from openmanus_graph.interfaces.cli.console import SafeConsole
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, ThreadArgument
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import (
     find_thread,
+    known_thread,
     open_threads,
+    thread_id,
     whole_thread,
     with_stored,
 )
@@ -49,119 +54,111 @@ from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
+FilesChoice = Literal["copy", "keep", "in place"]
+"""The files of a fork: restored in a folder of its own, kept unchanged, or restored in place."""
+
 DEFAULT_PARENT = "workspace"
-
-
-@dataclass(frozen=True)
-class FilesChoice:
-    """What becomes of the files."""
-
-    keep: bool = False
-    """They stay as they are now."""
-    in_place: bool = False
-    """They are turned back in the old thread's folder, which the new one uses as well."""
+COLORS = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
+RESET = "\x1b[0m"
 
 
 @dataclass
 class ForkedFiles:
-    """The new thread's folder, and what lies there."""
+    """The new thread's folder, and what it holds."""
 
     folder: Path
-    state: str
-    """`restored` or `kept`, as they are now."""
+    state: Literal["restored", "kept"]
     notices: list[str] = field(default_factory=list[str])
 
-
-@dataclass(frozen=True)
-class NewFork:
-    """A thread that begins at a point of another one."""
-
-    thread: str
-    point: Point
-    files: ForkedFiles
-    lines: Sequence[str]
-    """What a person should know of it."""
+    def __str__(self) -> str:
+        state = "as they were then" if self.state == "restored" else "as they are now"
+        return f"Its files, {state}, are in {self.folder}."
 
 
-def fork_thread(
-    thread: str, at: str | None, name: str | None, files: FilesChoice, *, as_json: bool
+@takes(StorageOptions)
+def fork(
+    thread: ThreadArgument,
+    at: Annotated[
+        str | None, typer.Option(help="Number or id of the point; without it they are listed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave the files as they are now.")
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Restore the files where they are.")
+    ] = False,
+    as_json: JsonLinesOption = False,
 ) -> int:
-    """List a thread's points, or begin a new thread at one of them."""
+    """Try again from an earlier point of a thread, as a new thread."""
+    known = thread_id(thread)
     if at is None:
-        if list_points(thread, as_json=as_json) and not as_json:
-            sys.stderr.write(f"Begin anew after one: openmanus fork {shlex.quote(thread)} --at N\n")
+        if list_points(known, as_json=as_json) and not as_json:
+            sys.stderr.write(f"Start again after one: openmanus fork {shlex.quote(known)} --at N\n")
         return 0
-    made = new_fork(thread, at, name, files)
-    known = shlex.quote(made.thread)
-    go_on = f"run --thread {known} TASK" if made.point.ended else f"resume {known}"
-    lines = (
-        *made.lines,
-        f"Go on with: openmanus {go_on}",
-        f"Say first what to do differently: openmanus tell {known} TEXT",
-    )
+    if keep_files and in_place:
+        raise ConfigError("--keep-files and --in-place exclude each other. Give one of them.")
+    choice: FilesChoice = "keep" if keep_files else "in place" if in_place else "copy"
+    new = new_thread() if name is None else name
+    point, files, lines = new_fork(known, at, new, choice)
+    quoted = shlex.quote(new)
+    command = f"run --thread {quoted} TASK" if point.ended else f"resume {quoted}"
+    lines += [
+        f"Continue with: openmanus {command}",
+        f"Say first what to do differently: openmanus tell {quoted} TEXT",
+    ]
     sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
-    shown = {"thread": made.thread, "checkpoint": made.point.checkpoint}
-    shown |= {"workspace": str(made.files.folder), "files": made.files.state}
-    sys.stdout.write((json.dumps(shown) if as_json else made.thread) + "\n")
+    shown = {"thread": new, "checkpoint": point.checkpoint}
+    shown |= {"workspace": str(files.folder), "files": files.state}
+    sys.stdout.write((json.dumps(shown) if as_json else new) + "\n")
     return 0
 
 
 def new_fork(
-    thread: str, at: str, name: str | None = None, files: FilesChoice | None = None
-) -> NewFork:
+    thread: str, at: str, new: str, choice: FilesChoice = "copy"
+) -> tuple[Point, ForkedFiles, list[str]]:
     """Begin a new thread at a point of another one.
 
     Args:
         thread: The other one.
         at: The point's number or checkpoint.
-        name: The new thread's id; None for one of ours.
-        files: What becomes of the files; by default they are turned back beside the old ones.
+        new: The new thread's id.
+        choice: How the new thread gets its files.
 
-    Raises:
-        ConfigError: There is no such thread or point, or the new thread cannot be made.
+    Returns:
+        The point, the files, and what a person should know.
     """
-    known, files = whole_thread(thread), files or FilesChoice()
+    known = whole_thread(thread)
     point = require_point(asyncio.run(read_points(thread)), at, thread)
-    if files.keep and files.in_place:
-        raise ConfigError("--keep-files and --in-place exclude each other. Give one of them.")
-    new = new_thread() if name is None else name
     if not new.strip() or find_thread(new) is not None:
         raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
     with hold_thread(openmanus_home(), new):
-        found = begin_fork(known, point, new, files, with_stored(RunOptions(), known).stored())
-    state = "as they were then" if found.state == "restored" else "as they are now"
-    reported = (
-        f"Thread {new} begins after point {point.number} of {known.id}. "
-        f"Its files, {state}, lie in {found.folder}."
-    )
-    return NewFork(new, point, found, [reported, *found.notices])
+        files = begin_fork(known, point, new, choice, with_stored(RunOptions(), known).stored())
+    begun = f"Thread {new} begins after point {point.number} of {known.id}. {files}"
+    return point, files, [begun, *files.notices]
 
 
 def begin_fork(
-    known: Thread, point: Point, new: str, files: FilesChoice, options: Mapping[str, Any]
+    known: Thread, point: Point, new: str, choice: FilesChoice, options: Mapping[str, Any]
 ) -> ForkedFiles:
-    """Make a thread that begins at a point of another one. The new thread is held by the caller.
+    """Make a thread, which the caller holds, that begins at a point of another one.
 
-    Args:
-        known: The other one.
-        point: Where.
-        new: The new thread's id.
-        files: What becomes of the files.
-        options: Of the new thread's runs; the folder is added.
-
-    Raises:
-        ConfigError: The files cannot be put there.
+    The workspace is added to `options`, those of its runs. ConfigError if the files cannot be put
+    there.
     """
-    found = _fork_files(known, point, new, files)
-    _inherit_outputs(known, new, found.folder)
-    asyncio.run(_fork(known.id, point, new))
+    files = _fork_files(known, point, new, choice)
+    _inherit_outputs(known, new, files.folder)
+    asyncio.run(_fork_checkpoints(known.id, point, new))
     threads = open_threads()
-    folder = str(found.folder)
-    threads.begin(
-        new, known.agent, known.task, {**options, "workspace": folder}, None, title=known.title
-    )
+    kept = {**options, "workspace": str(files.folder)}
+    threads.begin(new, known.agent, known.task, kept, None, title=known.title)
     threads.end(new, "forked")
-    return found
+    return files
+
+
+async def _fork_checkpoints(thread: str, point: Point, new: str) -> None:
+    async with open_checkpointer(database_url()) as saver:
+        await forks.fork(saver, thread, point.checkpoint, new)
 
 
 def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
@@ -176,19 +173,8 @@ def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
 
 
 async def read_points(thread: str) -> list[Point]:
-    """Return the points of a thread."""
     async with open_checkpointer(database_url()) as saver:
         return await points_of(saver, thread)
-
-
-async def _fork(thread: str, point: Point, new: str) -> None:
-    async with open_checkpointer(database_url()) as saver:
-        await fork(saver, thread, point.checkpoint, new)
-
-
-async def _snapshot_at(thread: str, point: Point) -> tuple[str, str]:
-    async with open_checkpointer(database_url()) as saver:
-        return await snapshot_at(saver, thread, point.checkpoint)
 
 
 def list_points(thread: str, *, as_json: bool = False) -> int:
@@ -200,7 +186,7 @@ def list_points(thread: str, *, as_json: bool = False) -> int:
             sys.stdout.write(json.dumps(dataclasses.asdict(point), ensure_ascii=False) + "\n")
         return len(points)
     shown = [(f"{one.number:>5}", one.ts[:19], printable(one.what)) for one in points if one.what]
-    if sys.stdout.isatty():  # what is long goes on in its own column
+    if sys.stdout.isatty():  # a long description is wrapped in its own column
         rows = Table.grid(padding=(0, 2))
         for row in shown:
             rows.add_row(*map(Text, row))
@@ -210,7 +196,7 @@ def list_points(thread: str, *, as_json: bool = False) -> int:
     return len(points)
 
 
-def settings_of(known: Thread) -> Settings:
+def _settings_of(known: Thread) -> Settings:
     """Return the settings of a thread's runs, as far as its files need them."""
     options = known.options
     context = Context(workspace=options.get("workspace"), config=options.get("config"))
@@ -219,26 +205,30 @@ def settings_of(known: Thread) -> Settings:
 
 def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> ForkedFiles:
     """Give the new thread its files: those of the point, or as they are now."""
-    snapshot, gap = ("", "") if choice.keep else asyncio.run(_snapshot_at(known.id, point))
+
+    async def snapshot_of_point() -> tuple[str, str]:
+        async with open_checkpointer(database_url()) as saver:
+            return await snapshot_at(saver, known.id, point.checkpoint)
+
+    snapshot, gap = ("", "") if choice == "keep" else asyncio.run(snapshot_of_point())
     home = openmanus_home()
     snapshots = ThreadSnapshots(known.id, home)
     absence = snapshots.absence(snapshot)
-    if absence or choice.keep:
+    if absence or choice == "keep":
         found = _keep_files(known, new)
-        found.notices += [] if choice.keep else [absence]
-    elif choice.in_place:
+        found.notices += [] if choice == "keep" else [absence]
+    elif choice == "in place":
         with hold_thread(home, known.id):
-            found = _turn_back(known, snapshot, snapshots)
+            found = _restore_in_place(known, snapshot, snapshots)
     else:
-        found = _write_beside(known, snapshot, snapshots, new)
+        found = _restore_copy(known, snapshot, snapshots, new)
     found.notices += describe_gap(gap)
     snapshots.store.share(known.id, new, found.folder.resolve())
     return found
 
 
-def _turn_back(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> ForkedFiles:
-    """Restore a snapshot in the old thread's folder."""
-    settings = settings_of(known)
+def _restore_in_place(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> ForkedFiles:
+    settings = _settings_of(known)
     workspace = Workspace.of(settings)
     workspace.prepare()
     if refusal := snapshots.refusal(snapshot, workspace.root):
@@ -247,11 +237,10 @@ def _turn_back(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> Fork
     return ForkedFiles(settings.workspace, "restored", notices)
 
 
-def _write_beside(
+def _restore_copy(
     known: Thread, snapshot: str, snapshots: ThreadSnapshots, new: str
 ) -> ForkedFiles:
-    """Write a snapshot to a new folder beside the old thread's."""
-    settings = settings_of(known)
+    settings = _settings_of(known)
     files = settings.workspace
     own = safe_name(new) if _is_default(files, known) else f"{files.name}-{safe_name(new)}"
     folder = files.with_name(own)
@@ -266,19 +255,19 @@ def _write_beside(
     copied, done.left_alone, done.written = done.left_alone, [], []
     notices = list(describe_restore(done, folder))
     if copied:
-        as_now = "Copied as they are now, since snapshots leave them alone"
+        as_now = "Copied as they are now, because snapshots leave them alone"
         notices.append(f"{as_now}: {named_paths(copied)}.")
     return ForkedFiles(folder, "restored", notices)
 
 
 def _is_default(files: Path, known: Thread) -> bool:
-    """Say whether a folder is a thread's default workspace, which nobody named."""
+    """Return True if a folder is a thread's default workspace."""
     return (files.parent.name, files.name) == (DEFAULT_PARENT, safe_name(known.id))
 
 
 def _keep_files(known: Thread, new: str) -> ForkedFiles:
     """Share a workspace that the person named; copy a thread's default one."""
-    files = settings_of(known).workspace
+    files = _settings_of(known).workspace
     if not _is_default(files, known):
         return ForkedFiles(files, "kept")
     target = files.with_name(safe_name(new))
@@ -296,7 +285,7 @@ def _keep_files(known: Thread, new: str) -> ForkedFiles:
 def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
     """Let the new thread read the long outputs that its conversation names."""
     home, root = openmanus_home(), files.resolve()
-    old_root = settings_of(known).workspace
+    old_root = _settings_of(known).workspace
     older = Workspace(old_root, private_folder(home, old_root, known.id))
     newer = Workspace(root, private_folder(home, root, new))
     try:
@@ -306,3 +295,56 @@ def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
         raise ConfigError(
             f"The long outputs in {older.outputs} cannot be copied: {error}. Make room."
         ) from error
+
+
+def diff(
+    thread: Annotated[str, typer.Argument(help="The thread whose files to compare.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Number or id of a point; default the first.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Number or id of a point; default the newest.")
+    ] = None,
+    as_json: JsonLinesOption = False,
+) -> int:
+    """Show what changed in a thread's files between two of its points."""
+    known = known_thread(thread_id(thread)).id
+    before, after, gap = asyncio.run(_snapshots(known, begin, end))
+    store = SnapshotStore(openmanus_home())
+    try:
+        changes = changes_between(store, before, after)
+    except MissingObjectError as error:
+        raise ConfigError(
+            f"A snapshot of thread {known} is not in {store.file}, or damaged: it was deleted, or "
+            "taken on another machine. Compare the files there."
+        ) from error
+    for change in changes:
+        if as_json:
+            sys.stdout.write(json.dumps(change_as_json(store, change)) + "\n")
+            continue
+        for line in printable(unified_diff(store, change)).removesuffix("\n").split("\n"):
+            color = COLORS.get(line[:1], "") if sys.stdout.isatty() else ""
+            sys.stdout.write(f"{color}{line}{RESET if color else ''}\n")
+    if gap:
+        sys.stderr.write(f"The newest changes are in no snapshot: {gap}\n")
+    elif not changes:
+        sys.stderr.write("No file changed.\n")
+    return 0
+
+
+async def _snapshots(thread: str, begin: str | None, end: str | None) -> tuple[str, str, str]:
+    """Return the snapshots of two points, and why the later one lacks the newest changes."""
+    async with open_checkpointer(database_url()) as saver:
+        points = await points_of(saver, thread)
+        if not points and (begin is None or end is None):
+            raise ConfigError(f"Thread {shlex.quote(thread)} has no points yet: nothing ran on it.")
+        first = points[0] if begin is None else require_point(points, begin, thread)
+        last = points[-1] if end is None else require_point(points, end, thread)
+        after, gap = await snapshot_at(saver, thread, last.checkpoint)
+        before, _ = await snapshot_at(saver, thread, first.checkpoint)
+    if not after or not before:
+        raise ConfigError(
+            f"Thread {thread} has no snapshots of its files: none of its calls may have changed "
+            "any, or snapshots were turned off."
+        )
+    return before, after, gap

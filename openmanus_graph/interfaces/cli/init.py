@@ -1,19 +1,21 @@
-"""`openmanus init`: asks for provider, key and model, tries them, and stores what works."""
+"""`openmanus init` and `models`: sets up your model, and lists what was learned about servers."""
 
 import asyncio
 import os
 import sys
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import typer
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import run_and_close_models
+from openmanus_graph.backends.models.dialects import forget, learnt_lines
 from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, Provider, parse_spec
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.model import find_local_server, listed_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.editor import LineEditor
-from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.interfaces.cli.console import say
 from openmanus_graph.interfaces.service.model_setup import (
     ModelChoice,
     TrialError,
@@ -30,8 +32,11 @@ class _LeftError(Exception):
     """The person left before the end."""
 
 
-def set_up(model: str | None, base_url: str | None) -> int:
-    """Ask at the terminal, and return the exit code; nothing is stored that did not work."""
+def init(
+    model: Annotated[str | None, typer.Option(help="PROVIDER:NAME; else you are asked.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of its server.")] = None,
+) -> int:
+    """Set up your model: provider, key and name are tried and then stored."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ConfigError(
             "openmanus init asks at a terminal. Without one set OPENMANUS_MODEL and the "
@@ -60,7 +65,7 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
     for line in await asyncio.to_thread(store_choice, choice):
         say(line)
     await asyncio.to_thread(_warn_of_others, choice)
-    say("It works. Begin with: openmanus")
+    say("It works. Start with: openmanus")
     return 0
 
 
@@ -98,26 +103,26 @@ async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
 
 
 async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None:
-    """Ask for the key, which is not shown; None where the environment has it, or none is wanted."""
+    """Ask for the key, which is not shown; None if the environment has it, or none is needed."""
     if not provider.takes_key:
         return None
     variable = next((name for name in provider.key_variables if os.environ.get(name)), None)
     if variable is not None:
         say(f"{variable} is set in the environment, and is used.")
         return None
-    wanted = base_url is None
+    is_needed = base_url is None
     while True:
-        typed = await _read("Key (not shown): " if wanted else "Key (empty: none): ", secret=True)
-        if typed or not wanted:
+        prompt = "Key (not shown): " if is_needed else "Key (empty: none): "
+        typed = await _read(prompt, secret=True)
+        if typed or not is_needed:
             return SecretStr(typed) if typed else None
 
 
 async def _corrected(choice: ModelChoice, error: TrialError) -> ModelChoice:
-    """Ask again for what was wrong."""
-    spec = parse_spec(choice.spec)
     if error.kind == "not_found":
         name = await _ask("Model", None)
-        return ModelChoice(f"{spec.provider.name}:{name}", choice.base_url, choice.key)
+        provider = parse_spec(choice.spec).provider.name
+        return ModelChoice(f"{provider}:{name}", choice.base_url, choice.key)
     key = await _read("Key (not shown): ", secret=True)
     return ModelChoice(choice.spec, choice.base_url, SecretStr(key) if key else choice.key)
 
@@ -130,6 +135,8 @@ async def _ask(what: str, usual: str | None) -> str:
 
 
 async def _read(prompt: str, *, secret: bool = False) -> str:
+    from openmanus_graph.interfaces.cli.editor import LineEditor
+
     typed = await LineEditor().read(printable(prompt), secret=secret)
     if typed is None:
         raise _LeftError
@@ -137,14 +144,40 @@ async def _read(prompt: str, *, secret: bool = False) -> str:
 
 
 def _warn_of_others(choice: ModelChoice) -> None:
-    """Say if something else decides about the model in this folder."""
+    """Warn if another setting decides about the model in this folder."""
     try:
         used = resolve_settings(Context(), "init").main
     except ConfigError as error:
-        say(f"But here it cannot be used: {error}")
+        say(f"But it cannot be used in this folder: {error}")
         return
     if (used.model, used.base_url) != (choice.spec, choice.base_url):
         say(
-            f"But here {used.model} is used: the environment (OPENMANUS_MODEL, OPENAI_BASE_URL) or "
-            "the openmanus.toml of this folder comes first."
+            f"But in this folder {used.model} is used: the environment (OPENMANUS_MODEL, "
+            "OPENAI_BASE_URL) or the openmanus.toml of this folder takes precedence."
         )
+
+
+def models(
+    forget_server: Annotated[
+        str | None,
+        typer.Option("--forget", metavar="SERVER", help="Forget what was learned about a server."),
+    ] = None,
+) -> int:
+    """List what was learned about models' servers from their refusals."""
+    if forget_server is not None:
+        known = forget(forget_server)
+        text = (
+            "Forgotten. It is learned again if the server still refuses it."
+            if known
+            else f"Nothing was learned about {forget_server}. `openmanus models` lists the servers."
+        )
+        sys.stderr.write(f"{printable(text)}\n")
+        return 0 if known else 1
+    lines = learnt_lines()
+    for line in lines:
+        sys.stdout.write(f"{printable(line)}\n")
+    if not lines:
+        sys.stderr.write(
+            "Nothing was learned yet: no server has refused a request that was changed.\n"
+        )
+    return 0

@@ -1,31 +1,54 @@
-"""`openmanus mcp`: lists and tests the configured MCP servers, and calls their tools."""
+"""`openmanus mcp`: lists and tests MCP servers, calls their tools, and logs in to them."""
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+import webbrowser
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import typer
+from typing_extensions import override
+
+from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.config.mcp import configured_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.cli.threads import JsonOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.tool import ServerTools
+    from langchain_core.messages import ToolMessage
+
+    from openmanus_graph.backends.mcp.tool import ServerTool, ServerTools
+    from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
     from openmanus_graph.runtime.session import Session
     from openmanus_graph.state.mcp_server import MCPServer
 
 THREAD = "mcp"
 """Names the workspace of calls from the command line."""
 
+app = typer.Typer(
+    help="Servers of the Model Context Protocol, whose tools agents use.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+ConfigOption = Annotated[
+    str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
+]
+ServerArgument = Annotated[str, typer.Argument(help="NAME of a configured one, URL or COMMAND.")]
 
-def list_servers(config: str | None, *, as_json: bool) -> int:
-    """Start all configured servers in parallel and list their tools; 1 if one does not work."""
+
+@app.command("list")
+def list_servers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
+    """Start the configured servers and list their tools."""
     layers, warnings = read_layers(config)
     servers, problems = configured_servers(layers)
     for text in (*warnings, *problems.values()):
@@ -41,123 +64,27 @@ def list_servers(config: str | None, *, as_json: bool) -> int:
         return 1 if problems else 0
     rows = asyncio.run(_inspect(enabled, config))
     for row in rows:
-        sys.stdout.write(f"{json.dumps(row, ensure_ascii=False)}\n" if as_json else _shown(row))
+        sys.stdout.write(f"{json.dumps(row, ensure_ascii=False)}\n" if as_json else _line(row))
     return 0 if all(row["ok"] for row in rows) and not problems else 1
 
 
-def test_server(name: str, config: str | None, *, as_json: bool) -> int:
-    """Start one server, and show how long that took and what each of its tools is for."""
-    server = named_server(name, config)
-    (row,) = asyncio.run(_inspect([server], config))
+@app.command("test")
+def check_server(
+    server: ServerArgument, config: ConfigOption = None, as_json: JsonOption = False
+) -> int:
+    """Start a server and show its tools, or why it does not work."""
+    (row,) = asyncio.run(_inspect([_named_server(server, config)], config))
     if as_json:
         sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
         return 0 if row["ok"] else 1
-    sys.stdout.write(_shown(row))
+    sys.stdout.write(_line(row))
     for tool in row["tools"]:
         about = printable(tool["description"]).partition("\n")[0]
         sys.stdout.write(f"    {tool['name']} ({tool['effect']}): {about}\n")
     return 0 if row["ok"] else 1
 
 
-def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
-    """Call one tool as an agent would, and write its result; 1 if it failed."""
-    server = named_server(name, config)
-    try:
-        args: Any = json.loads(arguments)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The arguments are not JSON: {error}.") from error
-    if not isinstance(args, dict):
-        raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')
-    return asyncio.run(_call_and_print(server, tool, cast("dict[str, Any]", args), config))
-
-
-def named_server(name: str, config: str | None) -> "MCPServer":
-    """Return the server of this name, URL or command. ConfigError: there is none."""
-    (server,) = _settings(config, (name,)).mcp_servers
-    return server
-
-
-def _settings(config: str | None, servers: Sequence[Any] | None) -> Settings:
-    """Resolve the settings; a model is only needed if a server asks for it."""
-    named = None if servers is None else tuple(servers)
-    context = Context(config=config, mcp_servers=named, policy="auto")
-    try:
-        return resolve_settings(context, THREAD)
-    except ConfigError:
-        return resolve_settings(context, THREAD, without_model=True)
-
-
-async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[dict[str, Any]]:
-    started = time.monotonic()
-    session = await asyncio.to_thread(_session, servers, config)
-    try:
-        found = await _resolve_tools(servers, session)
-        seconds = round(time.monotonic() - started, 2)
-        return [_row(one, found, seconds) for one in found.servers]
-    finally:
-        await asyncio.to_thread(session.close)
-
-
-async def _call_and_print(
-    server: "MCPServer", tool: str, args: dict[str, Any], config: str | None
-) -> int:
-    from openmanus_graph.interfaces.cli.calling import call_once
-
-    session = await asyncio.to_thread(_session, [server], config)
-    try:
-        found = await _resolve_tools([server], session)
-        (one,) = found.servers
-        if one.state != "up":
-            sys.stderr.write(f"The MCP server {printable(one.server.name)} {printable(one.why)}\n")
-            return 1
-        message = await call_once(tool, args, found.tools, session)
-    finally:
-        await asyncio.to_thread(session.close)
-    sys.stdout.write(printable(message.text) + "\n")
-    return 1 if message.status == "error" else 0
-
-
-async def _resolve_tools(servers: Sequence["MCPServer"], session: "Session") -> "ServerTools":
-    resolve_server_tools = await asyncio.to_thread(load_client)
-    return await resolve_server_tools(servers, session, _ignore_event)
-
-
-def _ignore_event(event: dict[str, Any]) -> None:
-    """Show nothing: the printed rows hold the same."""
-
-
-def _session(servers: Sequence["MCPServer"], config: str | None) -> "Session":
-    from openmanus_graph.runtime.session import Session
-
-    session = Session(safe_name(THREAD), _settings(config, servers))
-    session.workspace.prepare()
-    return session
-
-
-def _row(one: Any, found: "ServerTools", seconds: float) -> dict[str, Any]:
-    server = one.server
-    return {
-        "server": server.name,
-        "ok": one.state == "up",
-        "transport": one.transport,
-        "info": one.info,
-        "error": "" if one.state == "up" else one.why,
-        "seconds": seconds,
-        "tools": [
-            {
-                "name": tool.name,
-                "own_name": tool.listed_tool.name,
-                "description": tool.description,
-                "effect": tool.listed_tool.effect,
-                "parameters": tool.parameters,
-            }
-            for tool in found.tools
-            if tool.managed_server is one
-        ],
-    }
-
-
-def _shown(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     if not row["ok"]:
         return f"✗ {printable(row['server'])} ({row['transport']}): {printable(row['error'])}\n"
     names = ", ".join(tool["own_name"] for tool in row["tools"]) or "none"
@@ -165,3 +92,226 @@ def _shown(row: dict[str, Any]) -> str:
         f"✓ {row['server']} ({row['transport']}, {row['info']}, {row['seconds']} s): "
         f"{len(row['tools'])} tools: {names}\n"
     )
+
+
+def _named_server(name: str, config: str | None) -> "MCPServer":
+    """Return the server of this name, URL or command. ConfigError: there is none."""
+    (server,) = _settings(config, (name,)).mcp_servers
+    return server
+
+
+def _settings(config: str | None, servers: Sequence[Any]) -> Settings:
+    """Resolve the settings; a model is only needed if a server asks for it."""
+    context = Context(config=config, mcp_servers=tuple(servers), policy="auto")
+    try:
+        return resolve_settings(context, THREAD)
+    except ConfigError:
+        return resolve_settings(context, THREAD, without_model=True)
+
+
+@contextlib.asynccontextmanager
+async def _started(
+    servers: Sequence["MCPServer"], config: str | None
+) -> "AsyncGenerator[tuple[ServerTools, Session]]":
+    """Start servers in a session of their own, and close it."""
+
+    def open_session() -> "Session":
+        from openmanus_graph.runtime.session import Session
+
+        session = Session(safe_name(THREAD), _settings(config, servers))
+        session.workspace.prepare()
+        return session
+
+    def ignore(event: dict[str, Any]) -> None:
+        """Show nothing: the printed rows hold the same."""
+
+    session = await asyncio.to_thread(open_session)
+    try:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        yield await resolve_server_tools(servers, session, ignore), session
+    finally:
+        await asyncio.to_thread(session.close)
+
+
+async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[dict[str, Any]]:
+    started = time.monotonic()
+    async with _started(servers, config) as (found, _):
+        seconds = round(time.monotonic() - started, 2)
+        return [
+            {
+                "server": one.server.name,
+                "ok": one.state == "up",
+                "transport": one.transport,
+                "info": one.info,
+                "error": "" if one.state == "up" else one.why,
+                "seconds": seconds,
+                "tools": [_row(tool) for tool in found.tools if tool.managed_server is one],
+            }
+            for one in found.servers
+        ]
+
+
+def _row(tool: "ServerTool") -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "own_name": tool.listed_tool.name,
+        "description": tool.description,
+        "effect": tool.listed_tool.effect,
+        "parameters": tool.parameters,
+    }
+
+
+@app.command("call")
+def call_tool(
+    server: ServerArgument,
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Annotated[str, typer.Argument(help="Its arguments, a JSON object.")] = "{}",
+    config: ConfigOption = None,
+) -> int:
+    """Call a tool once, as an agent would, and print its result."""
+    named = _named_server(server, config)
+    try:
+        args: Any = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The arguments are not JSON: {error}.") from error
+    if not isinstance(args, dict):
+        raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')
+    return asyncio.run(_call_and_print(named, tool, cast("dict[str, Any]", args), config))
+
+
+async def _call_and_print(
+    server: "MCPServer", tool: str, args: dict[str, Any], config: str | None
+) -> int:
+    async with _started([server], config) as (found, session):
+        (one,) = found.servers
+        if one.state != "up":
+            sys.stderr.write(f"The MCP server {printable(one.server.name)} {printable(one.why)}\n")
+            return 1
+        message = await _call_once(tool, args, found.tools, session)
+    sys.stdout.write(printable(message.text) + "\n")
+    return 1 if message.status == "error" else 0
+
+
+async def _call_once(
+    name: str, args: dict[str, Any], tools: Sequence["ServerTool"], session: "Session"
+) -> "ToolMessage":
+    """Call a tool without a graph, by its own name or by ours."""
+    from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
+    from openmanus_graph.runtime.limits import Progress
+    from openmanus_graph.state.manus import PendingCall, no_usage
+    from openmanus_graph.tool_calls.context import ToolCallContext
+    from openmanus_graph.tool_calls.run_call import run_call
+    from openmanus_graph.tool_calls.toolset import Toolset
+
+    # Without the label for untrusted output, which is for models.
+    known = {
+        tool.name: tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
+        for tool in tools
+    }
+    ours = {tool.listed_tool.name: tool.name for tool in tools}
+    sink = TerminalSink()
+
+    def emit(event: dict[str, Any]) -> None:
+        if event["type"] == "notice":
+            sink.show(event)
+
+    call = PendingCall(id="call", name=ours.get(name, name), args=args, occurrence=0, problem=None)
+    context = ToolCallContext(
+        session=session,
+        toolset=Toolset(known, None),
+        config={"configurable": {}},
+        emit=emit,
+        branch="",
+        thread=None,
+        ledger=None,
+        questions=_TerminalQuestions(sink),
+        progress=Progress(0, no_usage(), 0.0),
+    )
+    return await run_call(call, context)
+
+
+class _TerminalQuestions(Questions):
+    """Asks on the terminal at once: there is no run that could pause."""
+
+    def __init__(self, sink: "TerminalSink") -> None:
+        from openmanus_graph.interfaces.cli.user_input import StdinLines
+
+        super().__init__(None)
+        self._sink, self._lines = sink, StdinLines()
+
+    @override
+    async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
+        self._sink.show({"type": "interrupt", "question": request["question"], "calls": []})
+        if not self._lines.interactive:
+            raise ToolError("There is no terminal to ask at. Run this on a terminal.")
+        answer = await self._lines.ask("Your answer: ")
+        if answer is None:
+            raise ToolError("There was no answer: the input has ended. Call it again, and answer.")
+        return answer
+
+
+@app.command("login")
+def log_in(
+    server: ServerArgument,
+    config: ConfigOption = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for you.")] = 300,
+) -> int:
+    """Log in to a server over HTTP, in the browser; the login is kept and refreshed."""
+    found = _http_server(server, config)
+    if any(header.lower() == "authorization" for header in found.headers):
+        raise ConfigError(
+            f"The MCP server {found.name!r} has a key in `headers`, which is used instead of a "
+            "login. Remove it first."
+        )
+    if found.oauth.grant == "client_credentials":
+        raise ConfigError(
+            f"The MCP server {found.name!r} logs in by itself (client_credentials): use it."
+        )
+    load_client()
+    from openmanus_graph.backends.mcp.failures import ServerError
+    from openmanus_graph.backends.mcp.login import login
+
+    async def show(url: str) -> None:
+        sys.stderr.write(f"Log in here:\n{printable(url)}\n")
+        sys.stderr.flush()
+        if not no_browser:
+            await asyncio.to_thread(webbrowser.open, url)
+
+    name = printable(found.name)
+    try:
+        result = asyncio.run(login(found, show, timeout))
+    except ServerError as error:
+        sys.stderr.write(f"The MCP server {name} {printable(str(error))}\n")
+        return 1
+    if not result.needed:
+        sys.stdout.write(f"{name} asked for no login: {result.tools} tools.\n")
+        return 0
+    scope = f" ({result.scope})" if result.scope else ""
+    sys.stdout.write(f"Logged in to {name}{printable(scope)}: {result.tools} tools.\n")
+    return 0
+
+
+@app.command("logout")
+def log_out(server: ServerArgument, config: ConfigOption = None) -> int:
+    """Revoke and forget the login at a server."""
+    found = _http_server(server, config)
+    load_client()
+    from openmanus_graph.backends.mcp.login import logout
+
+    left = asyncio.run(logout(found))
+    sys.stdout.write(f"Logged out of {printable(found.name)}.\n")
+    if left:
+        sys.stderr.write(f"{printable(left)}\n")
+    return 1 if left else 0
+
+
+def _http_server(name: str, config: str | None) -> "MCPServer":
+    server = _named_server(name, config)
+    if server.url is None:
+        raise ConfigError(
+            f"The MCP server {server.name!r} has no url: only a server with a url has a login."
+        )
+    return server

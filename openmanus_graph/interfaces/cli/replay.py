@@ -6,24 +6,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
+
+import typer
 
 from openmanus_graph.backends.models.build import run_and_close_models
-from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
+from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread, harmless
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.go_on import Departure, go_on
-from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.replay import (
-    Replayed,
-    bundle_of,
-    record_of,
-    replay_bundle,
-    replay_graph,
-    replay_thread,
-    write_test,
+from openmanus_graph.interfaces.cli.continue_from import DivergedReplay, continue_from
+from openmanus_graph.interfaces.cli.threads import complete_thread
+from openmanus_graph.interfaces.service import replay as replaying
+from openmanus_graph.interfaces.service.options import (
+    PolicyName,
+    RunOptions,
+    StorageOptions,
+    takes,
 )
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
@@ -39,30 +39,41 @@ SHOWN_LINES = 2
 
 @dataclass(frozen=True)
 class Changes:
-    """What is tried on a run, as the options name it."""
+    """The changes that are tried on a run, as the options name them."""
 
-    model: str | None = None
-    prompts: Sequence[str] = ()
-    """Each `NAME=FILE`."""
-    policy: Policy | None = None
-    tools: Sequence[str] = ()
-    """Each `NAME=module:function`."""
-    browser: bool = False
+    model: str | None
+    prompts: Mapping[str, str]
+    """Texts by their names."""
+    policy: Policy | None
+    tools: Mapping[str, str]
+    """Functions, `FOLDER/module:function`, by the names of the tools that they replace."""
+    browser: bool
     """Whether the steps in the browser are really done again."""
-    allow_hosts: Sequence[str] = ()
-    """Private hosts that they may reach beside those of the run."""
+    allow_hosts: Sequence[str]
+    """Private hosts that they may reach in addition to those of the run."""
+
+    def __bool__(self) -> bool:
+        return self.is_real or self.policy is not None or bool(self.allow_hosts)
 
     @property
     def is_real(self) -> bool:
-        """Say whether a model is asked, or a function or the browser is really used."""
+        """Whether a model is asked, or a function or the browser is really used."""
         return bool(self.model or self.prompts or self.tools or self.browser)
 
     def apply(self, context: Context) -> tuple[Context, WhatIf | None]:
-        """Return the context with them, and what is tried; None if nothing is."""
-        if self == Changes():
+        """Return the context with the changes, and what is tried; None if there are no changes."""
+        if not self:
             return context, None
+        policy = self.policy or context.policy
         if self.browser:
-            return self._again(context)
+            if self.model or self.prompts or self.tools:
+                raise ConfigError(
+                    "--browser does the recorded steps again, and no model is asked. Remove "
+                    "--model, --prompt and --tool."
+                )
+            hosts = (*(context.allow_hosts or ()), *self.allow_hosts)
+            changed = dataclasses.replace(context, policy=policy, allow_hosts=hosts or None)
+            return changed, WhatIf(repeats=frozenset({"browser_use"}), on_repeat=_print_step)
         if self.allow_hosts:
             raise ConfigError("--allow-host is for --browser: nothing else reaches a host.")
         before = None
@@ -71,114 +82,129 @@ class Changes:
         what_if = WhatIf(
             asks_model=self.model is not None or bool(self.prompts),
             policy_before=before,
-            tools={name: load_function(at) for name, at in self._addresses().items()},
+            tools={name: load_function(at) for name, at in self.tools.items()},
         )
-        prompts = self._texts()
         changed = dataclasses.replace(
             context,
             model=self.model or context.model,
-            prompts={**(context.prompts or {}), **prompts} or None,
-            policy=self.policy or context.policy,
+            prompts={**(context.prompts or {}), **self.prompts} or None,
+            policy=policy,
         )
         return changed, what_if
 
     def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a thread that goes on with what is tried."""
+        """Return the options of a thread that continues with the changes."""
         known: dict[str, Any] = {"prompts": {}, "replaced_tools": {}, **options}
         tried: dict[str, Any] = {
             "model": self.model,
             "policy": self.policy,
-            "prompts": {**known["prompts"], **self._texts()},
-            "replaced_tools": {**known["replaced_tools"], **self._addresses()},
+            "prompts": {**known["prompts"], **self.prompts},
+            "replaced_tools": {**known["replaced_tools"], **self.tools},
         }
         return {**options, **{name: value for name, value in tried.items() if value}}
 
-    def _again(self, context: Context) -> tuple[Context, WhatIf]:
-        if self.model or self.prompts or self.tools:
-            raise ConfigError(
-                "--browser does the recorded steps again, and no model is asked. Leave --model, "
-                "--prompt and --tool out."
-            )
-        allowed = (*(context.allow_hosts or ()), *self.allow_hosts)
-        policy = self.policy or context.policy
-        changed = dataclasses.replace(context, policy=policy, allow_hosts=allowed or None)
-        return changed, WhatIf(repeats=frozenset({"browser_use"}), on_repeat=_print_step)
 
-    def _texts(self) -> dict[str, str]:
-        return dict(map(_named_prompt, self.prompts))
+@takes(StorageOptions)
+def replay(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|BUNDLE",
+            help="A thread's id, or a unique beginning of it, or a bundle's file.",
+            autocompletion=complete_thread,
+        ),
+    ],
+    to_test: Annotated[
+        str | None, typer.Option(help="Python file for the run as a test, which passes offline.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="PROVIDER:NAME to ask instead, until its reply differs.")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE to try; NAME is system or next_step. The model is asked."),
+    ] = None,
+    policy: Annotated[
+        PolicyName | None,
+        typer.Option(help="Policy to try: ask, auto or never. No model is asked."),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
+    ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option(
+            "--go-on", help="Continue for real from the first difference, as a new thread."
+        ),
+    ] = False,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser", help="Really do its steps in the browser again; no model."),
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Private HOST or HOST:PORT that --browser may reach.")
+    ] = None,
+) -> int:
+    """Run a thread again from its record, and show what differs now.
 
-    def _addresses(self) -> dict[str, str]:
-        return dict(map(_named_address, self.tools))
-
-
-def replay(source: str, to_test: str | None, changes: Changes, *, goes_on: bool = False) -> int:
-    """Replay a thread or a bundle, and return the exit code: 1 if something differs.
-
-    Args:
-        source: A thread's id, or a bundle's file.
-        to_test: File to write the run to as a test.
-        changes: What is tried on it.
-        goes_on: Go on where something differs, as a run of a new thread; the exit code is its.
+    With another model, prompt, policy or tool it stops at the first difference.
     """
-    _check_options(to_test, changes, goes_on=goes_on)
-    path = Path(source)
-    if is_bundle(path):
-        record = load_bundle(path)
-        known: Recording | Thread = record
-        graph = replay_graph(record.agent)
-        if changes.is_real or goes_on:  # what is asked and reached is not for a file to say
-            known = record = dataclasses.replace(record, options=harmless(record.options))
-        options = RunOptions().over(dict(record.options))
-        if changes.browser:
+    prompts, tools = dict(map(_named_prompt, prompt or ())), dict(map(_named_address, tool or ()))
+    changes = Changes(model, prompts, policy, tools, browser, allow_host or ())
+    _check_options(to_test, changes, continues=go_on)
+    known: Recording | Thread
+    if is_bundle(Path(source)):
+        known = load_bundle(Path(source))
+        if changes.is_real or go_on:  # a file must not decide what is asked and reached
+            known = dataclasses.replace(known, options=harmless(known.options))
+        options = RunOptions().over(dict(known.options))
+        if browser:
             _require_no_logins(to_context(options))
-        context, what_if = changes.apply(to_context(options))
-        found = run_and_close_models(replay_bundle(record, context, what_if, graph))
     else:
-        known = thread = whole_thread(thread_id(source))
-        graph = replay_graph(thread.agent)
-        context, what_if = changes.apply(to_context(with_stored(RunOptions(), thread)))
-        found = run_and_close_models(replay_thread(thread, context, what_if, graph))
-        record = asyncio.run(record_of(thread))
+        known = whole_thread(thread_id(source))
+        options = with_stored(RunOptions(), known)
+    graph = replaying.replay_graph(known.agent)
+    context, what_if = changes.apply(to_context(options))
+    if isinstance(known, Recording):
+        found = run_and_close_models(replaying.replay_bundle(known, context, what_if, graph))
+    else:
+        found = run_and_close_models(replaying.replay_thread(known, context, what_if, graph))
     if what_if is None:
-        _print(found)
-    elif goes_on and found.divergence is not None:
+        return _report(known, found, to_test)
+    if go_on and found.divergence is not None:
         _print_divergence(found, changes, sys.stderr)
-        return go_on(Departure(known, graph, found.divergence, changes.over(known.options)))
-    else:
-        if changes.browser and not (found.repeated or found.ended):
-            raise ConfigError(
-                f"{source} has no steps in the browser that can be done again: there are none, or "
-                "they were recorded by an earlier version."
-            )
-        _print_divergence(found, changes, sys.stdout)
-        return 1 if found.ended else 0
-    if to_test is not None:
-        _write_test(record, found, Path(to_test))
-    return 0 if found.is_equal else 1
-
-
-def export_bundle(thread: str, file: str) -> int:
-    """Write a thread's record to one file, and return the exit code."""
-    record = asyncio.run(record_of(whole_thread(thread)))
-    try:
-        save_bundle(record, Path(file))
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}.") from error
-    sys.stderr.write(f"{printable(file)} holds thread {thread}. Replay it: openmanus replay FILE\n")
-    return 0
-
-
-def _write_test(record: Recording, found: Replayed, path: Path) -> None:
-    try:
-        written = run_and_close_models(write_test(record, path)) if found.is_equal else found
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-    if not written.is_equal:
+        kept = changes.over(known.options)
+        return continue_from(DivergedReplay(known, graph, found.divergence, kept))
+    if browser and not (found.repeated or found.ended):
         raise ConfigError(
-            "No test was written, because the run does not go as it was recorded: the test would "
-            "fail. Undo the change, or run the task anew and make the test from that."
+            f"{source} has no steps in the browser that can be done again: there are none, or "
+            "they were recorded by an earlier version."
         )
-    sys.stderr.write(f"{path} and {bundle_of(path)} are written. Run it: pytest {path}\n")
+    _print_divergence(found, changes, sys.stdout)
+    return 1 if found.ended else 0
+
+
+def _check_options(to_test: str | None, changes: Changes, *, continues: bool) -> None:
+    if to_test is not None and changes:
+        raise ConfigError("--to-test writes the run as it was recorded. Remove the changes.")
+    if continues and (not changes or changes.browser):
+        raise ConfigError(
+            "--go-on continues from the first difference that a change makes. Give a change: "
+            "--model, --prompt, --policy or --tool, without --browser."
+        )
+
+
+def _require_no_logins(context: Context) -> None:
+    """Raise ConfigError if the browser has logins: a stranger may have made the bundle's steps."""
+    browser = resolve_settings(context, "replay", without_model=True).browser
+    for name in ("profile", "cdp_url"):
+        if getattr(browser, name) is not None:
+            raise ConfigError(
+                "Somebody else may have made the steps of a bundle, and "
+                f"[browser] {name} has logins of yours. Remove it from the configuration for this "
+                "replay."
+            )
 
 
 def _named_prompt(given: str) -> tuple[str, str]:
@@ -199,41 +225,56 @@ def _named_address(given: str) -> tuple[str, str]:
     return name, f"{Path.cwd()}/{address}"
 
 
-def _print(found: Replayed) -> None:
+def _report(known: Recording | Thread, found: replaying.Replayed, to_test: str | None) -> int:
+    """Print how an unchanged replay differs, and write it as a test if asked."""
     if found.differences:
         sys.stdout.write(printable(found.differences[0].diff()) + "\n")
     sys.stderr.write(f"{printable(_summary(found))}\n")
+    if to_test is not None:
+        record = known if isinstance(known, Recording) else asyncio.run(replaying.record_of(known))
+        _write_test(record, found, Path(to_test))
+    return 0 if found.is_equal else 1
 
 
-def _check_options(to_test: str | None, changes: Changes, *, goes_on: bool) -> None:
-    if to_test is not None and changes != Changes():
-        raise ConfigError("--to-test writes the run as it was recorded. Leave the changes out.")
-    if goes_on and (changes == Changes() or changes.browser):
-        raise ConfigError(
-            "--go-on goes on where what is tried makes a difference. Say what: --model, --prompt, "
-            "--policy or --tool, without --browser."
+def _summary(found: replaying.Replayed) -> str:
+    if found.is_equal:
+        if found.model_calls == 1:
+            return "The only request is as it was recorded."
+        return f"All {found.model_calls} requests are as they were recorded."
+    reported = [found.ended] if found.ended else []
+    if found.differences:
+        first = found.differences[0]
+        reported.insert(
+            0,
+            f"{len(found.differences)} of {found.model_calls} requests differ. The first one is "
+            f"model call {first.position}, of step {first.call.facts['step']}.",
         )
+    return " ".join(reported)
 
 
-def _require_no_logins(context: Context) -> None:
-    """Raise ConfigError if the browser has logins: the steps of a bundle may be a stranger's."""
-    browser = resolve_settings(context, "replay", without_model=True).browser
-    for name in ("profile", "cdp_url"):
-        if getattr(browser, name) is not None:
-            raise ConfigError(
-                f"The steps of a bundle may be another one's, and [browser] {name} has logins of "
-                "yours. Take it out of the configuration for this replay."
-            )
+def _write_test(record: Recording, found: replaying.Replayed, path: Path) -> None:
+    try:
+        written = (
+            run_and_close_models(replaying.write_test(record, path)) if found.is_equal else found
+        )
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    if not written.is_equal:
+        raise ConfigError(
+            "No test was written, because the run differs from its record: the test would fail. "
+            "Undo the change, or run the task again and make the test from that run."
+        )
+    sys.stderr.write(f"{path} and {replaying.bundle_of(path)} are written. Run it: pytest {path}\n")
 
 
 def _print_step(done: str) -> None:
-    """Print at once what a step has done: it cannot be taken back."""
+    """Print at once what a step has done, because it is irreversible."""
     lines = printable(done).splitlines()
     sys.stdout.write("\n".join(lines[:SHOWN_LINES]) + "\n")
     sys.stdout.flush()
 
 
-def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
+def _print_divergence(found: replaying.Replayed, changes: Changes, out: TextIO) -> None:
     """Print where a what-if replay stopped; the diff goes to `out`."""
     if found.divergence is None:
         all_done = "It makes no difference."
@@ -244,20 +285,3 @@ def _print_divergence(found: Replayed, changes: Changes, out: TextIO) -> None:
     at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
     out.write(printable(found.divergence.diff()) + "\n")
     sys.stderr.write(f"{printable(found.divergence.what)} It stopped {at}.\n")
-
-
-def _summary(found: Replayed) -> str:
-    if found.is_equal:
-        all_of = "The only request is as it was"
-        if found.model_calls != 1:
-            all_of = f"All {found.model_calls} requests are as they were"
-        return f"{all_of} recorded."
-    reported = [found.ended] if found.ended else []
-    if found.differences:
-        first = found.differences[0]
-        reported.insert(
-            0,
-            f"{len(found.differences)} of {found.model_calls} requests differ. The first one is "
-            f"model call {first.position}, of step {first.call.facts['step']}.",
-        )
-    return " ".join(reported)

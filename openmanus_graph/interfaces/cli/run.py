@@ -1,4 +1,4 @@
-"""`openmanus run` and `resume`, and how each command executes its run."""
+"""`openmanus run`, `plan`, `resume` and `demo`, and how each command executes its run."""
 
 import contextlib
 import logging
@@ -6,73 +6,160 @@ import shlex
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.backends.models.spec import parse_spec
+import typer
+
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import FLOW, check_agent
-from openmanus_graph.interfaces.cli.quick_exit import is_own_process
-from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
-from openmanus_graph.interfaces.service.failures import RunError
-from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.run_setup import (
-    ResumeAnswer,
-    new_run,
-    resuming_run,
-    take_thread,
+from openmanus_graph.interfaces.cli.process import (
+    is_own_process,
+    is_stdout_closed,
+    silent_keys,
+    stdout_failure,
+)
+from openmanus_graph.interfaces.cli.threads import LatestThread
+from openmanus_graph.interfaces.service.options import (
+    InputOptions,
+    OutputOptions,
+    PlanName,
+    RunOptions,
+    StorageOptions,
+    takes,
 )
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.runner import Run
+    from openmanus_graph.interfaces.service.runner import EventSink, Run
+
+TaskArgument = Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")]
+
+
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
+def run(
+    given: InputOptions,
+    options: RunOptions,
+    output: OutputOptions,
+    task: TaskArgument,
+    plan: Annotated[
+        PlanName,
+        typer.Option(help="auto: with a plan, if the task has independent parts. Default never."),
+    ] = "never",
+) -> int:
+    """Do one task."""
+    return run_task(task, _planned(given) if plan == "auto" else given, options, output)
+
+
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions, without=("agent",))
+def plan(
+    given: InputOptions, options: RunOptions, output: OutputOptions, task: TaskArgument
+) -> int:
+    """Do one task with a plan, whose steps run in parallel."""
+    return run_task(task, _planned(given), options, output)
+
+
+def _planned(given: InputOptions) -> InputOptions:
+    from openmanus_graph.graphs.catalog import FLOW
+
+    if given.agent is not None:
+        raise ConfigError(
+            f"--plan auto and --agent {given.agent} exclude each other: the plan names the agent "
+            "of each step. Remove one of them."
+        )
+    return replace(given, agent=FLOW)
 
 
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Do one task and return the exit code."""
-    # UTF-8 whatever the locale: what that could not decode of an argument are lone surrogates.
+    from openmanus_graph.backends.models.spec import parse_spec
+    from openmanus_graph.graphs.catalog import check_agent
+    from openmanus_graph.interfaces.cli.skills import ask_for_trust
+    from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
+
+    # UTF-8 whatever the locale: bytes of an argument that it could not decode are lone surrogates.
     data = sys.stdin.buffer.read() if task == "-" else task.encode("utf-8", "surrogateescape")
     text = data.decode("utf-8", "replace")
     if not text.strip():
         raise ConfigError(
             "The task is empty. Say what to do, or pipe it in: openmanus run - < FILE."
         )
-
     check_agent(given.agent)
     if options.model is not None:
         parse_spec(options.model)  # here, before a second of imports
-    from openmanus_graph.interfaces.cli.trust import ask_for_trust
-
     ask_for_trust(options.config)
-
     return execute_run(lambda: new_run(text, given, take_thread(given, options)), output)
 
 
-def planned(given: InputOptions) -> InputOptions:
-    """Return the options of a run by a plan. ConfigError when they name an agent."""
-    if given.agent is not None:
-        raise ConfigError(
-            f"--plan auto and --agent {given.agent} do not go together: the plan says who does "
-            "each step. Leave one of them away."
-        )
-    return replace(given, agent=FLOW)
-
-
-def resume_thread(
-    thread: str, reply: ResumeAnswer, options: RunOptions, output: OutputOptions
+@takes(RunOptions, OutputOptions, StorageOptions, without=("policy",))
+def resume(
+    options: RunOptions,
+    output: OutputOptions,
+    thread: LatestThread = None,
+    answer: Annotated[
+        str | None, typer.Option(help="The answer to its question, or `= RESULT` of a call.")
+    ] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Allow the call.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not allow the call.")] = False,
+    reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
+    interrupt: Annotated[
+        str | None, typer.Option("--id", help="Which question, if several.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> int:
-    """Go on with a thread and return the exit code."""
-    reply.value()  # wrong usage is reported before anything is opened
-    from openmanus_graph.interfaces.cli.trust import ask_for_trust
+    """Continue a thread that stopped, waits for an answer, or crashed."""
+    from openmanus_graph.interfaces.cli.skills import ask_for_trust
+    from openmanus_graph.interfaces.service.run_setup import ResumeAnswer, resuming_run
+    from openmanus_graph.interfaces.service.threads import thread_id
 
+    known = thread_id(thread)
+    reply = ResumeAnswer(answer, approve, reject, reason, interrupt, every)
+    reply.value()  # wrong usage is reported before anything is opened
     ask_for_trust(options.config)
-    return execute_run(lambda: resuming_run(thread, reply, options), output)
+    return execute_run(lambda: resuming_run(known, reply, options), output)
+
+
+@takes(OutputOptions)
+def demo(
+    output: OutputOptions,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With a plan, whose steps run in parallel.")
+    ] = False,
+    workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
+) -> int:
+    """Do a task with real tools and a recorded model: no key, no network."""
+    from openmanus_graph.demo.recorded import MODEL, PLAN_MODEL, require_packages
+    from openmanus_graph.interfaces.cli.console import say
+
+    require_packages(PLAN_MODEL if plan else MODEL)
+    if not output.json and not output.quiet:
+        say(
+            "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
+            "files are real."
+        )
+    return execute_run(lambda: _demo_run(workspace, has_plan=plan), output)
+
+
+def _demo_run(workspace: str | None, *, has_plan: bool) -> "Run":
+    from openmanus_graph.demo import recorded
+    from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
+    from openmanus_graph.interfaces.service.runner import Run
+    from openmanus_graph.state.context import Context
+
+    thread = f"demo-{new_thread()}"
+    agent, task = ("planning", recorded.PLAN_TASK) if has_plan else ("manus", recorded.TASK)
+    model = recorded.recorded_model(recorded.PLAN_MODEL if has_plan else recorded.MODEL)
+    context = Context(model=model, workspace=workspace)
+
+    def make_input() -> dict[str, object]:
+        with recorded.demo_folder() as folder:
+            given = InputOptions(file=[str(folder / recorded.DATA)])
+            return prepare_input(task, given, context, thread)
+
+    return Run(
+        thread=thread, agent=agent, task=task, context=context, options={}, make_input=make_input
+    )
 
 
 def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
-    """Make a run and execute it.
-
-    Returns:
-        The exit code.
+    """Make a run and execute it; return the exit code.
 
     Raises:
         ConfigError: There is no stdout, or the run is wrong.
@@ -81,12 +168,11 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
-        from openmanus_graph.interfaces.cli.choose_sink import make_sink
         from openmanus_graph.interfaces.cli.user_input import TerminalInput
+        from openmanus_graph.interfaces.service.failures import RunError
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()
-
         with make_sink(output) as sink:
             running = run_graph(run, sink, TerminalInput(sink), ends_process=is_own_process())
             code = run_and_close_models(running)
@@ -98,12 +184,31 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     return code
 
 
+@contextlib.contextmanager
+def make_sink(output: OutputOptions) -> "Generator[EventSink]":
+    """Open the sink that the options ask for: for a program, for a terminal, or lines of text."""
+    from openmanus_graph.interfaces.cli.event_sinks import JsonSink, TerminalSink
+
+    if output.json:
+        yield JsonSink()
+        return
+    sink = TerminalSink(quiet=output.quiet)
+    if output.quiet or not sink.console.is_terminal or sink.console.is_dumb_terminal:
+        yield sink
+        return
+    from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
+
+    screen = ScreenSink()
+    with silent_keys(), contextlib.closing(screen):
+        yield screen
+
+
 def require_stdout() -> None:
     """Raise ConfigError if stdout is closed: the answer could not be written."""
     if is_stdout_closed():
         raise ConfigError(
             "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "
-            "/dev/null if nobody reads it."
+            "/dev/null if you do not need it."
         )
 
 
@@ -111,13 +216,14 @@ class _RedactingFormatter(logging.Formatter):
     """Redacts log records: libraries log addresses with passwords, and servers' error texts."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record without anything that looks like a secret."""
+        from openmanus_graph.backends.models.failures import redact_secrets
+
         return redact_secrets(super().format(record))
 
 
 @contextlib.contextmanager
 def log_file(path: str | None) -> Generator[None]:
-    """Write the log to a file meanwhile. ConfigError when it cannot be written."""
+    """Write the log to a file during a block. ConfigError if it cannot be written."""
     if path is None:
         yield
         return

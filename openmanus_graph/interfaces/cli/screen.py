@@ -1,29 +1,34 @@
-"""The view of a run on a terminal: Markdown as it streams, calls as lines, and what goes on now."""
+"""Shows a run on a terminal: Markdown as it streams, calls as lines, and what is running now."""
 
+import difflib
+import itertools
+import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.markdown import Heading, Markdown
 from rich.markup import escape
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
-from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
-from openmanus_graph.interfaces.cli.event_sinks import OUTPUT_LINES, TerminalSink, file_lines, label
-from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
+from openmanus_graph.interfaces.cli.event_sinks import TerminalSink, file_lines, first_lines, label
+from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
+Args = Mapping[str, Any]
+DiffLine = tuple[Literal["+", "-", " ", "…"], str]
+
 REFRESH_S = 0.12
+MAX_CHARS = 300
+"""Of the line of a call, which is also cut to the terminal's width."""
 DIFF_LINES = 40
 LINE_CHARS = 400
 """Of one line of output."""
@@ -32,7 +37,7 @@ TAIL_CHARS = 8_000
 RUNNING_CALLS = 4
 """That are shown with a line each."""
 _RESOURCES = {"bash": "bash", "python_execute": "python"}
-"""The handle whose output shows how a tool's call goes on."""
+"""The handle whose output shows the progress of a tool's call."""
 _DIFF_STYLES = {"+": "green", "-": "red", " ": "dim", "…": "dim"}
 
 
@@ -41,61 +46,13 @@ class _Call:
     """A running call."""
 
     tool: str
-    args: Mapping[str, Any]
+    args: Args
     line: str
     started: float
 
 
-class _Heading(Heading):
-    """A heading at the left, in bold: rich centres them and puts the first into a box."""
-
-    @override
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = self.text.copy()
-        text.justify = "left"
-        text.stylize("bold underline" if self.tag == "h1" else "bold")
-        yield text
-
-
-class _Markdown(Markdown):
-    elements = {**Markdown.elements, "heading_open": _Heading}
-
-
-class Rendered:
-    """A text of the model as Markdown: in the terminal's own colours, with links' addresses."""
-
-    def __init__(self, text: str, last_lines: int | None = None) -> None:
-        """Take a text.
-
-        Args:
-            text: Markdown.
-            last_lines: How many of its last lines are shown; None for all.
-        """
-        self._markdown = _Markdown(printable(text), code_theme="ansi_dark", hyperlinks=False)
-        self._last_lines = last_lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it without the blank lines that rich puts around code, lists and tables."""
-        rendered = console.render_lines(self._markdown, options, pad=False)
-        lines = list(map(_without_padding, rendered))
-        full = [index for index, line in enumerate(lines) if line]
-        lines = lines[full[0] : full[-1] + 1] if full else []
-        for line in lines[-self._last_lines :] if self._last_lines else lines:
-            yield from line
-            yield Segment.line()
-
-
-def _without_padding(line: list[Segment]) -> list[Segment]:
-    """Return a line without the spaces at its end, which would be copied with it."""
-    while line and not line[-1].text.strip():
-        line = line[:-1]
-    if line:
-        line = [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)]
-    return line
-
-
 class ScreenSink(TerminalSink):
-    """Shows progress to a person at a terminal; a plan's steps as `TerminalView` does."""
+    """Shows progress to a person at a terminal, the newest of it in a live display."""
 
     def __init__(self) -> None:
         super().__init__(wrap_words=True)
@@ -109,8 +66,8 @@ class ScreenSink(TerminalSink):
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._lock = threading.RLock()
-        """Held while something is written: rich's own refreshing may come between what a print
-        erases and what it writes, and then takes lines away."""
+        """Held while something is written: else rich's refreshing may come between what a print
+        erases and what it writes, and then removes lines."""
         self._closed = threading.Event()
         threading.Thread(target=self._refresh, daemon=True).start()
 
@@ -136,26 +93,21 @@ class ScreenSink(TerminalSink):
 
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self._count_step(event)
-        self.said = ""
+        super()._think_start(event)
         self._blocks, self._has_blocks = MarkdownBlocks(), False
         self._thinking_since = time.monotonic()
-        self._doing(event, "thinking")
         self._show_live()
 
     @override
-    def _token(self, event: Mapping[str, Any]) -> None:
-        if self.checklist or event.get("plan_step"):
-            return  # steps that run at once would write into each other's lines
-        self.said += event["text"]
-        for block in self._blocks.feed(event["text"]):
+    def _stream(self, text: str) -> None:
+        for block in self._blocks.feed(text):
             self._print_block(block)
 
     @override
     def _think_end(self, event: Mapping[str, Any]) -> None:
         self._thinking_since = None
         self._print_block(self._blocks.finish())
-        self._doing(event, "" if event["tool_calls"] else "answered")
+        super()._think_end(event)
 
     @override
     def _tool_start(self, event: Mapping[str, Any]) -> None:
@@ -176,30 +128,21 @@ class ScreenSink(TerminalSink):
         room = self.console.width - head.cell_len - took.cell_len
         line.truncate(max(1, room), overflow="ellipsis")
         self.console.print(Text.assemble(head, line, took))
-        if not (event["ok"] and self._print_diff(call)):
-            self._print_output(event["output"])
+        diff = list(edit_diff(call.tool, call.args, DIFF_LINES)) if event["ok"] else []
+        for sign, changed in diff:
+            self._indented(f"{sign} {changed[:LINE_CHARS]}", _DIFF_STYLES[sign])
+        for shown in () if diff else first_lines(event["output"], LINE_CHARS):
+            self._indented(shown, "dim")
 
-    def _print_diff(self, call: _Call) -> bool:
-        """Print what an edit has changed; False for a call that is none."""
-        lines = list(edit_diff(call.tool, call.args, DIFF_LINES))
-        for mark, line in lines:
-            text = Text(f"{mark} {line[:LINE_CHARS]}", style=_DIFF_STYLES[mark])
-            self.console.print(Padding(text, (0, 0, 0, 4)))
-        return bool(lines)
-
-    def _print_output(self, output: str) -> None:
-        lines = [line[:LINE_CHARS] for line in printable(output).splitlines()]
-        shown = lines[:OUTPUT_LINES]
-        if len(lines) > OUTPUT_LINES:
-            shown.append(f"… {len(lines) - OUTPUT_LINES} more lines")
-        for line in shown:
-            self.console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
+    def _indented(self, line: str, style: str) -> None:
+        self.console.print(Padding(Text(line, style=style), (0, 0, 0, 4)))
 
     @override
     def _plan(self, event: Mapping[str, Any]) -> None:
-        self._hide_live()
-        super()._plan(event)
-        self._show_live()
+        if not event.get("plan_step"):  # a plan inside a step is not shown
+            self._hide_live()
+            self.checklist.update(event)
+            self._show_live()
 
     _plan_change = _plan
 
@@ -217,34 +160,28 @@ class ScreenSink(TerminalSink):
         self._calls.clear()
         super()._final(event)
 
-    @override
     def close(self) -> None:
         self._closed.set()
         with self._lock:
             self._hide_live()
-            super().close()
 
     @override
     def _summary(self, event: Mapping[str, Any]) -> None:
         if self.checklist:
-            self.console.print(self.checklist.all_steps())
-        self._line(f"[dim]{escape(self._bill(event))}[/]")
-        for line in file_lines(event["artifacts"]):
-            self.console.print(Padding(Text(line), (0, 0, 0, 2)))
-
-    def _bill(self, event: Mapping[str, Any]) -> str:
+            self.console.print(self.checklist.all_steps(self.console.width))
         usage = event["usage"]
         steps = f"{self.step} step{'' if self.step == 1 else 's'}"
-        return " · ".join(
-            (
-                f"{event['status']} ({event['stop_reason']})",
-                self.checklist.progress if self.checklist else steps,
-                f"{usage['input_tokens'] + usage['output_tokens']:,} tokens "
-                f"({usage['cached_tokens']:,} cached)",
-                f"${usage['cost_usd']:.4f}",
-                _duration(time.monotonic() - self.started),
-            )
+        facts = (
+            f"{event['status']} ({event['stop_reason']})",
+            self.checklist.progress if self.checklist else steps,
+            f"{usage['input_tokens'] + usage['output_tokens']:,} tokens "
+            f"({usage['cached_tokens']:,} cached)",
+            f"${usage['cost_usd']:.4f}",
+            _duration(time.monotonic() - self.started),
         )
+        self._line(f"[dim]{escape(' · '.join(facts))}[/]")
+        for line in file_lines(event["artifacts"]):
+            self.console.print(Padding(Text(line), (0, 0, 0, 2)))
 
     @override
     def _answer(self, answer: str) -> None:
@@ -262,16 +199,13 @@ class ScreenSink(TerminalSink):
         self.console.print(Rendered(block))
 
     def _show_live(self) -> None:
-        """Show what goes on now; for a plan the checklist does that."""
-        if self.checklist:
-            self.checklist.show()
-        elif self._live is None:
+        if self._live is None:
             self._live = Live(
                 console=self.console,
                 get_renderable=lambda: self,
                 auto_refresh=False,
                 transient=True,
-                redirect_stdout=False,
+                redirect_stdout=False,  # the answer goes there unchanged
                 redirect_stderr=False,
             )
             self._live.start(refresh=True)
@@ -282,7 +216,10 @@ class ScreenSink(TerminalSink):
             self._live = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the live display: the end of the unfinished block, and what is waited for."""
+        """Render what is running: a plan, or calls and the end of the unfinished block."""
+        if self.checklist:
+            yield self.checklist
+            return
         tail = self._blocks.rest.strip("\n") if self._thinking_since is not None else ""
         if tail:
             yield Rendered(tail[-TAIL_CHARS:], max(3, options.size.height // 2))
@@ -302,7 +239,7 @@ class ScreenSink(TerminalSink):
 
 
 def _row(width: int, frame: Any, what: Text, *facts: Text) -> Text:
-    """Put spinner, what goes on and facts about it into one line; the facts are cut first."""
+    """Put spinner, what is running and facts about it into one line; the facts are cut first."""
     rest = Text("  ").join(fact for fact in facts if fact.plain)
     what.truncate(max(width // 2, width - rest.cell_len - 5), overflow="ellipsis")
     row = Text(" ", no_wrap=True, overflow="ellipsis").join((Text.assemble(frame), what, rest))
@@ -315,3 +252,106 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def describe_call(tool: str, args: Args) -> str:
+    """Describe in one line what a call does; by name and arguments if the tool is not known."""
+    describe = _DESCRIPTIONS.get(tool)
+    try:
+        text = describe(args) if describe else _by_arguments(tool, args)
+    except (KeyError, TypeError, ValueError, AttributeError):  # a model may send anything
+        text = _by_arguments(tool, args)
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
+
+
+def edit_diff(tool: str, args: Args, max_lines: int) -> Iterator[DiffLine]:
+    """Yield the lines that a call of the editor changes in its file; nothing for other calls."""
+    if tool != "str_replace_editor":
+        return
+    old, new = "", ""
+    match args.get("command"):
+        case "create":
+            new = str(args.get("file_text") or "")
+        case "str_replace":
+            old, new = str(args.get("old_str") or ""), str(args.get("new_str") or "")
+        case "insert":
+            new = str(args.get("new_str") or "")
+        case _:
+            return
+    diff = difflib.unified_diff(old.splitlines(), new.splitlines(), n=2, lineterm="")
+    lines = [line for line in itertools.islice(diff, 2, None) if not line.startswith("@@")]
+    for line in lines[:max_lines]:
+        mark: Any = line[0]  # "+", "-" or " "
+        yield mark, line[1:]
+    if len(lines) > max_lines:
+        yield "…", f"{len(lines) - max_lines} more lines"
+
+
+def _by_arguments(tool: str, args: Args) -> str:
+    given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
+    return f"{tool}({', '.join(given)})"
+
+
+def _code(prefix: str, code: str) -> str:
+    """Return the first line of code that does something, and how many lines there are."""
+    lines = [line for line in code.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.lstrip().startswith(("#", "import ", "from "))]
+    first = (telling or lines or [""])[0].strip()
+    return f"{prefix}{first}{f'  (… {len(lines)} lines)' if len(lines) > 1 else ''}"
+
+
+def _edit(args: Args) -> str:
+    path, command = args["path"], args["command"]
+    match command:
+        case "view":
+            between = args.get("view_range")
+            lines = f", lines {between[0]}-{between[1]}" if isinstance(between, list) else ""
+            return f"look at {path}{lines}"
+        case "create":
+            count = len(str(args["file_text"]).splitlines())
+            return f"write {path}, {count} line{'' if count == 1 else 's'}"
+        case "str_replace":
+            return f"edit {path}"
+        case "insert":
+            return f"insert into {path} after line {args['insert_line']}"
+        case _:
+            return f"undo the last edit of {path}"
+
+
+def _read(args: Args) -> str:
+    part = next((f", {key} {args[key]}" for key in ("lines", "pages") if args.get(key)), "")
+    return f"read {args['path']}{part}"
+
+
+def _browse(args: Args) -> str:
+    rest = (str(value) for name, value in args.items() if name != "action" and value is not None)
+    return f"browser: {args['action']} {' '.join(rest)}"
+
+
+def _pages(args: Args) -> str:
+    urls = args.get("urls") or args["url"]
+    return f"read {urls if isinstance(urls, str) else ' '.join(urls)}"
+
+
+def _shell(args: Args) -> str:
+    command = str(args.get("command") or "").strip()
+    if not command:
+        return "a new shell" if args.get("restart") else "look at the background commands"
+    return _code("$ ", command)
+
+
+_DESCRIPTIONS: Mapping[str, Callable[[Args], str]] = {
+    "bash": _shell,
+    "python_execute": lambda args: _code("python: ", args["code"]),
+    "str_replace_editor": _edit,
+    "read_file": _read,
+    "browser_use": _browse,
+    "web_search": lambda args: f"search: {args['query']}",
+    "fetch_page": _pages,
+    "crawl4ai": _pages,
+    "ask_human": lambda args: f"ask you: {args['inquire']}",
+    "create_chat_completion": lambda _: "write the answer",
+    "terminate": lambda args: f"end: {args['status']}",
+    "planning": lambda args: f"plan: {args['command']} {args.get('title') or ''}",
+}

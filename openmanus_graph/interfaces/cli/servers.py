@@ -1,67 +1,73 @@
-"""`openmanus mcp-server`, `a2a` and `acp`: serve our tools and agents to other programs."""
+"""`openmanus serve`, `mcp-server`, `a2a` and `acp`: serve our page, tools and agents to others."""
 
 import contextlib
+import http.client
 import logging
+import os
 import socket
+import sys
+import threading
+import time
+import webbrowser
 from collections.abc import Coroutine, Generator
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
-from openmanus_graph.interfaces.service.http import (
-    Token,
-    announce,
-    bind,
-    choose_token,
-    require_token_off_loopback,
-    url_of,
+from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service.options import (
+    McpOptions,
+    RunOptions,
+    ServerOptions,
+    StorageOptions,
+    takes,
 )
-from openmanus_graph.interfaces.service.options import McpOptions, RunOptions, ServerOptions
+from openmanus_graph.interfaces.service.stdio import StdioPipes
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.mcp_server.server import ToolServer
+    from openmanus_graph.interfaces.service.http import Token
 
-MCP_PORT, A2A_PORT = 8642, 8643
+MCP_PORT, A2A_PORT, PAGE_PORT = 8642, 8643, 2024
 MCP_TOKEN, A2A_TOKEN = "OPENMANUS_MCP_TOKEN", "OPENMANUS_A2A_TOKEN"  # their names
+GRACE_S = 8
+READY_POLL_S = 0.02
+PAGE_PACKAGES = ("langgraph_api", "langgraph_runtime_inmem", "fastapi")
+
+AgentOption = Annotated[str, typer.Option(help="Which agent works.")]
 
 
-def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
-    """Serve MCP until the client hangs up or a signal comes, and return the exit code."""
+@takes(McpOptions, RunOptions, ServerOptions, StorageOptions)
+def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
+    """Offer the tools, and maybe an agent, to MCP clients."""
     _require("mcp", "mcp")
     check_agent(what.agent)
-    with log_file(where.log), quiet_libraries():
+    with log_file(where.log), _quiet_libraries():
         if what.transport == "stdio":
-            return _mcp_on_stdio(what, options)
-        return _mcp_on_http(what, options, where)
+            pipes = StdioPipes()  # first, before other code can write to stdout
+            from openmanus_graph.interfaces.mcp_server.running import serve_stdio
+
+            return _run_until_done(serve_stdio(_tool_server(what, options), pipes))
+        from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
+        from openmanus_graph.interfaces.service import http as service
+
+        ask_for_trust(options.config)
+        token = _token(where, MCP_TOKEN)
+        server = _tool_server(what, options)
+        listening = service.bind(where.host, MCP_PORT if where.port is None else where.port)
+        service.announce("MCP server", service.url_of(listening, where.host) + PATH, token)
+        value = None if token is None else token.value
+        return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
 
 
-def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
-
-    pipes = StdioPipes()  # first, before other code can write to stdout
-    from openmanus_graph.interfaces.mcp_server.running import serve_stdio
-
-    server = _mcp_server(what, options)
-    return _run_until_done(serve_stdio(server, pipes))
-
-
-def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
-    from openmanus_graph.interfaces.cli.trust import ask_for_trust
-    from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
-
-    ask_for_trust(options.config)
-    token = _token(where, MCP_TOKEN)
-    server = _mcp_server(what, options)
-    listening, url = _listen(where, MCP_PORT)
-    announce("MCP server", url + PATH, token)
-    value = None if token is None else token.value
-    return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
-
-
-def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
+def _tool_server(what: McpOptions, options: RunOptions) -> "ToolServer":
     from openmanus_graph.interfaces.mcp_server.server import Offer, build_server
 
     names = None
@@ -69,35 +75,38 @@ def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
         names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
         if not names:
             raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    offer = Offer(options, names, what.agent)
-    return build_server(offer, version("openmanus-graph"))
+    return build_server(Offer(options, names, what.agent), version("openmanus-graph"))
 
 
-def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
-    """Serve A2A until a signal comes, and return the exit code."""
+@takes(RunOptions, ServerOptions, StorageOptions)
+def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus") -> int:
+    """Offer an agent to other agents, by the A2A protocol."""
     _require("a2a-sdk", "a2a", "a2a")
     check_agent(agent)
     from openmanus_graph.interfaces.a2a_server.app import build_app
-    from openmanus_graph.interfaces.cli.trust import ask_for_trust
-    from openmanus_graph.interfaces.service.http import serve
+    from openmanus_graph.interfaces.service import http as service
     from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 
     ask_for_trust(options.config)
-    with log_file(where.log), quiet_libraries():
+    with log_file(where.log), _quiet_libraries():
         token = _token(where, A2A_TOKEN)
         ready_for_tools(options)
         ready_for_runs(options, agent)
-        listening, url = _listen(where, A2A_PORT)
+        listening = service.bind(where.host, A2A_PORT if where.port is None else where.port)
+        url = service.url_of(listening, where.host)
         value = None if token is None else token.value
         app = build_app(agent, options, url, where.host, value, version("openmanus-graph"))
-        announce("A2A agent", url, token)
-        return _run_until_done(serve(app, listening))
+        service.announce("A2A agent", url, token)
+        return _run_until_done(service.serve(app, listening))
 
 
-def serve_acp(agent: str, options: RunOptions, log: str | None) -> int:
-    """Serve an editor by ACP until it hangs up, and return the exit code."""
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
-
+@takes(RunOptions, StorageOptions, without=("workspace",))
+def acp(
+    options: RunOptions,
+    agent: AgentOption = "manus",
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None,
+) -> int:
+    """Work in an editor, by the Agent Client Protocol (stdin, stdout)."""
     if find_spec("acp") is None:
         raise ConfigError(
             f"This command needs the package agent-client-protocol. {install_extra('acp')}"
@@ -106,31 +115,27 @@ def serve_acp(agent: str, options: RunOptions, log: str | None) -> int:
     pipes = StdioPipes()  # before other code can write to stdout
     from openmanus_graph.interfaces.acp_server.agent import serve_editor
 
-    with log_file(log), quiet_libraries():
+    with log_file(log), _quiet_libraries():
         return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))
 
 
-def _token(where: ServerOptions, variable: str) -> Token | None:
+def _token(where: ServerOptions, variable: str) -> "Token | None":
+    from openmanus_graph.interfaces.service import http as service
+
     if where.no_token:
-        require_token_off_loopback(where.host)
+        service.require_token_off_loopback(where.host)
         return None
-    return choose_token(where.token, variable)
-
-
-def _listen(where: ServerOptions, port: int) -> tuple[socket.socket, str]:
-    listening = bind(where.host, port if where.port is None else where.port)
-    return listening, url_of(listening, where.host)
+    return service.choose_token(where.token, variable)
 
 
 def _require(package: str, module: str, extra: str = "mcp") -> None:
-    """Refuse a server whose library is not installed."""
     if find_spec(module) is None or find_spec("uvicorn") is None:
         raise ConfigError(f"This command needs the package {package}. {install_extra(extra)}")
 
 
 @contextlib.contextmanager
-def quiet_libraries() -> Generator[None]:
-    """Keep what libraries log off stderr: it is in the log file, if there is one."""
+def _quiet_libraries() -> Generator[None]:
+    """Keep what libraries log off stderr; it goes to the log file, if there is one."""
     nowhere = logging.NullHandler()
     logging.getLogger().addHandler(nowhere)
     try:
@@ -140,7 +145,127 @@ def quiet_libraries() -> Generator[None]:
 
 
 def _run_until_done(serving: Coroutine[Any, Any, None]) -> int:
-    from openmanus_graph.backends.models.build import run_and_close_models
-
     run_and_close_models(serving)
     return 0
+
+
+@takes(StorageOptions)
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page.")] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="Module that registers agents of yours; repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs that work at the same time.")] = 8,
+    log_level: Annotated[str, typer.Option(help="Of the server's log on stdout.")] = "WARNING",
+) -> int:
+    """Serve the page, Studio and the SDK on this machine. Needs the extra `studio`."""
+    if missing := [name for name in PAGE_PACKAGES if find_spec(name) is None]:
+        raise ConfigError(
+            f"The server needs the extra `studio` ({', '.join(missing)} missing). "
+            f"{install_extra('studio')}"
+        )
+    if modules:
+        sys.path.insert(0, "")
+    for module in modules or ():
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
+    port = _free_port(host, port)
+    _prepare_environment(host, log_level)
+    run_server: Any = import_module("langgraph_api.cli").run_server  # it has no types
+    protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
+    from openmanus_graph.interfaces.server.config import server_config
+    from openmanus_graph.interfaces.server.token import server_token, token_source
+    from openmanus_graph.interfaces.service import http as service
+
+    protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it
+
+    logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
+    logging.getLogger("langgraph_api.timing.timer").setLevel(logging.ERROR)  # nor of a slow start
+    config, address = server_config(), own_address(host, port)
+    threading.Thread(
+        target=_print_when_ready,
+        args=(address, server_token(), token_source()),
+        kwargs={"open_page": not no_open},
+        daemon=True,
+    ).start()
+    run_server(
+        host,
+        port,
+        False,  # no reloading
+        config["graphs"],
+        n_jobs_per_worker=jobs,
+        auth=config["auth"],
+        http=config["http"],
+        checkpointer=config["checkpointer"],
+        store=config["store"],
+        disable_persistence=config["disable_persistence"],
+        server_level=log_level,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return 0
+
+
+def _free_port(host: str, port: int | None) -> int:
+    """Return the port to listen on: the one that was asked for, or any free one."""
+    refused: OSError | None = None
+    for candidate in (port,) if port is not None else (PAGE_PORT, 0):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                refused = error
+    why = refused.strerror if refused else ""
+    raise ConfigError(f"Port {port} of {host} cannot be used: {why}. Choose another.")
+
+
+def _prepare_environment(host: str, log_level: str) -> None:
+    from openmanus_graph.interfaces.server.guard import HOSTS_VARIABLE
+    from openmanus_graph.state.addresses import is_loopback
+
+    os.environ.setdefault("LOG_LEVEL", log_level)
+    os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine
+    if not is_loopback(host):
+        sys.stderr.write(
+            f"Warning: others may reach {host}, without encryption. "
+            "Anyone who learns the token can run anything here.\n"
+        )
+        named = [name for name in (os.environ.get(HOSTS_VARIABLE), host) if name]
+        os.environ[HOSTS_VARIABLE] = ",".join(named)
+
+
+def own_address(host: str, port: int) -> str:
+    """Return the address of a server for this machine: loopback if it listens everywhere."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
+    from openmanus_graph.interfaces.server.visits import remember_page
+
+    while not _answers(address):
+        time.sleep(READY_POLL_S)
+    page = f"http://{address}/app#token={token}"
+    remember_page(page)
+    sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
+    sys.stdout.flush()
+    if open_page:
+        webbrowser.open(page)
+
+
+def _answers(address: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", "/ok")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

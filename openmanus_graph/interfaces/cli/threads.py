@@ -1,142 +1,169 @@
-"""`openmanus show`, `export`, `tell` and `threads --delete`."""
+"""`openmanus threads` and `tell`, and how a thread is named. Loads little, to answer at once."""
 
 import asyncio
+import datetime
 import json
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable
-from typing import Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from langchain_core.messages import BaseMessage, messages_to_dict
+import typer
 
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.steering import tell
-from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url
-from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole
-from openmanus_graph.interfaces.cli.screen import Rendered
-from openmanus_graph.interfaces.service.lock import hold_thread, is_running
-from openmanus_graph.interfaces.service.threads import forget_thread, known_thread, whole_thread
-from openmanus_graph.interfaces.service.transcript import (
-    Runs,
-    plan_in,
-    questions_of,
-    runs_of_steps,
-    transcript,
-)
-from openmanus_graph.planning.parallel_batch import plan_at
-from openmanus_graph.planning.plan_view import plan_as_json
-from openmanus_graph.runtime.atomic_files import write_own_file
-from openmanus_graph.runtime.output import printable
+from openmanus_graph.interfaces.service.options import StorageOptions, takes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from openmanus_graph.backends.persistence.threads import Thread
+
+MAX_COMPLETIONS = 200
+SHOWN_TITLE_CHARS = 60
+PIPE_WIDTH = 1000
+SHORT_ID_CHARS = 16
+"""Of an id on a terminal: for ids of ours the minute and the second of their start."""
 
 
-def delete_thread(thread: str) -> int:
-    """Delete a thread with all that is kept of it; its workspace stays."""
-    home = openmanus_home()
-    known_thread(thread)
-    with hold_thread(home, thread):
-        asyncio.run(_delete_checkpoints(thread))
+def complete_thread(incomplete: str) -> list[str]:
+    """Return the ids of threads with this beginning, for the shell's completion."""
+    from openmanus_graph.config.resolve import database_url
+    from openmanus_graph.interfaces.service.threads import open_threads
+
+    url = database_url()
+    if url.is_local and not url.file.exists():
+        return []
+    return open_threads().beginning_with([incomplete])[:MAX_COMPLETIONS]
+
+
+ThreadArgument = Annotated[
+    str,
+    typer.Argument(help="Its id, or a unique beginning of it.", autocompletion=complete_thread),
+]
+LatestThread = Annotated[
+    str | None,
+    typer.Argument(
+        help="Its id, or a unique beginning of it. Default: the latest.",
+        autocompletion=complete_thread,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
+
+
+@takes(StorageOptions)
+def threads(
+    delete: Annotated[
+        str | None, typer.Option(help="Delete this thread.", autocompletion=complete_thread)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: JsonLinesOption = False,
+) -> int:
+    """List the newest threads."""
+    return _delete_thread(delete) if delete else list_threads(limit, as_json=as_json)
+
+
+def _delete_thread(named: str) -> int:
+    """Delete a thread with everything that is kept of it, but not its workspace."""
+    from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.config.homes import openmanus_home
+    from openmanus_graph.config.resolve import database_url
+    from openmanus_graph.interfaces.service.lock import hold_thread
+    from openmanus_graph.interfaces.service.threads import forget_thread, known_thread, thread_id
+
+    thread = known_thread(thread_id(named)).id
+
+    async def delete_checkpoints() -> None:
+        async with open_checkpointer(database_url()) as checkpointer:
+            await checkpointer.adelete_thread(thread)
+
+    with hold_thread(openmanus_home(), thread):
+        asyncio.run(delete_checkpoints())
         forget_thread(thread)
-    sys.stderr.write(f"Deleted thread {thread}. Its workspace was left alone.\n")
+    sys.stderr.write(f"Deleted thread {thread}. Its workspace was kept.\n")
     return 0
 
 
-def show_thread(thread: str, *, as_json: bool) -> int:
-    """Print what was said and done."""
-    known = known_thread(thread)
-    values, runs, asked = asyncio.run(read_thread(known))
+def list_threads(limit: int = 50, *, as_json: bool = False) -> int:
+    """List the newest threads, and say on stderr if there are more."""
+    from openmanus_graph.config.homes import openmanus_home
+    from openmanus_graph.interfaces.service.lock import is_running
+    from openmanus_graph.interfaces.service.threads import open_threads, short_ids
+
+    table = open_threads()
+    found = [thread for _, thread in table.page(limit + 1, None, "")]
+    known = [
+        replace(thread, status="interrupted")  # its process ended before the run did
+        if thread.status == "running" and not is_running(openmanus_home(), thread.id)
+        else thread
+        for thread in found[:limit]
+    ]
     if as_json:
-        defaults: dict[str, Any] = {"messages": []}
-        output = defaults | {name: _plain(value) for name, value in values.items()}
-        if runs:
-            output["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
-        sys.stdout.write(json.dumps(output, ensure_ascii=False, default=str) + "\n")
-        return 0
-    _print_markdown(transcript(known, values, runs, cut=True))
-    if asked:
-        answer = "--approve, --reject or --answer TEXT, with --id ID where it asks several"
-        sys.stdout.write(
-            f"It waits for you:{asked}\nopenmanus resume {shlex.quote(thread)} {answer}\n"
-        )
+        for thread in known:
+            sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
+    elif sys.stdout.isatty():
+        # An id that is cut cannot be typed into the next command, unless its beginning is unique.
+        beginnings = [thread.id[:SHORT_ID_CHARS] for thread in known]
+        similar = table.beginning_with(beginnings)
+        short = dict(zip(similar, short_ids(similar, SHORT_ID_CHARS), strict=True))
+        _print(known, [short.get(thread.id, thread.id) for thread in known])
+    else:
+        _print(known, [thread.id for thread in known])
+    if len(found) > limit:
+        sys.stderr.write(f"There are more. To see them: openmanus threads --limit {2 * limit}\n")
     return 0
 
 
-def _print_markdown(parts: Iterable[str]) -> None:
-    """Write parts of a text to stdout: rendered on a terminal, as they are elsewhere."""
-    console = SafeConsole(highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal:
-        sys.stdout.write(printable("\n".join(parts) + "\n"))
-        return
-    divided = MarkdownBlocks()
-    for part in parts:
-        for block in divided.feed(f"{part}\n"):
-            console.print(Rendered(block))
-            console.print()
-    console.print(Rendered(divided.finish()))
+def _print(known: "Sequence[Thread]", ids: "Sequence[str]") -> None:
+    from rich.cells import cell_len, set_cell_size
+
+    from openmanus_graph.runtime.output import printable
+
+    on_terminal = sys.stdout.isatty()
+    rows: list[tuple[str, ...]] = [("thread", "status", "agent", "updated", "title")]
+    for name, one in zip(ids, known, strict=True):
+        updated = _age(one.updated) if on_terminal else one.updated
+        title = " ".join(printable(one.title).split())[:SHOWN_TITLE_CHARS]
+        rows.append((*map(printable, (name, one.status, one.agent, updated)), title))
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    columns = shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH
+    for row in rows:
+        cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
+        line = " " + "  ".join((*cells, row[-1]))
+        shown = line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
+        sys.stdout.write(f"{shown.rstrip()}\n")
 
 
-def print_plan(thread: str) -> int:
-    """Print a thread's plan as JSON that a person may edit and answer with."""
-    values, *_ = asyncio.run(read_thread(known_thread(thread)))
-    plan = plan_in(values)
-    if plan is None:
-        raise ConfigError(f"Thread {thread!r} has no plan. Make one with: openmanus plan TASK.")
-    sys.stdout.write(plan_as_json(plan) + "\n")
-    return 0
+def _age(updated: str) -> str:
+    """Return how long ago a thread was worked on, rounded down to the largest unit."""
+    try:
+        then = datetime.datetime.fromisoformat(updated).replace(tzinfo=datetime.UTC)
+    except ValueError:  # a damaged row
+        return updated
+    seconds = (datetime.datetime.now(tz=datetime.UTC) - then).total_seconds()
+    units = ((86400, "d"), (3600, "h"), (60, "min"))
+    return next(
+        (f"{int(seconds // size)} {unit}" for size, unit in units if seconds >= size), "now"
+    )
 
 
-def export_thread(thread: str, output: str) -> int:
-    """Write a thread as Markdown."""
-    known = known_thread(thread)
-    values, runs, _ = asyncio.run(read_thread(known))
-    text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
-    if output == "-":
-        sys.stdout.write(text)
-        return 0
-    write_own_file(output, text)
-    return 0
+@takes(StorageOptions)
+def tell(
+    thread: ThreadArgument,
+    text: Annotated[str, typer.Argument(help="The message; - reads it from stdin.")],
+) -> int:
+    """Send a running agent a message, which it reads at its next step."""
+    from openmanus_graph.backends.persistence import steering
+    from openmanus_graph.config.homes import openmanus_home
+    from openmanus_graph.interfaces.service.lock import is_running
+    from openmanus_graph.interfaces.service.threads import known_thread, thread_id
 
-
-async def read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
-    """Return a thread's state, the conversations of its plan's steps, and its open questions."""
-    if thread.agent not in agent_names():
-        whole_thread(thread.id)  # raises the right error if the row is damaged
-    async with open_checkpointer(database_url()) as checkpointer:
-        graph = build_agent(thread.agent, checkpointer=checkpointer)
-        state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
-        values = dict(state.values)
-        if (
-            plan_in(values) and state.tasks
-        ):  # in the middle of a parallel batch the workers know more
-            values = dict(await plan_at(graph, state.config))
-        runs = await runs_of_steps(graph, checkpointer, thread.id, values)
-        return values, runs, questions_of(state)
-
-
-def _plain(value: Any) -> Any:
-    """Return messages as JSON can hold them."""
-    if isinstance(value, list) and value and isinstance(value[0], BaseMessage):
-        return messages_to_dict(cast("list[BaseMessage]", value))
-    return cast("Any", value)
-
-
-async def _delete_checkpoints(thread: str) -> None:
-    async with open_checkpointer(database_url()) as checkpointer:
-        await checkpointer.adelete_thread(thread)
-
-
-def tell_thread(thread: str, text: str) -> int:
-    """Store a steering message for a thread, and print when it will be read."""
-    known = known_thread(thread)
-    said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-    asyncio.run(tell(known.id, said))
-    if is_running(openmanus_home(), known.id):
+    known = known_thread(thread_id(thread)).id
+    message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    asyncio.run(steering.tell(known, message))
+    if is_running(openmanus_home(), known):
         sys.stderr.write("The agent reads it at its next step.\n")
     else:
-        again = f"openmanus resume {shlex.quote(known.id)}"
-        sys.stderr.write(f"The agent is not at work. It reads this when it goes on: {again}\n")
+        again = f"openmanus resume {shlex.quote(known)}"
+        sys.stderr.write(f"The agent is not running. It reads this when you resume it: {again}\n")
     return 0

@@ -19,9 +19,18 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.interrupts import read_decision_on
 
+EDIT = "e"
+QUESTION_PROMPT = "Your answer: "
+PROMPTS = {
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
+}
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
+NO_DECISION = "That is no decision, and nothing was done."
+
 
 def has_line_editor() -> bool:
-    """Say whether there is a terminal that the line editor can work with."""
+    """Return True if there is a terminal that the line editor can work with."""
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -36,11 +45,9 @@ class StdinLines:
         self.interactive = sys.stdin.isatty() and sys.stderr.isatty()
 
     async def ask(self, prompt: str, *, draft: str = "") -> str | None:
-        """Return the next line, None at the end. Only a terminal is shown the prompt.
+        """Return the next line, None at the end of the input.
 
-        Args:
-            prompt: What stands before the line.
-            draft: What is in the line already, where there is a line editor.
+        Only a terminal shows the prompt, and only the line editor the draft, which can be changed.
         """
         if has_line_editor():
             from openmanus_graph.interfaces.cli.editor import LineEditor
@@ -55,9 +62,7 @@ class StdinLines:
             self._buffer += piece
             self._ended = not piece
         line, newline, self._buffer = self._buffer.partition(b"\n")
-        if not line and not newline:
-            return None
-        return line.decode("utf-8", "replace")
+        return line.decode("utf-8", "replace") if line or newline else None
 
     async def _wait_until_readable(self) -> None:
         loop = asyncio.get_running_loop()
@@ -72,15 +77,6 @@ class StdinLines:
             loop.remove_reader(self._descriptor)
 
 
-EDIT = "e"
-QUESTION_PROMPT = "Your answer: "
-PROMPTS = {
-    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
-    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
-}
-PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
-
-
 class TerminalInput:
     """The person at the terminal."""
 
@@ -88,33 +84,28 @@ class TerminalInput:
         self.sink = sink
 
     async def answer(self, interrupt: Any) -> Any | None:
-        """Return the answer to a question, None if there is no terminal."""
+        """Return the answer to a question, None if there is no terminal or the input ends."""
         lines = StdinLines()
         if isinstance(self.sink, JsonSink) or not lines.interactive:
             return None
         asked = interrupt_event(interrupt)
         if is_plan_request(asked):
             return await _review_plan(lines, plan_of_request(asked))
-        if asked["kind"] == "question":
+        kind = asked["kind"]
+        if kind == "question":
             return await lines.ask(QUESTION_PROMPT)
-        return await _decide(lines, asked)
-
-
-async def _decide(lines: StdinLines, asked: Mapping[str, Any]) -> Any | None:
-    """Ask for a decision on a call until there is one; None at the end of the input."""
-    kind = asked["kind"]
-    while (typed := await lines.ask(PROMPTS[kind])) is not None:
-        if kind == "approval" and typed.strip().lower() == EDIT:
-            typed = await _edited_arguments(lines, asked["calls"])
-        if typed and read_decision_on(kind, typed) is not None:
-            return typed
-        sys.stderr.write("That is no decision, and nothing was done.\n")
-    return None
+        while (typed := await lines.ask(PROMPTS[kind])) is not None:
+            if kind == "approval" and typed.strip().lower() == EDIT:
+                typed = await _edited_arguments(lines, asked["calls"])
+            if typed and read_decision_on(kind, typed) is not None:
+                return typed
+            sys.stderr.write(f"{NO_DECISION}\n")
+        return None
 
 
 async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
-    """Ask about a plan until there is an answer; an editor that changed nothing is none."""
-    from openmanus_graph.nodes.create_plan import read_review  # which most runs do without
+    """Ask about a plan until there is an answer; an unchanged plan in the editor is none."""
+    from openmanus_graph.nodes.create_plan import read_review  # most runs do not need it
 
     while (typed := await lines.ask(PLAN_PROMPT)) is not None:
         if typed.strip().lower() == EDIT:
@@ -125,7 +116,7 @@ async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
         try:
             if read_review(typed) is not None:
                 return typed
-            problem = "That is no decision, and nothing was done."
+            problem = NO_DECISION
         except PlanError as error:
             problem = f"That cannot be done: {error}."
         sys.stderr.write(f"{problem}\n")
@@ -133,20 +124,18 @@ async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
 
 
 async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return an edit decision as JSON, None if what was typed is no object of arguments."""
-    draft = _as_line(calls[0]["args"]) if len(calls) == 1 else ""
+    """Return an edit decision as JSON, None if what was typed is not an object of arguments."""
+    draft = ""
+    if len(calls) == 1:
+        draft = json.dumps(calls[0]["args"], ensure_ascii=False)
+        if printable(draft) != draft:  # the editor must show all that it holds
+            draft = json.dumps(calls[0]["args"])
     typed = await lines.ask("New arguments, as JSON: ", draft=draft)
     try:
         args = json.loads(typed or "")
     except (ValueError, RecursionError):
         return None
     return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
-
-
-def _as_line(args: Mapping[str, Any]) -> str:
-    """Return arguments as JSON in a line in which the editor shows all that they hold."""
-    line = json.dumps(args, ensure_ascii=False)
-    return line if printable(line) == line else json.dumps(args)
 
 
 def _edited_text(text: str) -> str | None:

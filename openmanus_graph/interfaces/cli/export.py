@@ -1,15 +1,16 @@
-"""`openmanus export --html`: a run as one file that plays it."""
+"""`openmanus export`: a thread as Markdown, as a page that plays it, or as a bundle."""
 
 import asyncio
 import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
+from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.recording import Recording, put_beginning
@@ -20,20 +21,17 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.interfaces.cli.show import read_thread
+from openmanus_graph.interfaces.cli.threads import complete_thread
 from openmanus_graph.interfaces.server.event_stream import events_from_messages
 from openmanus_graph.interfaces.server.player import player_page
+from openmanus_graph.interfaces.service import replay as replaying
 from openmanus_graph.interfaces.service.final_event import final_event, read_usage
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.replay import (
-    Replayed,
-    record_of,
-    replay_bundle,
-    replay_graph,
-    replay_thread,
-)
+from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.interfaces.service.run_setup import to_context
-from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.interfaces.service.threads import known_thread, thread_id, whole_thread
+from openmanus_graph.interfaces.service.transcript import transcript
 from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
@@ -43,21 +41,57 @@ from openmanus_graph.state.settings import Settings
 Event = dict[str, Any]
 
 
-def export_page(source: str, file: str) -> int:
-    """Write a page that plays a run, and return the exit code.
+@takes(StorageOptions)
+def export(
+    thread: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|BUNDLE",
+            help="A thread's id, or a unique beginning of it; for --html also a bundle's file.",
+            autocompletion=complete_thread,
+        ),
+    ],
+    output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+    bundle: Annotated[
+        str | None, typer.Option(help="Zip file for its record, which `replay` reads anywhere.")
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option(help="HTML file that plays it in a browser, without a server.")
+    ] = None,
+) -> int:
+    """Write a thread as Markdown, a page, or a bundle for `replay`."""
+    if html is not None and bundle is not None:
+        raise ConfigError("--html and --bundle exclude each other. Give one of them.")
+    if html is not None:
+        return _export_page(thread, html)
+    known = thread_id(thread)
+    if bundle is not None:
+        return _export_bundle(known, bundle)
+    shown = known_thread(known)
+    values, runs, _ = asyncio.run(read_thread(shown))
+    text = printable("\n".join(transcript(shown, values, runs, cut=False)) + "\n")
+    if output == "-":
+        sys.stdout.write(text)
+    else:
+        write_own_file(output, text)
+    return 0
 
-    Args:
-        source: A thread's id, or a bundle's file.
-        file: The page.
 
-    Raises:
-        ConfigError: There is no such run, or the file cannot be written.
-        RunError: A run works on the thread.
-    """
+def _export_bundle(thread: str, file: str) -> int:
+    record = asyncio.run(replaying.record_of(whole_thread(thread)))
+    try:
+        save_bundle(record, Path(file))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}.") from error
+    sys.stderr.write(f"{printable(file)} holds thread {thread}. Replay it: openmanus replay FILE\n")
+    return 0
+
+
+def _export_page(source: str, file: str) -> int:
     if is_bundle(Path(source)):
         record = load_bundle(Path(source))
         title, config = record.task, None
-        events, _ = asyncio.run(_played(record, record))
+        events, _ = asyncio.run(_replayed_events(record, record))
     else:
         known = whole_thread(thread_id(source))
         title, config = known.title, known.options.get("config")
@@ -75,13 +109,13 @@ def export_page(source: str, file: str) -> int:
 
 
 def _events_of(known: Thread) -> list[Event]:
-    """Return a thread's events: as the server kept them, else by its record, or its messages."""
+    """Return a thread's events: as the server kept them, else from its record or its messages."""
     with hold_thread(openmanus_home(), known.id):
         if kept := _journal(known.id):
             return kept
     with contextlib.suppress(ConfigError):
-        record = asyncio.run(record_of(known))
-        events, found = asyncio.run(_played(record, known))
+        record = asyncio.run(replaying.record_of(known))
+        events, found = asyncio.run(_replayed_events(record, known))
         if not found.ended:
             return events
     return asyncio.run(_from_messages(known))
@@ -107,39 +141,35 @@ async def _from_messages(known: Thread) -> list[Event]:
     return events
 
 
-async def _played(record: Recording, source: Recording | Thread) -> tuple[list[Event], Replayed]:
-    """Replay a record, and return the events that its runs send."""
-    graph = replay_graph(record.agent)
-    seen = _Seen(record, graph)
-    seen.events += await _before(record)
+async def _replayed_events(
+    record: Recording, source: Recording | Thread
+) -> tuple[list[Event], replaying.Replayed]:
+    """Replay a record; return the events of the conversation before it and of its runs."""
+    graph = replaying.replay_graph(record.agent)
+    seen = _Observer(record, graph)
+    before = replaying.replay_graph(record.agent)
+    await put_beginning(before.checkpointer, record.thread, record.beginning)
+    state = await before.aget_state({"configurable": {"thread_id": record.thread}})
+    seen.events += events_from_messages(record, state.values.get("messages", []))
     context = to_context(RunOptions().over(dict(record.options)))
     with observing_runs(seen):
         if isinstance(source, Thread):
-            found = await replay_thread(source, context, graph=graph)
+            found = await replaying.replay_thread(source, context, graph=graph)
         else:
-            found = await replay_bundle(source, context, graph=graph)
+            found = await replaying.replay_bundle(source, context, graph=graph)
     if found.ended:
         seen.events.append({"type": "notice", "level": "warning", "text": found.ended})
     return seen.events, found
 
 
-async def _before(record: Recording) -> list[Event]:
-    """Return the events of the conversation that a record goes on from."""
-    graph = replay_graph(record.agent)
-    await put_beginning(graph.checkpointer, record.thread, record.beginning)
-    state = await graph.aget_state({"configurable": {"thread_id": record.thread}})
-    return [*events_from_messages(record, state.values.get("messages", []))]
-
-
-class _Seen:
-    """Observes replayed runs. How long things took is left out: the replay took no time."""
+class _Observer:
+    """Collects the events of replayed runs, without durations: the replay took no time."""
 
     def __init__(self, record: Recording, graph: Any) -> None:
         self.events: list[Event] = []
         self._record, self._graph = record, graph
 
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
-        """Add the event that a run begins."""
         del settings, context
         kind, task = "resume", self._record.task
         if run.given is not None and not isinstance(run.given, Command):
@@ -149,7 +179,6 @@ class _Seen:
         self.events.append({**shared, **named})
 
     def on_event(self, run: str, thread: str, plan_step: str, event: Event) -> None:
-        """Add an event."""
         del thread
         if event["type"] == "token":
             return  # the whole text follows
@@ -157,11 +186,9 @@ class _Seen:
         self.events.append({**event, **untimed, "run": run, "ns": plan_step})
 
     async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
-        """Add the event that a run has ended, if it came to an end."""
         if error is not None:
             return
         config = {"configurable": {"thread_id": run.thread}}
         state = await self._graph.aget_state(config)
         usage = await read_usage(self._graph, config, state)
-        ended = final_event(state, usage, cancelled=False)
-        self.events.append({**ended, "run": run.id})
+        self.events.append({**final_event(state, usage, cancelled=False), "run": run.id})

@@ -1,7 +1,7 @@
 """The console that everything for a person's terminal passes.
 
-What models, tools, pages and file names hold may be made to control the terminal: to move the
-cursor, change the title, write to the clipboard, or turn the direction of text around.
+What models, tools, pages and file names hold may try to control the terminal: move the cursor,
+change the title, write to the clipboard, or turn the direction of text around.
 """
 
 from collections.abc import Iterable
@@ -15,23 +15,20 @@ from typing_extensions import override
 from openmanus_graph.runtime.output import printable
 
 _THEME = Theme({"markdown.code": "cyan"})
-"""Code in a line without rich's black ground, which is a box on a light terminal."""
+"""Code in a line without rich's black background, which is a box on a light terminal."""
 
 
 class SafeConsole(Console):
-    """A rich console that writes no control character but rich's own and line ends."""
+    """A rich console that writes no control characters but rich's own and line ends."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:  # as Console takes them
         super().__init__(theme=_THEME, **options)
 
     @override
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render as rich does, and remove control characters from each text.
-
-        Here, behind rich: Markdown's entities (`&#x202e;`) become characters only there.
-        """
+        # Behind rich, because Markdown's entities (`&#x202e;`) become characters only there.
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment

@@ -1,0 +1,106 @@
+"""The commands of `openmanus`, in one table. A module is loaded only when its command is used."""
+
+import functools
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.models import CommandInfo
+from typing_extensions import override
+
+COMMANDS = {
+    "run": ("run:run", "Do one task."),
+    "plan": ("run:plan", "Do one task with a plan, whose steps run in parallel."),
+    "batch": ("batch:batch", "Do many tasks; run it again to continue where it stopped."),
+    "eval": ("evaluation:evaluate", "Do the tasks of a suite, check each, and report what passes."),
+    "chat": ("chat:chat", "Talk with the agent: several turns on one thread."),
+    "resume": ("run:resume", "Continue a thread that stopped, waits for an answer, or crashed."),
+    "tell": ("threads:tell", "Send a running agent a message, which it reads at its next step."),
+    "demo": ("run:demo", "Do a task with real tools and a recorded model: no key, no network."),
+    "threads": ("threads:threads", "List the newest threads."),
+    "show": ("show:show", "Show what was said and done in a thread."),
+    "export": ("export:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
+    "fork": ("fork:fork", "Try again from an earlier point of a thread, as a new thread."),
+    "diff": ("fork:diff", "Show what changed in a thread's files between two of its points."),
+    "replay": ("replay:replay", "Run a thread again from its record, and show what differs now."),
+    "init": ("init:init", "Set up your model: provider, key and name are tried and then stored."),
+    "doctor": ("doctor:doctor", "Show what is configured, what is missing, and how to fix it."),
+    "trust": ("skills:trust", "Trust the configuration of the working folder as it is now."),
+    "models": ("init:models", "List what was learned about models' servers from their refusals."),
+    "mcp-server": ("servers:mcp_server", "Offer the tools, and maybe an agent, to MCP clients."),
+    "a2a": ("servers:a2a", "Offer an agent to other agents, by the A2A protocol."),
+    "acp": ("servers:acp", "Work in an editor, by the Agent Client Protocol (stdin, stdout)."),
+    "serve": ("servers:serve", "Serve the page, Studio and the SDK on this machine."),
+    "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
+    "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),
+    "memory": ("memory:app", "Notes that agents keep for later conversations."),
+}
+"""In the order of the help: the function or Typer app (`MODULE:NAME`), and its first help line.
+
+A function returns the exit code of its command.
+"""
+
+
+@functools.cache
+def load(name: str) -> Any:  # the class of commands is private in Typer
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(import_module(f"openmanus_graph.interfaces.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    return typer.main.get_command_from_info(
+        CommandInfo(name, callback=found), pretty_exceptions_short=True, rich_markup_mode=None
+    )
+
+
+class _LazyGroup(TyperGroup):
+    """Lists and completes the commands from the table; loads the one that is invoked."""
+
+    def __init__(self, **options: Any) -> None:  # Typer passes them on
+        super().__init__(**options)
+        for name, (_, line) in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=line)
+
+    @override
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # private classes of Typer
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(args[0]), rest
+
+
+def _exit(code: int, **options: object) -> None:
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    name="openmanus",
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    result_callback=_exit,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def openmanus(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> int:
+    """An agent that gets a task done with real tools, and hands over an answer and files.
+
+    Without a command it opens the chat.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    if version:
+        from importlib.metadata import version as installed
+
+        sys.stdout.write(f"openmanus {installed('openmanus-graph')}\n")
+        return 0
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        from openmanus_graph.interfaces.cli.chat import chat
+
+        return int(chat())
+    sys.stderr.write(f"{context.get_help()}\n")
+    return 2
