@@ -91,7 +91,7 @@ def _do(suite: "Suite", wanted: EvalOptions, options: RunOptions, out: Path, *, 
     from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
     from openmanus_graph.interfaces.service.batch_files import open_results
     from openmanus_graph.interfaces.service.evals.evaluation import prepare_folder, store_about
-    from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
+    from openmanus_graph.interfaces.service.evals.suite import RESULTS, Grader
 
     about = _about(suite, wanted, options)
     prepare_folder(out, about)
@@ -148,8 +148,8 @@ def _report(
         quiet: Whether only the figures of the whole are shown.
     """
     from openmanus_graph.interfaces.cli.evaluation_tables import show_evaluation
-    from openmanus_graph.interfaces.service.evals.evaluation import REPORT
-    from openmanus_graph.interfaces.service.evals.page import REGRESSIONS, compare, report_page
+    from openmanus_graph.interfaces.service.evals.evaluation import REGRESSIONS, REPORT, compare
+    from openmanus_graph.interfaces.service.evals.page import report_page
     from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
     from openmanus_graph.runtime.atomic_files import write_own_file
 

@@ -8,10 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
-from openmanus_graph.interfaces.service.evals.evaluation import Evaluation, TaskFigures
-from openmanus_graph.interfaces.service.evals.page import (
+from openmanus_graph.interfaces.service.evals.evaluation import (
     REGRESSIONS,
     Change,
+    Evaluation,
+    TaskFigures,
+)
+from openmanus_graph.interfaces.service.evals.page import (
     differences,
     dollars,
     headline,

@@ -20,10 +20,12 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent
-from openmanus_graph.interfaces.server.event_stream import events_from_messages
 from openmanus_graph.interfaces.server.player import player_page
-from openmanus_graph.interfaces.service.final_event import final_event, read_usage
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.final_event import (
+    events_from_messages,
+    final_event,
+    read_usage,
+)
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.replay import (
     Replayed,
@@ -33,7 +35,7 @@ from openmanus_graph.interfaces.service.replay import (
     replay_thread,
 )
 from openmanus_graph.interfaces.service.run_setup import to_context
-from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.interfaces.service.threads import hold_thread, thread_id, whole_thread
 from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs

@@ -33,11 +33,11 @@ from openmanus_graph.config.resolve import (
 )
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
-from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import (
     find_thread,
+    hold_thread,
     open_threads,
     whole_thread,
     with_stored,

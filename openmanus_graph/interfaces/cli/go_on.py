@@ -30,7 +30,6 @@ from openmanus_graph.graphs.catalog import agent_tools, build_agent
 from openmanus_graph.interfaces.cli.fork import FilesChoice, begin_fork, read_points
 from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.cli.trust import ask_for_trust
-from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
@@ -38,7 +37,7 @@ from openmanus_graph.interfaces.service.run_setup import (
     new_thread,
     resuming_run,
 )
-from openmanus_graph.interfaces.service.threads import open_threads
+from openmanus_graph.interfaces.service.threads import hold_thread, open_threads
 from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import knowing_reply

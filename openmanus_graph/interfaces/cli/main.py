@@ -15,8 +15,7 @@ from openmanus_graph.interfaces.service.failures import (
     describe_storage_failure,
     is_storage_fault,
 )
-from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
-from openmanus_graph.interfaces.service.trace_export import export_traces
+from openmanus_graph.interfaces.service.own_process import export_traces, relax_garbage_collection
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def serve(
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS
-    from openmanus_graph.interfaces.server.config import server_config
+    from openmanus_graph.interfaces.server import server_config
     from openmanus_graph.interfaces.server.token import server_token, token_source
     from openmanus_graph.interfaces.service.http import PROTOCOL
 
@@ -113,7 +113,7 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
-    from openmanus_graph.interfaces.server.visits import remember_page
+    from openmanus_graph.interfaces.server.takeover import remember_page
 
     while not _answers(address):
         time.sleep(READY_POLL_S)

@@ -39,10 +39,10 @@ def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> in
 
 
 def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
+    from openmanus_graph.interfaces.service.own_process import StdioPipes
 
     pipes = StdioPipes()  # first, before other code can write to stdout
-    from openmanus_graph.interfaces.mcp_server.running import serve_stdio
+    from openmanus_graph.interfaces.mcp_server.server import serve_stdio
 
     server = _mcp_server(what, options)
     return _run_until_done(serve_stdio(server, pipes))
@@ -50,7 +50,7 @@ def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
 
 def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
-    from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
+    from openmanus_graph.interfaces.mcp_server.server import PATH, serve_http
 
     ask_for_trust(options.config)
     token = _token(where, MCP_TOKEN)
@@ -96,7 +96,7 @@ def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
 
 def serve_acp(agent: str, options: RunOptions, log: str | None) -> int:
     """Serve an editor by ACP until it hangs up, and return the exit code."""
-    from openmanus_graph.interfaces.service.stdio import StdioPipes
+    from openmanus_graph.interfaces.service.own_process import StdioPipes
 
     if find_spec("acp") is None:
         raise ConfigError(

@@ -10,8 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.interfaces.service.lock import is_running
-from openmanus_graph.interfaces.service.threads import open_threads, short_ids
+from openmanus_graph.interfaces.service.threads import is_running, open_threads, short_ids
 from openmanus_graph.runtime.output import printable
 
 SHOWN_TITLE_CHARS = 60

@@ -19,8 +19,13 @@ from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
-from openmanus_graph.interfaces.service.lock import hold_thread, is_running
-from openmanus_graph.interfaces.service.threads import forget_thread, known_thread, whole_thread
+from openmanus_graph.interfaces.service.threads import (
+    forget_thread,
+    hold_thread,
+    is_running,
+    known_thread,
+    whole_thread,
+)
 from openmanus_graph.interfaces.service.transcript import (
     Runs,
     plan_in,

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -26,7 +27,7 @@ from openmanus_graph.backends.persistence.steering import JournalTable, Numbered
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
-"""How long the tokens of a complete reply stay in memory for slow followers."""
+"""Seconds that the tokens of a complete reply stay in memory for slow followers."""
 POLL_S = 1.0
 """Interval of polling for events that another process may have written."""
 RETRY_S = 1.0
@@ -53,13 +54,13 @@ class _ThreadEvents:
     seq: int
     events: deque[_Event] = field(default_factory=deque[_Event])
     unsaved: deque[_Event] = field(default_factory=deque[_Event])
-    """Those of them that are still to be written to the database."""
+    """Those that are not in the database yet."""
     followers: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
     runs: int = 0
     asked: set[str] = field(default_factory=set[str])
-    """Ids of the questions that the current run has asked so far, while its other steps go on."""
+    """Ids of the questions of the current run so far, while its other steps continue."""
     answered: set[str] = field(default_factory=set[str])
-    """Ids of those that have an answer, which is taken when the run has ended."""
+    """Ids of those that have an answer, which is used when the run has ended."""
 
 
 class Journal:
@@ -71,7 +72,7 @@ class Journal:
         self._lock = threading.Lock()
         self._database_thread = DatabaseThread("journal")
         self._saves = asyncio.Lock()
-        """One at a time: what a failed one gives up must not be on its way in another."""
+        """One save at a time: another one must not write what a failed one drops."""
         self._writing: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
         self._closing = asyncio.Event()
@@ -97,11 +98,11 @@ class Journal:
         return self._ending
 
     async def last(self, thread: str) -> int:
-        """Return the number of a thread's newest saved event, 0 if there is none."""
+        """Return the number of a thread's newest saved event; 0 if there is none."""
         return await self._database_thread.do(self._table.last, thread)
 
     async def search(self, words: str) -> dict[str, str]:
-        """Return the ids of the threads in which words were said, each with a line of it."""
+        """Return the ids of the threads that contain the words, each with a line of it."""
         return await self._database_thread.do(self._table.search, words)
 
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
@@ -131,15 +132,8 @@ class Journal:
             if buffer is None or not buffer.runs:
                 return
             buffer.seq += 1
-            stamped = {
-                **event,
-                "seq": buffer.seq,
-                "run": run,
-                "ns": step,
-                "thread": thread,
-                "ts": now,
-            }
-            text = json.dumps(stamped, default=str)
+            where = {"seq": buffer.seq, "run": run, "ns": step, "thread": thread, "ts": now}
+            text = json.dumps({**event, **where}, default=str)
             kind, source = str(event["type"]), (run, step)
             if kind == "interrupt":
                 buffer.asked.add(str(event["id"]))
@@ -153,14 +147,8 @@ class Journal:
                 buffer.unsaved.append(added)
         self._loop.call_soon_threadsafe(self._wake_followers, thread)
         if kind == "think_end":
-            self._loop.call_soon_threadsafe(
-                self._loop.call_later,
-                TOKEN_RETENTION_S,
-                self._expire_tokens,
-                thread,
-                source,
-                buffer.seq,
-            )
+            expire = partial(self._expire_tokens, thread, source, buffer.seq)
+            self._loop.call_soon_threadsafe(self._loop.call_later, TOKEN_RETENTION_S, expire)
 
     def _expire_tokens(self, thread: str, source: tuple[str, str], before: int) -> None:
         with self._lock:
@@ -186,9 +174,9 @@ class Journal:
             rows = [(event.seq, event.text) for event in events]
             try:
                 await self._database_thread.do(self._table.write, thread, rows)
-            except LeaseLostError:  # they are another worker's to write now
+            except LeaseLostError:  # another worker writes the thread's events now
                 log.warning("Events of %s are dropped: the thread was taken over.", thread)
-            except sqlite3.Error as error:  # never a reason for a run to fail
+            except sqlite3.Error as error:  # no run fails because of this
                 if not self._failing:
                     log.warning("Events of %s wait to be saved: %s", thread, error)
                 self._failing = True
@@ -233,17 +221,17 @@ class Journal:
                         yield None
 
     def is_running(self, thread: str) -> bool:
-        """Say whether a run of this process works on a thread."""
+        """Return True if a run of this process works on a thread."""
         buffer = self._threads.get(thread)
         return buffer is not None and buffer.runs > 0
 
     def unanswered(self, thread: str) -> set[str]:
-        """Return the questions of the run that works on a thread that nobody has answered yet."""
+        """Return the questions of a thread's run that have no answer yet."""
         buffer = self._threads.get(thread)
         return set() if buffer is None or not buffer.runs else buffer.asked - buffer.answered
 
     def keep_answered(self, thread: str, questions: Collection[str]) -> None:
-        """Note that these questions of a running run have answers, until these are taken."""
+        """Note that these questions of a running run have answers, until the answers are used."""
         if buffer := self._threads.get(thread):
             buffer.answered.update(questions)
 
@@ -253,7 +241,6 @@ class Journal:
         return [thread for thread, buffer in list(self._threads.items()) if buffer.runs]
 
     async def wait_until_idle(self) -> None:
-        """Wait until no run of this process works on any thread."""
         while self.running:
             self._released.clear()
             await self._released.wait()
@@ -262,8 +249,7 @@ class Journal:
     def end_followers_on_signals(self, on_signal: Callable[[], None]) -> Generator[None]:
         """End the followers on SIGINT and SIGTERM at once: the server waits for them.
 
-        Args:
-            on_signal: Is called as well, in the main thread.
+        `on_signal` is called, too, in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # signal handlers can be set in the main thread only
@@ -391,12 +377,12 @@ def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
 
 
 def _newer(events: deque[_Event], after: int) -> list[_Event]:
-    """Return the events above a number; looks at no others, of which there may be many."""
+    """Return the events above a number, without looking at the others."""
     return list(itertools.takewhile(lambda event: event.seq > after, reversed(events)))[::-1]
 
 
 def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) -> None:
-    """Drop the tokens of a source. They all come after the newest start of a reply of it."""
+    """Drop the tokens of a source. They all come after the newest start of its reply."""
     kept: list[_Event] = []
     while buffer.events:
         event = buffer.events.pop()
