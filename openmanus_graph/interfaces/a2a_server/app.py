@@ -56,13 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCard:
-    """Return the card of an agent.
-
-    Args:
-        url: Of the server, without a last slash.
-        version: Of this package.
-        guarded: Whether clients must send a bearer token.
-    """
+    """Return the card of an agent. `url` has no last slash; `guarded`: clients need a token."""
     purpose = describe_agent(agent) or "does tasks with tools"
     card = AgentCard(
         name=f"OpenManus {agent}",
@@ -85,7 +79,6 @@ def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCar
 
 
 def _skills(agent: str, purpose: str) -> list[AgentSkill]:
-    """Return a skill for whole tasks, and one per tool of an agent of ours."""
     whole_task = AgentSkill(
         id=agent,
         name="Do a task",
@@ -139,7 +132,6 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
 
 def _version(request: Request) -> str:
-    """Return the protocol's version that a client speaks; empty if it gives none."""
     return request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER, "")
 
 
@@ -173,16 +165,7 @@ def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
 def build_app(
     agent: str, options: RunOptions, url: str, host: str, token: str | None, version: str
 ) -> App:
-    """Make the server's app. Blocks.
-
-    Args:
-        agent: Name of the agent.
-        options: Of each run.
-        url: Address of the server for clients.
-        host: That it listens on.
-        token: That clients must send; None for none. The card is open to all.
-        version: Of this package.
-    """
+    """Make the server's app. Blocks. The card needs no token."""
     card = agent_card(agent, url, version, guarded=token is not None)
     store = DatabaseTaskStore(database_url())
     executor = Executor(agent, options, store)

@@ -43,7 +43,7 @@ _ANY = "application/octet-stream"
 
 
 class BadMessageError(Exception):
-    """A message that cannot be used. The text says why."""
+    pass
 
 
 def read_message(message: Message) -> RunMessage:
@@ -147,7 +147,6 @@ class DatabaseTaskStore(TaskStore):
         await asyncio.to_thread(self._run, "DELETE FROM a2a_tasks WHERE id = ?", (task_id,))
 
     async def under_way(self) -> Sequence[Task]:
-        """Return the tasks that were running when they were last saved."""
         states = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
         return await self._select("WHERE state IN (?, ?)", *map(int, states))
 
@@ -162,8 +161,6 @@ class DatabaseTaskStore(TaskStore):
 
 @dataclass
 class _RunningTask:
-    """A task with its run."""
-
     task: str
     run: RemoteRun
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -228,7 +225,6 @@ class Executor(AgentExecutor):
         await updater.cancel(_agent_message(updater, "The task was cancelled."))
 
     async def _refusal(self, context: RequestContext, context_id: str) -> str | None:
-        """Return why a message cannot be handled now; None if it can."""
         running = self._running.get(context_id)
         if running is not None:
             return (

@@ -51,11 +51,8 @@ from openmanus_graph.runtime.events import interrupt_event
 def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
     """Read a prompt: the user typed its texts, but not what it encloses or names.
 
-    RequestError if it is empty, or data is no base64.
-
-    Args:
-        blocks: Of the SDK's types.
-        folder: The session's; files below it are named as the agent's tools name them.
+    Files below the folder are named as the agent's tools name them. RequestError if the prompt is
+    empty, or data is no base64.
     """
     texts, words, files = list[str](), list[str](), list[Upload]()
     for number, block in enumerate(blocks, 1):
@@ -153,8 +150,6 @@ _NO_SESSION = "There is no session {!r}. Begin a new one."
 
 @dataclass
 class _Session:
-    """A conversation in the editor."""
-
     folder: Path
     run: RemoteRun | None = None
     """The running one."""
@@ -233,7 +228,6 @@ class EditorAgent:
         return _response(final, cancelled=run.stop.requested)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """Cancel the run; its prompt is answered with `cancelled`."""
         run = self._session(session_id).run
         if run is not None:
             run.stop.now()
@@ -258,7 +252,6 @@ class EditorAgent:
 
 
 async def _existing(cwd: str) -> Path:
-    """Return the editor's folder. RequestError if there is none."""
     folder = Path(cwd)
     if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
         raise RequestError(-32602, f"cwd must be an absolute path of a folder, not {cwd!r}.")
@@ -266,7 +259,6 @@ async def _existing(cwd: str) -> Path:
 
 
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
-    """Serve one editor until it hangs up, or a signal comes."""
     serving = EditorAgent(agent, options, version)
     served: Any = serving  # the SDK answers for methods of its Agent that this one lacks
     connection = AgentSideConnection(served, _Transport(pipes), listening=False)

@@ -56,7 +56,6 @@ class SessionUpdates:
             self.outbox.put(update)
 
     def say(self, text: str) -> None:
-        """Show a text of the agent."""
         self.outbox.put(update_agent_message_text(text))
 
     def replay(self, events: Iterable[Mapping[str, Any]]) -> None:

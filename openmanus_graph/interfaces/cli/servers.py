@@ -62,15 +62,14 @@ def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) ->
 
 
 def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
-    from openmanus_graph.interfaces.mcp_server.server import Offer, build_server
+    from openmanus_graph.interfaces.mcp_server.server import build_server
 
     names = None
     if what.tools is not None:
         names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
         if not names:
             raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    offer = Offer(options, names, what.agent)
-    return build_server(offer, version("openmanus-graph"))
+    return build_server(options, names, what.agent, version("openmanus-graph"))
 
 
 def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:

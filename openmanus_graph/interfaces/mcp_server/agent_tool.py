@@ -36,8 +36,6 @@ SLOW_INTERVAL_S = 5.0
 
 
 class Progress:
-    """Progress notifications of one request: elapsed seconds and a text."""
-
     def __init__(self, session: ServerSession, *, wanted: bool) -> None:
         self._session = session
         self._wanted = wanted
@@ -82,7 +80,6 @@ class Progress:
 
 
 def call_progress(event: Mapping[str, Any], max_steps: int) -> str | None:
-    """Return a line about an event of a run; None for most events."""
     match event["type"]:
         case "think_start":
             return f"Step {event['step']} of at most {max_steps}: thinking."
@@ -104,8 +101,6 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class AgentTool:
-    """Runs an agent for clients."""
-
     agent: str
     options: RunOptions
     max_steps: int
@@ -138,7 +133,6 @@ class AgentTool:
         progress: Progress,
         log: LogMessages,
     ) -> types.CallToolResult:
-        """Run the agent on a new thread, or continue one."""
         task, thread = args.get("task"), args.get("thread")
         if not isinstance(task, str) or not task.strip() or set(args) - {"task", "thread"}:
             return failure("run_task takes `task`, a text that is not empty, and maybe `thread`.")
@@ -181,7 +175,6 @@ class AgentTool:
 
 
 def _result(thread: str, final: Final) -> types.CallToolResult:
-    """Return a run's answer and files, and how to resume it if it waits."""
     status, reason = final["status"], final["stop_reason"]
     words = answer = text(str(final["answer"])).text
     if status == "waiting":

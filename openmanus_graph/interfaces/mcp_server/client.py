@@ -47,7 +47,6 @@ QUESTIONS_KEY = "openmanus_questions"
 
 
 def asks_for_screenshot(call: PendingCall) -> bool:
-    """Return True if a call asks the browser for its state, which includes a screenshot."""
     return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
 
 
@@ -67,8 +66,6 @@ async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage
 
 
 class CallState(TypedDict):
-    """One call and its result."""
-
     call: PendingCall
     plans: Plans
     """The client's."""
@@ -110,8 +107,6 @@ T = TypeVar("T")
 
 @dataclass
 class Client:
-    """One client, from its connection to its end."""
-
     graph: Any
     context: Context
     thread: str
@@ -151,9 +146,7 @@ class Client:
         configurable = {"thread_id": self.thread, QUESTIONS_KEY: questions}
         before = self.plans
         done: Mapping[str, Any] = await self.graph.ainvoke(
-            {"call": call, "plans": before},
-            {"configurable": configurable},
-            context=self.context,
+            {"call": call, "plans": before}, {"configurable": configurable}, context=self.context
         )
         if done.get("plans", before) != before:  # other tools return them unchanged
             self.plans = done["plans"]
@@ -182,9 +175,7 @@ async def run_shielded(
 ) -> T:
     """Run work in its own task. It is cancelled once, and can then finish its clean-up.
 
-    Args:
-        work: The work.
-        cancel: Cancels it; by default its task is cancelled.
+    `cancel` cancels it; by default its task is cancelled.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -206,7 +197,6 @@ class Elicitation:
 
     @property
     def possible(self) -> bool:
-        """Whether the client can show forms."""
         known = self._session.client_capabilities
         offered = known.elicitation if known else None
         return offered is not None and (offered.form is not None or offered.url is None)
@@ -226,7 +216,6 @@ class Elicitation:
         return read_answer(kind, result)
 
     async def answer(self, interrupt: Any) -> Any:
-        """Answer a question of a run of `run_task`."""
         return await self.ask(interrupt_event(interrupt))
 
 
@@ -238,7 +227,6 @@ class ElicitedQuestions(Questions):
         self._elicitation = elicitation
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
-        """Return the answer. ToolError if there is none."""
         value = await self._elicitation.ask(request)
         if value is not None:
             return value
@@ -252,7 +240,6 @@ class ElicitedQuestions(Questions):
 
 
 def answer_schema(kind: str) -> dict[str, Any]:
-    """Return the schema of the form for an answer."""
     answer = {"type": "string", "title": "Answer"}
     if kind == "question":
         return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
@@ -265,7 +252,6 @@ def answer_schema(kind: str) -> dict[str, Any]:
 
 
 def read_answer(kind: str, result: types.ElicitResult) -> Any:
-    """Return the answer of a filled form; None if it was closed."""
     content: dict[str, Any] = dict(result.content or {})
     if result.action == "cancel":
         return None

@@ -46,7 +46,6 @@ def text(words: str) -> types.TextContent:
 
 
 def images(paths: Sequence[str], workspace: Workspace) -> list[types.ContentBlock]:
-    """Read pictures. A line says why one cannot be sent."""
     blocks: list[types.ContentBlock] = []
     for path in paths:
         try:
@@ -65,7 +64,6 @@ LINKS = f"{SCHEME}://{{thread}}/{{+path}}"
 
 
 def link(thread: str, artifact: Artifact) -> types.ResourceLink:
-    """Return the link by which a client reads a file of a thread."""
     return types.ResourceLink(
         type="resource_link",
         uri=f"{SCHEME}://{quote(thread, safe='')}/{quote(artifact['path'])}",
@@ -76,7 +74,6 @@ def link(thread: str, artifact: Artifact) -> types.ResourceLink:
 
 
 def read_link(uri: str) -> tuple[str, str]:
-    """Return the thread and the path of a link."""
     parts = urlsplit(uri)
     return unquote(parts.netloc), unquote(parts.path.lstrip("/"))
 
@@ -84,7 +81,6 @@ def read_link(uri: str) -> tuple[str, str]:
 def contents(
     uri: str, path: str, workspace: Workspace
 ) -> types.TextResourceContents | types.BlobResourceContents:
-    """Read a file as a resource. Blocks. ToolError if it cannot be read."""
     data = read_bytes(workspace, path, MAX_FILE_BYTES)
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if media_type.startswith("text/") or media_type in _TEXTUAL:
@@ -111,13 +107,7 @@ LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
 
 
 class LogMessages:
-    """Sends the notices of one request's run.
-
-    Args:
-        session: The client's.
-        request: Id of the request, on whose stream they go.
-        level: The least important that the client wants; None for no messages.
-    """
+    """Sends the notices of one request's run, from the client's level on; None for no notices."""
 
     def __init__(
         self, session: ServerSession, request: types.RequestId, level: types.LoggingLevel | None

@@ -5,7 +5,6 @@ import contextlib
 import signal
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -59,15 +58,7 @@ from openmanus_graph.tools.planning import planning
 
 
 def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None) -> list[BaseTool]:
-    """Choose the tools to offer. ConfigError if a named one does not exist, or cannot be offered.
-
-    A client's own agent asks its user, answers and ends by itself: our tools for that belong to the
-    loop of our agents and are never offered.
-
-    Args:
-        names: Those that the user named; None for all.
-        configured: The configuration's `tools`, which counts if the user named none.
-    """
+    """Choose the tools to offer: `names` of the user, or the configuration's, or all."""
     closing = {tool.name for tool in closing_tools()}
     known = {
         tool.name: guard_tool_system_exit(tool)
@@ -100,10 +91,7 @@ def describe(definition: Mapping[str, Any], tool: BaseTool) -> types.Tool:
 
 
 def annotations(traits: Traits, *, remembers: bool = False) -> types.ToolAnnotations:
-    """Turn a tool's effect class into MCP's hints, for the worst effect that it may have.
-
-    `remembers` means that it stores something in the client's session, so it does not only read.
-    """
+    """Turn a tool's effect class into MCP's hints, for the worst effect that it may have."""
     read_only = traits.effect == "read_only"
     outside = traits.untrusted or traits.addresses is not None or callable(traits.effect)
     return types.ToolAnnotations(
@@ -131,29 +119,23 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
-@dataclass(frozen=True)
-class Offer:
-    """The options that the server was started with."""
+def build_server(
+    options: RunOptions, tools: Sequence[str] | None, agent_name: str | None, version: str
+) -> ToolServer:
+    """Make the server. Blocks. ConfigError if a setting, a tool or the agent is wrong.
 
-    options: RunOptions
-    tools: tuple[str, ...] | None = None
-    """Names of the tools to offer; None for all."""
-    agent: str | None = None
-    """Also offer this agent as a tool."""
-
-
-def build_server(offer: Offer, version: str) -> ToolServer:
-    """Make the server. Blocks. ConfigError if a setting, a tool or the agent is wrong."""
-    context, settings = ready_for_tools(offer.options)
-    chosen = offered_tools(offer.tools, settings.tools)
+    `tools` are the names of those to offer; None for all. The agent is offered as a tool, too.
+    """
+    context, settings = ready_for_tools(options)
+    chosen = offered_tools(tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
     graph = build_call_graph(
         define_agent("mcp_server", chosen, None, "manus_system", "manus_ending")
     )
     agent = None
-    if offer.agent is not None:
-        settings = ready_for_runs(offer.options, offer.agent)
-        agent = AgentTool(offer.agent, offer.options, settings.max_steps)
+    if agent_name is not None:
+        settings = ready_for_runs(options, agent_name)
+        agent = AgentTool(agent_name, options, settings.max_steps)
     handlers = _Handlers(graph, context, toolset, agent)
     server: ToolServer = Server(
         "openmanus",
@@ -180,8 +162,6 @@ async def _no_such_method(_: Request, params: types.RequestParams) -> None:
 
 
 class _Handlers:
-    """The handlers of one server's requests."""
-
     def __init__(
         self, graph: Any, context: Context, toolset: Toolset, agent: AgentTool | None
     ) -> None:
@@ -211,7 +191,6 @@ class _Handlers:
             return await work
 
     async def list_resources(self, request: Request, _: Any) -> types.ListResourcesResult:
-        """List the files that the client's runs have made."""
         made = (await self._client(request)).files
         links = [link(thread, artifact) for thread, files in made.items() for artifact in files]
         found = [types.Resource(**one.model_dump(exclude={"type"})) for one in links]
@@ -244,7 +223,6 @@ class _Handlers:
     async def complete(
         self, request: Request, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        """Complete a thread's name, or the path of one of its files."""
         ref, argument = params.ref, params.argument
         known = list[str]()
         if isinstance(ref, types.ResourceTemplateReference) and ref.uri == LINKS:
@@ -269,7 +247,6 @@ class _Handlers:
         return types.EmptyResult()
 
     async def _client(self, request: Request) -> Client:
-        """Return the client of a request's connection, opened at its first use."""
         # The SDK keeps a connection's state and exit stack there, without public access yet.
         connection = request.session._connection  # pyright: ignore[reportPrivateUsage]
         async with self._opening:
@@ -354,12 +331,7 @@ async def serve_http(
 ) -> None:
     """Serve any number of clients over streamable HTTP, each with its own session.
 
-    Args:
-        server: Answers.
-        listening: Bound to `host`.
-        host: The address.
-        token: That clients must send; None for none.
-        idle_s: Seconds after which a session without a request is closed.
+    A session is closed after `idle_s` seconds without a request.
     """
     manager = StreamableHTTPSessionManager(
         server, session_idle_timeout=idle_s, max_request_body_size=MAX_BODY_BYTES

@@ -48,12 +48,7 @@ _STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
 """Paths of LangGraph's API by which clients write a thread's state."""
 
 
-class UnreadableMessagesError(Exception):
-    """Messages that are not accepted. The text says why."""
-
-
 def checked_input(given: Any, *, tainted: bool = False) -> Any:
-    """Return a graph's input with its messages checked; arguments and errors as there."""
     if not isinstance(given, dict) or "messages" not in given:
         return cast("Any", given)
     fields = cast("dict[str, Any]", given)
@@ -64,23 +59,19 @@ def checked_messages(given: Any, *, tainted: bool = False) -> list[dict[str, Any
     """Return a client's messages as plain data, each with its origin, and an id.
 
     The newest human message is the user's; what it says of its own parts can only narrow what
-    verifies. Everything else is untrusted.
-
-    Args:
-        given: By the client.
-        tainted: Whether the client brings other texts that the model reads: they taint the thread.
-
-    Raises:
-        UnreadableMessagesError: A message is none, or removes another one.
+    verifies. Everything else is untrusted. `tainted` says that the client brings other texts that
+    the model reads: they taint the thread. Refused if a message is none, or removes
+    another one.
     """
     several = cast("list[Any]", given if isinstance(given, list) else [given])
     try:
         messages = convert_to_messages(several)
     except (ValueError, TypeError, KeyError, NotImplementedError) as error:
-        raise UnreadableMessagesError(
+        raise Refused(
+            422,
             f"The messages cannot be read: {str(error).splitlines()[0]} Send objects with role (or "
             "type) and content. A message cannot remove another one: begin at an earlier "
-            "checkpoint instead."
+            "checkpoint instead.",
         ) from error
     newest = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
     return [_checked(one, is_newest=one is newest, tainted=tainted) for one in messages]
@@ -123,13 +114,14 @@ def _narrowed(given: Any, text: str) -> Origin:
 def _checked_update(given: Any, *, tainted: bool = False) -> Any:
     """Return an update of a graph's state, checked like its input, whose schema refuses more.
 
-    UnreadableMessagesError if it writes what only the graph may, or its messages are not accepted.
+    Refused if it writes what only the graph may, or its messages are not accepted.
     """
     names = cast("dict[Any, Any]", given).keys() if isinstance(given, dict) else set[Any]()
     if own := sorted(_GRAPHS_OWN & names):
-        raise UnreadableMessagesError(
+        raise Refused(
+            422,
             f"Only the graph writes {', '.join(own)}. A client can write "
-            f"{' and '.join(sorted(_CLIENTS_OWN))}."
+            f"{' and '.join(sorted(_CLIENTS_OWN))}.",
         )
     return checked_input(given, tainted=tainted)
 
@@ -159,8 +151,8 @@ class CheckedStateUpdates:
             body, more = body + part.get("body", b""), part.get("more_body", False)
         try:
             checked = _checked_body(body)
-        except UnreadableMessagesError as error:
-            await JSONResponse({"detail": str(error)}, 422)(scope, receive, send)
+        except Refused as error:
+            await JSONResponse({"detail": str(error)}, error.status)(scope, receive, send)
             return
         length = (b"content-length", str(len(checked)).encode())
         headers = [one for one in scope["headers"] if one[0] != b"content-length"]
@@ -192,13 +184,11 @@ def _checked_body(body: bytes) -> bytes:
 
 
 def _objects(given: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; none if it is no list."""
     listed = cast("list[Any]", given) if isinstance(given, list) else []
     return [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
 
 
 def _checked_values(values: Any) -> Any:
-    """Check the values of an edit: an object, or a list of them."""
     if isinstance(values, list):
         return [_checked_update(one) for one in cast("list[Any]", values)]
     return _checked_update(values)
@@ -207,21 +197,23 @@ def _checked_values(values: Any) -> Any:
 def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dict[str, Any]:
     """Return a command with its update's messages checked.
 
-    UnreadableMessagesError as there, or if the command does or writes more than a client may: a
+    Refused as there, or if the command does or writes more than a client may: a
     node that gets its own input would run forged calls.
     """
     unknown = [name for name in command if name not in ("resume", "update", "goto")]
     if unknown:
-        raise UnreadableMessagesError(
-            f"A command cannot have {', '.join(map(str, unknown))}. Use resume, update or goto."
+        raise Refused(
+            422,
+            f"A command cannot have {', '.join(map(str, unknown))}. Use resume, update or goto.",
         )
     goto: Any = command.get("goto")
     for node in cast("list[Any]", goto if isinstance(goto, list) else [goto]):
         if node not in (None, "", *RESTART_NODES):
-            raise UnreadableMessagesError(
+            raise Refused(
+                422,
                 "A command can go to one of the nodes "
                 f"{', '.join(RESTART_NODES)}, by its name alone. Leave goto out, and send what "
-                "the run needs as input or update."
+                "the run needs as input or update.",
             )
     update: Any = command.get("update")
     if update is None:
@@ -246,9 +238,6 @@ async def admit(
         thread: None for a stateless run.
         run: The server's `kwargs`: input, command, context, config, durability ...
         assistant: The run's assistant, with defaults for the run.
-
-    Raises:
-        Refused: Another process uses the thread, or the answered question is not open.
     """
     if run.get("temporary"):  # a stateless run: LangGraph warns if a durability is set
         run["durability"] = run["checkpoint_during"] = None
@@ -280,7 +269,6 @@ async def admit(
 
 
 def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the context of an assistant or a run, from either of the two places for it."""
     config: Mapping[str, Any] = described.get("config") or {}
     return {**(config.get("configurable") or {}), **(described.get("context") or {})}
 
@@ -355,11 +343,7 @@ def _check_messages(run: dict[str, Any], *, tainted: bool) -> None:
     Refused if they cannot be read. `tainted` says that the context has texts that the user did not
     type: what the model writes after it read them stays untrusted in later runs of the thread.
     """
-    try:
-        if "input" in run:
-            run["input"] = checked_input(run["input"], tainted=tainted)
-        if command := run.get("command"):
-            given = cast("dict[str, Any]", command)
-            run["command"] = checked_command(given, tainted=tainted)
-    except UnreadableMessagesError as error:
-        raise Refused(422, str(error)) from error
+    if "input" in run:
+        run["input"] = checked_input(run["input"], tainted=tainted)
+    if command := run.get("command"):
+        run["command"] = checked_command(cast("dict[str, Any]", command), tainted=tainted)

@@ -96,7 +96,6 @@ def _assistant_id(graph: str) -> str:
 
 
 def _connect() -> LangGraphClient:
-    """Return a client that calls the app without a network."""
     own = httpx.AsyncClient(
         transport=httpx.ASGITransport(app, raise_app_exceptions=False),
         base_url="http://localhost",
@@ -112,7 +111,6 @@ app.add_middleware(OpenWhileServing)
 
 @app.get("/ok")
 async def ok() -> dict[str, bool]:
-    """Report that the server answers, as LangGraph's does."""
     return {"ok": True}
 
 

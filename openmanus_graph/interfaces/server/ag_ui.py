@@ -103,7 +103,6 @@ class EventTranslator:
                 pass
 
     def end(self, final: Final, files: list[dict[str, Any]]) -> Iterator[BaseEvent]:
-        """Yield the events of the run's end, from `final` and the files with their addresses."""
         self._sink.show(final)
         for source in list(self._texts):
             yield from self._end_text(source)
@@ -146,7 +145,6 @@ class EventTranslator:
         yield TextMessageEndEvent(message_id=message)
 
     def _reply(self, source: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """Yield the end of a reply: its text, unless it was streamed, and its calls."""
         message, text = self._texts.get(source), str(event["text"]).strip()
         if message is not None:
             yield from self._end_text(source)
@@ -181,7 +179,6 @@ class EventTranslator:
 
 
 def _message_id(event: Mapping[str, Any]) -> str:
-    """Return the id of the message that starts with an event, whose number is unique."""
     return f"msg-{event['seq']}"
 
 
@@ -200,7 +197,6 @@ def _interrupt(question: Mapping[str, Any]) -> Interrupt:
 
 
 def _answer_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of the answers to a kind of question."""
     if kind == "question":
         return {"type": "string"}
     edit = ["edit"] if kind == "approval" else []
@@ -215,16 +211,9 @@ def _answer_schema(kind: str) -> dict[str, Any]:
 
 
 def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Prompt:
-    """Read a conversation, oldest message first.
+    """Read a conversation, oldest message first. The application's `context` joins the newest turn.
 
     Tools' results, reasoning and activities are left out: the thread has what the agent did.
-
-    Args:
-        messages: Of a request.
-        context: Of the application; added to the newest turn.
-
-    Raises:
-        Refused: The newest message is not the user's, or is empty, or has an unsupported part.
     """
     instructions, turns = list[str](), list[Turn]()
     for message in messages:
@@ -259,7 +248,6 @@ def _user_turn(content: str | Sequence[ContentPart]) -> Turn:
 
 
 def _upload(part: ContentPart, number: int) -> Upload:
-    """Return the file of a part. Refused if the part has only its address."""
     source = None if isinstance(part, TextPart) else part.source
     if not isinstance(source, DataSource):
         raise Refused(
@@ -280,13 +268,11 @@ router = APIRouter(prefix="/ag-ui")
 
 @router.post("")
 async def run_default_agent(wanted: RunAgentInput, request: Request) -> StreamingResponse:
-    """Run the default agent."""
     return await run_agent(DEFAULT_AGENT, wanted, request)
 
 
 @router.post("/{agent}")
 async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> StreamingResponse:
-    """Run an agent on the newest message, or with the answers, and stream its events."""
     if agent not in agent_names():
         raise Refused(404, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
     if wanted.tools:

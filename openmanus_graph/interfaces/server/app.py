@@ -52,7 +52,6 @@ async def restore_threads(store: Store) -> Restored:
 
 
 async def add_questions(waiting: Restored) -> None:
-    """Add the open questions of these threads to their entries."""
     for thread, entry in waiting:
         state = await state_of(thread.id, thread.agent)
         entry["interrupts"] = {
@@ -63,7 +62,6 @@ async def add_questions(waiting: Restored) -> None:
 
 
 def _entry(thread: Thread) -> dict[str, Any]:
-    """Return a thread's entry in the server's list."""
     created, updated = (
         datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
         for text in (thread.created, thread.updated)
@@ -83,7 +81,6 @@ def _entry(thread: Thread) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """Restore the server's list of threads; at the end stop all runs."""
     async with serving(end_in_time) as store:
         deferred = await restore_threads(store)
         adding_questions = asyncio.create_task(add_questions(deferred))
@@ -105,5 +102,4 @@ app = build_app(get_assistant_id, lifespan)
 
 @app.get("/health")
 async def health() -> dict[str, bool]:
-    """Report that the server answers, for monitors and containers."""
     return {"ok": True}

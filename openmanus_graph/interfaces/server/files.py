@@ -81,7 +81,6 @@ api = APIRouter(prefix="/app/api/threads/{thread}")
 
 @api.get("/files")
 async def list_files(thread: str) -> dict[str, Any]:
-    """List the files of a thread's workspace by path."""
     await require_thread(thread)
     workspace = await store().workspace(thread)
     files = await asyncio.to_thread(
@@ -176,8 +175,6 @@ async def send_file(
 
 @dataclass(frozen=True)
 class _Opened:
-    """A file that is sent and then closed."""
-
     opening: contextlib.AbstractContextManager[BinaryIO]
     file: BinaryIO
     size: int
@@ -204,7 +201,6 @@ class _Opened:
 
 
 async def _opened(workspace: Workspace, path: str) -> _Opened:
-    """Open a file. Refused if there is none."""
     opening = opened_file(workspace, path)
     try:
         file = await asyncio.to_thread(opening.__enter__)
@@ -214,7 +210,6 @@ async def _opened(workspace: Workspace, path: str) -> _Opened:
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
-    """Return a file in the form that the page reads."""
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
@@ -237,7 +232,6 @@ def _url(thread: str, path: str, scripts: str | None = None) -> str:
 
 
 def view_of(media_type: str) -> str:
-    """Return how the page can show a file."""
     family = media_type.partition("/")[0]
     if media_type in VIEWS or family in SHOWN:
         return VIEWS.get(media_type, family)

@@ -42,7 +42,6 @@ _UPLOAD = re.compile(r"/app/api/threads/[^/]+/files/.+")
 
 
 def refusal_of(scope: Scope, status: int, reason: str) -> dict[str, Any]:
-    """Return the JSON of a refusal, in the form of the requested API."""
     if scope["path"].startswith(f"{openai_errors.PREFIX}/"):
         return openai_errors.error_body(Refused(status, reason))
     return {"detail": reason}
@@ -184,9 +183,7 @@ PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": T
 
 
 @auth.authenticate
-async def authenticate(
-    headers: dict[bytes, bytes] | dict[str, str],
-) -> Auth.types.MinimalUserDict:
+async def authenticate(headers: dict[bytes, bytes] | dict[str, str]) -> Auth.types.MinimalUserDict:
     """Check the token. LangGraph's server passes headers as bytes, others as text."""
 
     def as_bytes(text: bytes | str) -> bytes:
@@ -220,7 +217,6 @@ async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -
 
 @auth.on.threads.delete
 async def check_deletion(ctx: Auth.types.AuthContext, value: Auth.types.ThreadsDelete) -> bool:
-    """Refuse to delete a thread on which a run works."""
     with _refusals_as_http_errors():
         await admit_deletion(str(value.get("thread_id")))
     return True

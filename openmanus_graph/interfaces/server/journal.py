@@ -94,11 +94,9 @@ class Journal:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the server stops, and all streams with it."""
         return self._ending
 
     async def last(self, thread: str) -> int:
-        """Return the number of a thread's newest saved event; 0 if there is none."""
         return await self._database_thread.do(self._table.last, thread)
 
     async def search(self, words: str) -> dict[str, str]:
@@ -106,14 +104,12 @@ class Journal:
         return await self._database_thread.do(self._table.search, words)
 
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
-        """Return a thread's newest saved event."""
         found = await self._database_thread.do(
             self._table.read, thread, await self.last(thread) - 1
         )
         return json.loads(found[-1][1]) if found else None
 
     async def write_past(self, thread: str, events: list[Numbered]) -> None:
-        """Save events that were rebuilt from a thread's messages."""
         await self._database_thread.do(self._table.write, thread, events)
 
     async def release(self, thread: str) -> None:
@@ -195,11 +191,9 @@ class Journal:
     async def follow(
         self, thread: str, after: int, ping_s: float
     ) -> AsyncGenerator[list[Numbered] | None]:
-        """Stream a thread's events after a number: the past, then new ones as they come.
+        """Yield a thread's events after a number: the past, then new ones as they come.
 
-        Yields:
-            Events in order; an empty list once, after the past; None after each `ping_s`
-            seconds without an event.
+        An empty list comes once, after the past; None after each `ping_s` seconds without an event.
         """
         with self._subscription(thread) as changed:
             live, quiet_s = False, 0.0
@@ -221,12 +215,10 @@ class Journal:
                         yield None
 
     def is_running(self, thread: str) -> bool:
-        """Return True if a run of this process works on a thread."""
         buffer = self._threads.get(thread)
         return buffer is not None and buffer.runs > 0
 
     def unanswered(self, thread: str) -> set[str]:
-        """Return the questions of a thread's run that have no answer yet."""
         buffer = self._threads.get(thread)
         return set() if buffer is None or not buffer.runs else buffer.asked - buffer.answered
 
@@ -237,7 +229,6 @@ class Journal:
 
     @property
     def running(self) -> list[str]:
-        """The threads that runs of this process work on."""
         return [thread for thread, buffer in list(self._threads.items()) if buffer.runs]
 
     async def wait_until_idle(self) -> None:
@@ -272,7 +263,6 @@ class Journal:
                 signal.signal(number, handler)
 
     def end_followers(self) -> None:
-        """End all followers, and those that start later."""
         self._ending = True
         for buffer in self._threads.values():
             for follower in buffer.followers:
@@ -348,14 +338,12 @@ class Journal:
                 self._forget_if_idle(thread)
 
     def _forget_if_idle(self, thread: str) -> None:
-        """Drop the buffer of a thread without runs, followers and unsaved events."""
         buffer = self._threads.get(thread)
         if buffer and not (buffer.runs or buffer.followers or buffer.unsaved):
             del self._threads[thread]
 
 
 def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
-    """Drop the oldest unsaved events above the limit, and put a notice in their place."""
     excess = sum(len(event.text) for event in buffer.unsaved) - MAX_UNSAVED_CHARS
     if excess <= 0:
         return
@@ -395,7 +383,6 @@ def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) ->
 
 
 def _merge_tokens(events: list[_Event]) -> list[Numbered]:
-    """Merge consecutive tokens of a reply into one event."""
     merged: list[Numbered] = []
     for (kind, _), group in itertools.groupby(events, lambda event: (event.kind, event.source)):
         several = list(group)

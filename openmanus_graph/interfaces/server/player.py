@@ -39,17 +39,11 @@ def player_page(title: str, events: Iterable[str]) -> str:
     style = "\n".join((STATIC / "css" / f"{name}.css").read_text("utf-8") for name in _STYLES)
     sprite = _SPRITE.search((STATIC / "index.html").read_text("utf-8"))
     run = f'{{"title": {json.dumps(title)}, "events": [{",".join(events)}]}}'
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_digest(_START)}' blob:",  # which only a script makes
-            f"style-src '{_digest(style)}'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
+    # Only a script makes blobs.
+    policy = (
+        f"default-src 'none'; script-src '{_digest(_START)}' blob:; style-src '{_digest(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'"
     )
     return Template(_PAGE.read_text("utf-8")).substitute(
         policy=policy,
@@ -95,6 +89,5 @@ def _add(name: str, found: dict[str, str], around: tuple[str, ...]) -> None:
 
 
 def _resolve(name: str, address: str) -> str:
-    """Return the name of a module that another one imports by a relative address."""
     path = (STATIC / Path(name).parent / address).resolve()
     return path.relative_to(STATIC.resolve()).as_posix()

@@ -141,7 +141,6 @@ class Recorder:
         self._locks[run.id] = lock
 
     async def _record_failed_start(self, run: ObservedRun) -> None:
-        """Record the start of a run that failed before its settings were known."""
         message = _user_message(run.given)
         if message is not None:
             begin = self._store.threads.begin
@@ -223,7 +222,6 @@ async def _write_missing_end(store: Store, thread: Thread, newest_event: dict[st
 
 
 def _user_message(given: Any) -> HumanMessage | None:
-    """Return the user message that starts a run; a resumed run has none."""
     if not isinstance(given, dict):
         return None
     messages: Any = cast("dict[str, Any]", given).get("messages")
@@ -237,7 +235,6 @@ def _user_message(given: Any) -> HumanMessage | None:
 async def _start_event(
     run: ObservedRun, agent: str, task: str, settings: Settings
 ) -> dict[str, Any]:
-    """Return the `run_start` event, with the fields by which a page distinguishes runs."""
     message = _user_message(run.given)
     kind = "start" if message else "resume"
     if isinstance(run.given, Command) and run.given.resume is not None:
@@ -264,7 +261,6 @@ async def _start_event(
 
 
 async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:
-    """Return the answers that a run is resumed with, by question id."""
     if not isinstance(run.given, Command) or run.given.resume is None:
         return {}
     answer: Any = run.given.resume
@@ -277,12 +273,8 @@ async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:
 async def replay_events(store: Store, thread: str, until: str | None = None) -> list[Numbered]:
     """Return the past of a thread that ran in the terminal, as numbered events from its messages.
 
-    Empty if the server has stored events of it.
-
-    Args:
-        store: Holds the threads and their events.
-        thread: Its id.
-        until: Id of the message that started the current run, whose events are sent live.
+    Empty if the server has stored events of it. `until` is the id of the message that started the
+    current run, whose events are sent live.
     """
     known = await store.find(thread)
     if known is None or await store.journal.last(thread):

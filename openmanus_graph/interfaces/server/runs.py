@@ -78,7 +78,6 @@ class RunRequest(BaseModel):
 
 @router.post("/runs", status_code=202)
 async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
-    """Start a run, or resume one."""
     return {"run_id": await start_or_resume(thread, request)}
 
 
@@ -87,10 +86,7 @@ async def start_or_resume(
 ) -> str:
     """Start a run, or resume one, and return the run's id.
 
-    Args:
-        thread: Its thread.
-        request: What to do.
-        history: Messages before the request's, of a conversation that this thread has not seen.
+    `history` are earlier messages of a conversation that this thread has not seen.
     """
     await require_thread(thread)
     if not is_startable(thread):
@@ -128,14 +124,11 @@ async def start_or_resume(
 
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
-    """Cancel the runs of a thread."""
     await require_thread(thread)
     return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
 
 
 class SteeringMessage(BaseModel):
-    """A message to a running agent."""
-
     text: str
     files: list[str] = []
     """As in `RunRequest`."""
@@ -143,7 +136,6 @@ class SteeringMessage(BaseModel):
 
 @router.post("/steer", status_code=202)
 async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
-    """Send a steering message, which the running agent reads at its next step."""
     await require_thread(thread)
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
@@ -158,7 +150,6 @@ async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, s
 
 
 async def cancel_runs(thread: str) -> int:
-    """Cancel the running and the queued runs of a thread, and return how many there were."""
     client, stopped = own_api(), 0
     for status in ("pending", "running"):
         with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
@@ -169,7 +160,6 @@ async def cancel_runs(thread: str) -> int:
 
 
 async def stop_all_runs(store: Store) -> None:
-    """Cancel all runs of this server and wait until their ends are recorded."""
     for thread in store.journal.running:
         await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
@@ -178,7 +168,6 @@ async def stop_all_runs(store: Store) -> None:
 
 
 async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
-    """Return the graph input or command of a request. Refused if it is incomplete."""
     if request.answers is not None:
         if known is None or not request.answers:
             raise Refused(409, "This thread asks nothing.")
@@ -225,8 +214,6 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """A run that was started for a client of OpenAI's or AG-UI's protocol."""
-
     id: str
     thread: str
     after: int
@@ -245,14 +232,8 @@ async def start_prompt(
 ) -> AgentRun:
     """Start a run with a prompt's newest message, or answer the question that the thread asks.
 
-    Args:
-        agent: Its name.
-        thread: A new one, which gets the prompt's earlier turns, too, or one that knows them.
-        prompt: Of the client.
-        response_format: JSON schema of the answer.
-
-    Raises:
-        Refused: A run works on the thread, or the settings are wrong.
+    A new thread also gets the prompt's earlier turns. `response_format` is the JSON schema of the
+    answer. Refused if a run works on the thread, or the settings are wrong.
     """
     known = await store().find(thread)
     questions = await open_questions(thread, known.agent) if known else []
@@ -336,14 +317,12 @@ async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[Progre
 
 
 def cancel_in_background(run: AgentRun) -> None:
-    """Cancel a run from a task that is being cancelled itself."""
     stopping = asyncio.create_task(cancel_runs(run.thread))
     _stopping.add(stopping)
     stopping.add_done_callback(_stopping.discard)
 
 
 async def result_of(run: AgentRun, request: Request) -> Final:
-    """Wait for the end of a run; a client that hangs up before cancels it."""
 
     async def read() -> Final:
         async with aclosing(follow(run)) as parts:

@@ -45,7 +45,6 @@ class ModelForm(BaseModel):
 
 @router.get("/setup")
 async def show_setup() -> dict[str, Any]:
-    """Return the providers that a model can be chosen from."""
     return {"providers": providers()}
 
 
@@ -98,7 +97,6 @@ def _check_that_it_counts(form: ModelForm) -> None:
 
 @router.get("/options")
 async def show_options() -> dict[str, Any]:
-    """Return the choices and the defaults."""
     return await asyncio.to_thread(_options, store().threads)
 
 
@@ -141,7 +139,6 @@ def _settings() -> tuple[Settings | None, str | None, bool]:
 
 
 def _models(default: str | None, threads: Threads) -> list[str]:
-    """Return the models to choose from: the default, then those of the newest threads."""
     used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
     found = dict.fromkeys(name for name in (default, *used) if isinstance(name, str) and name)
     return [name for name in found if not name.startswith(f"{RECORDED.name}:")]
@@ -160,14 +157,12 @@ class NoteForm(BaseModel):
 
 @router.get("/memory")
 async def list_notes() -> dict[str, Any]:
-    """List the notes of the user and of the server's project, newest change first."""
     notes = await asyncio.to_thread(lambda: own_notes().notes())
     return {"notes": [note_row(note) for note in notes]}
 
 
 @router.get("/memory/note")
 async def show_note(path: str) -> dict[str, Any]:
-    """Return a note with its text."""
     try:
         note = await asyncio.to_thread(lambda: own_notes().find(path))
     except TrustedToolError as error:
@@ -179,7 +174,6 @@ async def show_note(path: str) -> dict[str, Any]:
 
 @router.put("/memory/note", status_code=204)
 async def write_note(form: NoteForm) -> Response:
-    """Write a new note, change one, or confirm one."""
 
     def write() -> None:
         save_note(own_notes(), form.path, form.text, form.before, trusted=form.trusted)
@@ -189,12 +183,10 @@ async def write_note(form: NoteForm) -> Response:
 
 @router.delete("/memory/note", status_code=204)
 async def delete_note(path: str) -> Response:
-    """Delete a note."""
     return await _done(lambda: own_notes().delete(path))
 
 
 async def _done(change: Callable[[], None]) -> Response:
-    """Make a change. Refused says why it cannot be made."""
     try:
         await asyncio.to_thread(change)
     except TrustedToolError as error:

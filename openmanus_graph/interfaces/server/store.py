@@ -61,7 +61,6 @@ class Refused(Exception):
 
 
 def event_stream(chunks: AsyncGenerator[str]) -> StreamingResponse:
-    """Return an answer of server-sent events."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
@@ -79,15 +78,12 @@ def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
 
 
 def context_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a thread's options as the fields of a run's context."""
     named = {_FIELD_OF.get(option, option): value for option, value in options.items()}
     return {name: value for name, value in named.items() if name in _CONTEXT and value is not None}
 
 
 @dataclass(frozen=True)
 class Store:
-    """The home folder's threads and their events."""
-
     home: Path
     threads: Threads
     journal: Journal
@@ -105,13 +101,11 @@ class Store:
         return thread if running else replace(thread, status="interrupted")
 
     async def is_held_elsewhere(self, thread: str) -> bool:
-        """Return True if another process works on a thread."""
         if self.journal.is_running(thread):
             return False
         return await asyncio.to_thread(is_running, self.home, thread)
 
     async def workspace(self, thread: str) -> Workspace:
-        """Return a thread's folder. ConfigError if the configuration is wrong."""
         return Workspace.of(await self.settings(thread))
 
     async def settings(self, thread: str) -> Settings:
@@ -147,7 +141,6 @@ def store() -> Store:
 
 
 async def state_of(thread: str, agent: str) -> StateSnapshot | None:
-    """Read a thread's state; None if its agent is not registered."""
     graph = await graph_of(agent)
     if graph is None:
         return None
@@ -158,13 +151,11 @@ async def state_of(thread: str, agent: str) -> StateSnapshot | None:
 async def read_final_event(
     thread: str, agent: str, state: StateSnapshot, *, cancelled: bool
 ) -> dict[str, Any]:
-    """Return the `final` event of a thread's last run, from its state."""
     agents = await agents_within(agent, thread, state, saver())
     return final_event(state, agents=agents, cancelled=cancelled)
 
 
 async def graph_of(agent: str) -> Any:
-    """Return an agent's graph with the server's checkpoints; None if there is none."""
     if agent not in agent_names():
         return None
     return await asyncio.to_thread(_build, agent, saver())
@@ -177,8 +168,6 @@ def _build(agent: str, checkpointer: Any) -> Any:
 
 @dataclass(frozen=True)
 class OwnServer:
-    """What routes need to know of the server."""
-
     connect: Callable[[], LangGraphClient]
     """Returns a client of its API, with the token."""
     is_alone: bool
@@ -195,12 +184,10 @@ def own_server() -> OwnServer:
 
 
 def own_api() -> LangGraphClient:
-    """Return a client of the server's own API."""
     return own_server().connect()
 
 
 def set_own_server(server: OwnServer) -> None:
-    """Set the server, if it is not LangGraph's."""
     _servers[:] = [server]
 
 
@@ -212,7 +199,6 @@ async def new_thread() -> str:
 
 
 async def require_thread(thread: str) -> None:
-    """Refuse threads that do not exist."""
     if not _THREAD_NAME.fullmatch(thread):
         raise Refused(404, "There is no such thread.")
     if await asyncio.to_thread(store().threads.find, thread) is not None:

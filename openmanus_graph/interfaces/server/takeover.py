@@ -35,8 +35,6 @@ router = APIRouter(prefix="/app/api/threads/{thread}")
 
 @dataclass
 class Visit:
-    """A takeover, and what keeps its thread's session open."""
-
     thread: str
     worker: str
     """Of a plan, if it is that worker's browser; empty for the thread's own."""
@@ -78,7 +76,6 @@ _beginning = asyncio.Lock()
 
 
 def find_visit(thread: str, takeover: str) -> Visit:
-    """Return a running takeover. Refused if it is over."""
     visit = visits.get(takeover)
     if visit is None or visit.thread != thread or visit.takeover.ended:
         raise Refused(410, "This takeover is over.")
@@ -86,15 +83,9 @@ def find_visit(thread: str, takeover: str) -> Visit:
 
 
 async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
-    """Take a thread's browser over; it is opened if it is not open.
+    """Take a thread's browser over; it is opened if it is not open. `worker` as in `Visit`.
 
-    Args:
-        thread: Its id.
-        worker: As in `Visit`.
-        force: Take it from the user who has it.
-
-    Raises:
-        Refused: Another user has it, the agent is using it, or it cannot be opened.
+    Refused if another user has it (unless `force`), the agent uses it, or it cannot be opened.
     """
     from openmanus_graph.backends.browser.action_specs import HANDLE
     from openmanus_graph.backends.browser.browser_session import BrowserSession
@@ -129,13 +120,11 @@ async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
 
 
 async def end_takeovers(thread: str) -> None:
-    """Give all browsers of a thread back."""
     for visit in [one for one in visits.values() if one.thread == thread]:
         await end_takeover(visit)
 
 
 async def end_takeover(visit: Visit) -> None:
-    """Give a browser back to the agent, unless that is done already."""
     from openmanus_graph.backends.browser.browsers import browser_loop
 
     if visits.pop(visit.takeover.id, None) is not None:
@@ -162,8 +151,6 @@ def announce_takeover(thread: str, worker: str) -> None:
 
 
 class TakeoverRequest(BaseModel):
-    """Which of the thread's browsers, and whether to take it from another user."""
-
     worker: str = Field("", max_length=200)
     force: bool = False
 
@@ -187,7 +174,6 @@ class GivenInput(BaseModel):
 
 @router.post("/takeover", status_code=201)
 async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
-    """Take the browser over, from another user if `force` is set."""
     await require_thread(thread)
     visit = await begin_takeover(thread, wanted.worker, force=wanted.force)
     return {"id": visit.takeover.id}
@@ -201,7 +187,6 @@ async def follow_frames(thread: str, takeover: str) -> StreamingResponse:
 
 @router.post("/takeover/{takeover}/input", status_code=204)
 async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
-    """Pass the user's inputs to the browser."""
     from openmanus_graph.backends.browser.browsers import browser_loop
     from openmanus_graph.backends.browser.takeover import Input
 
@@ -213,7 +198,6 @@ async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
 
 @router.delete("/takeover/{takeover}", status_code=204)
 async def give_back(thread: str, takeover: str) -> Response:
-    """Give the browser back to the agent."""
     await end_takeover(find_visit(thread, takeover))
     return Response(status_code=204)
 

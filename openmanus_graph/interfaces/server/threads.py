@@ -47,7 +47,6 @@ router = APIRouter(prefix="/app/api/threads")
 
 @router.post("", status_code=201)
 async def create_thread() -> dict[str, str]:
-    """Create a thread. It is listed after its first run has started."""
     return {"id": await new_thread()}
 
 
@@ -71,7 +70,6 @@ async def list_threads(
 
 @router.get("/{thread}")
 async def show_thread(thread: str) -> dict[str, Any]:
-    """Return everything about one thread except its events."""
     known = await store().find(thread)
     if known is None:
         await require_thread(thread)
@@ -92,7 +90,6 @@ class Naming(BaseModel):
 
 @router.patch("/{thread}", status_code=204)
 async def rename_thread(thread: str, naming: Naming) -> Response:
-    """Give a thread another title."""
     await require_thread(thread)
     title = " ".join(naming.title.split())
     if not title:
@@ -103,7 +100,6 @@ async def rename_thread(thread: str, naming: Naming) -> Response:
 
 @router.get("/{thread}/export")
 async def export_thread(thread: str) -> Response:
-    """Return a thread as Markdown, as `openmanus export` writes it."""
     known = await store().find(thread)
     graph = None if known is None else await graph_of(known.agent)
     if known is None or graph is None:
@@ -124,7 +120,6 @@ async def show_output(thread: str) -> dict[str, str]:
 
 @router.delete("/{thread}", status_code=204)
 async def delete_thread(thread: str) -> Response:
-    """Delete a thread; its workspace stays."""
     await require_thread(thread)
     await admit_deletion(thread)
     await end_takeovers(thread)
@@ -188,7 +183,6 @@ async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
 
 
 def thread_json(thread: Thread) -> dict[str, Any]:
-    """Return a thread in the form that the page reads."""
     # SQLite's times are UTC.
     created, updated = (
         f"{time.replace(' ', 'T')}Z" if time else "" for time in (thread.created, thread.updated)

@@ -46,12 +46,10 @@ def server_token() -> str:
 
 
 def token_file() -> Path:
-    """Return where the token is kept if the environment has none."""
     return openmanus_home() / SERVER_TOKEN_FILE
 
 
 def token_source() -> str:
-    """Return where the token is: the variable's name, or the file's path."""
     in_environment = os.environ.get(TOKEN_VARIABLE, "").strip()
     return TOKEN_VARIABLE if in_environment else str(token_file())
 

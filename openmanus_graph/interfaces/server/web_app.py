@@ -53,23 +53,11 @@ class AssistantNames:
         await self._app(scope, receive, send)
 
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data: blob:",
-        "font-src 'self'",
-        "media-src 'self' blob:",
-        "connect-src 'self'",
-        "frame-src 'self'",
-        "manifest-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "font-src 'self'; media-src 'self' blob:; connect-src 'self'; frame-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -108,7 +96,6 @@ WARM_UP_S = 1.0
 def build_app(
     assistant_id: Callable[[str], str], lifespan: Lifespan[FastAPI] | None = None
 ) -> FastAPI:
-    """Build the app. `assistant_id` as for `AssistantNames`."""
     app = FastAPI(
         title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
@@ -127,7 +114,6 @@ def build_app(
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request that is refused, or that needs another configuration."""
     status = error.status if isinstance(error, Refused) else 422
     return JSONResponse({"detail": str(error)}, status)
 

@@ -46,12 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Budget:
-    """The dollars of a batch: what its tasks have cost, running ones included.
-
-    Args:
-        most_usd: None for no limit.
-        spent_usd: By tasks that have a result.
-    """
+    """The dollars of a batch: what its tasks have cost, running ones included."""
 
     def __init__(self, most_usd: float | None, spent_usd: float) -> None:
         self.most_usd, self._ended, self._exhausted = most_usd, spent_usd, False
@@ -64,7 +59,6 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further task can start."""
         left = self.most_usd is None or self.spent_usd < self.most_usd
         return self._exhausted or not left
 
@@ -102,8 +96,7 @@ class TaskRunner(Protocol):
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
         """Do a task, or continue it; None if it was cut off before its end.
 
-        Raises:
-            ConfigError, RunError: No task can be done, now or without a change.
+        ConfigError or RunError if no task can be done, now or without a change.
         """
         ...
 
@@ -117,8 +110,6 @@ class TaskRunner(Protocol):
 
 
 class Judge(Protocol):
-    """Judges results."""
-
     def ungraded(self) -> Sequence[BatchResult]:
         """Return the results of earlier processes that are not judged."""
         ...
@@ -129,16 +120,12 @@ class Judge(Protocol):
 
 
 class BatchSink(Protocol):
-    """Shows the progress of a batch."""
-
     def ended(self, result: BatchResult) -> None: ...
     def notice(self, text: str) -> None: ...
 
 
 @dataclass
 class Batch:
-    """A batch at work."""
-
     tasks: Sequence[BatchTask]
     results: Results
     runner: TaskRunner
@@ -153,11 +140,7 @@ class Batch:
     async def run(self, *, ends_process: bool = False) -> int:
         """Do all tasks that have no result yet, and return the exit code.
 
-        Args:
-            ends_process: As for `Signals`.
-
-        Raises:
-            ConfigError, RunError: As `TaskRunner.do`. The running tasks can be resumed.
+        Raises as `TaskRunner.do`; the running tasks can be resumed.
         """
         signals = Signals(self, self._show, ends_process=ends_process)
         with signals.handled():
@@ -222,19 +205,11 @@ class Batch:
 class LocalTaskRunner:
     """Runs tasks in this process, as `openmanus run` does.
 
-    Args:
-        options: Of all tasks; a task's own limits have priority.
-        agent: For the tasks that name none.
-        budget: Of all tasks together.
-        notice: Shows a sentence that concerns all tasks.
+    A task's own limits have priority over `options`; `notice` shows what concerns all tasks.
     """
 
     def __init__(
-        self,
-        options: RunOptions,
-        agent: str | None,
-        budget: Budget,
-        notice: Callable[[str], None],
+        self, options: RunOptions, agent: str | None, budget: Budget, notice: Callable[[str], None]
     ) -> None:
         self._options, self._agent, self._budget = options, agent or DEFAULT_AGENT, budget
         self.notice = notice

@@ -50,8 +50,6 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True)
 class BatchTask:
-    """A task that was read."""
-
     id: str
     """Unique; the line's number if the line has no id."""
     text: str
@@ -65,8 +63,6 @@ class BatchTask:
 
 
 class BatchResult(BaseModel):
-    """A line of the results' file."""
-
     model_config = _RECORD
 
     id: str
@@ -91,22 +87,15 @@ class _Mark(BaseModel):
 
 
 def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
-    """Read the tasks. The arguments and errors are those of `read_lines`."""
     return [task for task, _ in read_lines(path, agents, TaskLine)]
 
 
 def read_lines(
     path: Path, agents: Sequence[str] | None, line_type: type[LineT]
 ) -> list[tuple[BatchTask, LineT]]:
-    """Read tasks, each with its line. Blocks.
+    """Read tasks, each with its line. Blocks. ConfigError names the line that is wrong.
 
-    Args:
-        path: The file.
-        agents: The existing ones; None if a server checks the names.
-        line_type: The fields that a line may have.
-
-    Raises:
-        ConfigError: Which line is wrong.
+    `agents` are the existing ones; None if a server checks the names.
     """
     lines = read_input(path, MAX_TEXT_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     tasks: dict[str, tuple[BatchTask, LineT]] = {}
@@ -243,14 +232,8 @@ def read_records(path: Path, kind: type[RecordT]) -> list[RecordT]:
 def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generator[Results]:
     """Open the results of a batch, new ones or those of an earlier process.
 
-    Args:
-        path: The file.
-        tasks: All of the batch.
-        place: Where the batch's threads are kept.
-
-    Raises:
-        ConfigError: The file cannot be written, or is of another batch.
-        RunError: Another process works on the batch.
+    `place` is where its threads are. ConfigError if the file cannot be written, or is of another
+    batch. RunError if another process works on the batch.
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
     begins_again = not path.exists()

@@ -124,7 +124,6 @@ class RemoteTaskRunner:
         await self._client.aclose()
 
     async def _start(self, task: BatchTask, thread: str, state: Any, limit_usd: float) -> str:
-        """Start a run, or continue the one that was cut off, and return its id."""
         given: Any = None
         if not state["next"]:
             names = [await self._upload(thread, Path(path)) for path in task.files]
@@ -171,7 +170,6 @@ class RemoteTaskRunner:
             await self._client.runs.cancel(thread, run)
 
     async def _upload(self, thread: str, path: Path) -> str:
-        """Put a file into the thread's workspace, and return its name there."""
         data = await asyncio.to_thread(path.read_bytes)
         async with httpx.AsyncClient(headers=self._headers, timeout=None) as http:
             target = f"{self._url}/app/api/threads/{thread}/files/{quote(path.name)}?replace=1"
@@ -180,7 +178,6 @@ class RemoteTaskRunner:
 
     @contextlib.contextmanager
     def _failures(self) -> Generator[None]:
-        """Turn failed requests into sentences."""
         try:
             yield
         except httpx.HTTPStatusError as error:

@@ -38,14 +38,12 @@ def prepare_home(home: Path) -> None:
 
 
 def is_storage_fault(error: Exception) -> TypeGuard[sqlite3.Error | OSError]:
-    """Return True if an error comes from the disk or a database file."""
     return isinstance(error, sqlite3.Error) or (
         isinstance(error, OSError) and error.errno in _DISK_ERRNOS
     )
 
 
 def describe_failure(error: Exception, home: Path) -> str:
-    """Describe the error that ended a run: a storage fault, or a bug."""
     if is_storage_fault(error):
         return describe_storage_failure(error, home)
     return f"{type(error).__name__}: {error}"

@@ -61,10 +61,8 @@ def final_event(
     """Return the `final` event of a run that came to an end or was cut off.
 
     Args:
-        state: The thread's state after the run.
         usage: The run's usage, if the state does not hold all of it.
         agents: Those inside a third-party graph, whose own state does not say how they ended.
-        cancelled: Whether the run was stopped.
     """
     values = state.values
     status, reason = values.get("status"), values.get("stop_reason")
@@ -92,7 +90,6 @@ def final_event(
 def _third_party_outcome(
     last: str, agents: EmbeddedAgents | None
 ) -> tuple[str | None, str | None, str]:
-    """Return status, stop reason and answer, from the last text and the agents of a graph."""
     inner = agents.unfinished if agents else None
     if inner is None:
         return ("finished", "answer", last) if last else (None, None, "")
@@ -102,7 +99,6 @@ def _third_party_outcome(
 
 
 def failed_event(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `final` event of a run that an error ended."""
     return {
         "type": "final",
         "status": "failed",
@@ -121,7 +117,6 @@ def cancelled_event(sentence: str) -> dict[str, Any]:
 
 
 def recursion_event(agent: str, usage: Usage) -> dict[str, Any]:
-    """Return the `final` event of a run that took more steps than its graph allows."""
     sentence = (
         f"The graph of {agent} reached its recursion limit without an end. Give it a way to end, "
         "or a higher recursion_limit; a resumed run continues where it stopped."
@@ -205,7 +200,6 @@ def events_from_messages(
 
 
 def step_line(event: Mapping[str, Any]) -> str:
-    """Return a sentence about a `step_start` or `step_end` event: a plan step's or a subagent's."""
     what = "Subagent" if event.get("namespace") else "Plan step"
     return f"{what} {event['id']}: {event['status']}."
 

@@ -39,12 +39,10 @@ class RequestGuard:
     """Refuses requests without the token, and those of pages from other origins.
 
     Answers 421 to a `Host` that is not ours (another name that resolves to this machine), 403 to an
-    `Origin` that is not ours, 401 to a missing or wrong token. WebSockets are refused in the same
-    way, before they are accepted.
+    `Origin` that is not ours, 401 to a missing or wrong token, before WebSockets are accepted, too.
 
     Args:
-        app: Handles the requests that pass.
-        token: What `Authorization: Bearer` or `X-Api-Key` must hold. None: no token is needed.
+        token: As `Authorization: Bearer` or `X-Api-Key`. None: no token is needed.
         bound_to: The addresses that the server listens on, and its names.
         origins: Further allowed origins, such as `https://app.example`.
         public: Paths that need no token. Host and Origin are checked there, too.
@@ -84,18 +82,15 @@ class RequestGuard:
             await answer_json(send, status, self.refusal_body(scope, status, reason), headers)
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request that is not refused to the app."""
         await self.app(scope, receive, send)
 
     def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
-        """Return the JSON that answers a refused request."""
         return {"detail": reason}
 
     def is_token(self, given: str) -> bool:
         return self._token is None or equals_secret(given, self._token)
 
     def is_public(self, scope: Scope) -> bool:
-        """Return True if a request needs no token."""
         return self._token is None or scope["path"] in self._public
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -162,7 +157,6 @@ def tokens_in(headers: Headers) -> Iterator[str]:
 
 
 def equals_secret(given: str, secret: str) -> bool:
-    """Compare in constant time, so that a token cannot be guessed letter by letter."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
@@ -206,8 +200,6 @@ def url_of(listening: socket.socket, host: str) -> str:
 
 @dataclass(frozen=True)
 class Token:
-    """The bearer token that clients must send."""
-
     value: str
     generated: bool
     """We made it, so it is shown to the user."""

@@ -56,9 +56,8 @@ def providers() -> list[dict[str, Any]]:
 async def try_model(choice: ModelChoice) -> ModelChoice:
     """Ask the model something short; return the choice with the window that its server reports.
 
-    Raises:
-        TrialError: Why it did not answer; the sentence holds no key.
-        ConfigError: Its name, its package or its key is wrong or missing.
+    TrialError says why it did not answer, without the key. ConfigError if its name, package or key
+    is wrong or missing.
     """
     settings = ModelSettings(str(parse_spec(choice.spec)), choice.base_url, api_key=choice.key)
     model = await asyncio.to_thread(build_unshared_model, settings)

@@ -79,7 +79,6 @@ def _traces_wanted() -> bool:
 
 
 def make_provider() -> "TracerProvider":
-    """Return a provider that sends spans as the environment says."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -94,7 +93,6 @@ def make_provider() -> "TracerProvider":
 
 
 def send_traces() -> None:
-    """Send the spans that have ended, if any. Blocks."""
     from opentelemetry import trace
 
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # only the SDK's have it
@@ -116,7 +114,6 @@ class StdioPipes:
         self._writer.start()
 
     def send(self, data: bytes) -> None:
-        """Queue data to be sent. Does not wait."""
         self._outgoing.put(data)
 
     def flush(self) -> None:

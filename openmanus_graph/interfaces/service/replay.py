@@ -38,10 +38,8 @@ _HOME_VARIABLE = "OPENMANUS_HOME"
 async def record_of(known: "Thread") -> Recording:
     """Return the record of a thread on which no run works.
 
-    Raises:
-        ConfigError: Its record is not sufficient.
-        RunError: A run works on the thread.
-        sqlite3.Error: The database is damaged or cannot be used.
+    ConfigError if it is not sufficient, RunError if a run works on the thread, sqlite3.Error if the
+    database is damaged or cannot be used.
     """
     async with holding_thread(openmanus_home(), known.id):
         return await read_recording(database_url(), known)
@@ -52,13 +50,8 @@ async def replay_thread(
 ) -> Replayed:
     """Do a thread's runs again, answered by its record; writes nothing, and calls no model.
 
-    Args:
-        known: The thread.
-        context: Of its runs.
-        what_if: The changes to try.
-        graph: From `replay_graph`, for callers that look at where it stopped.
-
-    Raises as `record_of`, and ConfigError if the settings are wrong.
+    `graph` is from `replay_graph`, for callers that look at where it stopped. Raises as
+    `record_of`, and ConfigError if the settings are wrong.
     """
     async with holding_thread(openmanus_home(), known.id):
         record = await read_recording(database_url(), known)
@@ -69,11 +62,7 @@ async def replay_thread(
 async def replay_bundle(
     record: Recording, context: Context, what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
-    """Replay what was recorded elsewhere, in empty folders. Arguments as of `replay_thread`.
-
-    Raises:
-        ConfigError: The settings are wrong.
-    """
+    """Replay what was recorded elsewhere, in empty folders. ConfigError if a setting is wrong."""
     with _empty_home() as folder:
         within = dataclasses.replace(context, workspace=str(folder / "workspace"))
         graph = graph or replay_graph(record.agent)
@@ -124,14 +113,8 @@ _TEMPLATE = Path(__file__).with_name("recorded_test.txt")
 async def write_test(record: Recording, path: Path) -> Replayed:
     """Write the test, and its bundle next to it, if the bundle's replay equals the record.
 
-    The test has the calls and answers of the bundle, which holds no secrets.
-
-    Returns:
-        The result of the bundle's replay.
-
-    Raises:
-        ConfigError: The path is no Python file, or the settings are wrong.
-        OSError: A file cannot be written.
+    The test has the calls and answers of the bundle, which holds no secrets. Returns the result of
+    the bundle's replay. ConfigError if the path is no Python file, or the settings are wrong.
     """
     if path.suffix != ".py":
         raise ConfigError(f"{path} is no Python file. Give one, as --to-test tests/test_run.py.")
@@ -165,6 +148,5 @@ def bundle_of(test: Path) -> Path:
 
 
 def _listed(texts: list[str]) -> str:
-    """Write texts as a Python list, one per line."""
     rows = "".join(f"    {json.dumps(text, ensure_ascii=True)},\n" for text in texts)
     return f"[\n{rows}]" if rows else "[]"

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -88,37 +88,38 @@ def new_run(
     origin: "Origin | None" = None,
     compact: bool = False,
 ) -> "Run":
-    """Return the run of a task.
+    """Return the run of a task, on what `take_thread` returned.
 
     Args:
-        text: The task.
-        given: Its files and pictures.
-        taken: What `take_thread` returned.
         origin: Which part of the text the user typed, if not all of it.
         compact: Make a summary of the thread's conversation first.
     """
-    from openmanus_graph.interfaces.service.runner import Run
-
     thread, agent, options = taken
     context = to_context(options)
-    return Run(
-        thread=thread,
-        agent=agent,
-        task=text,
-        context=context,
-        options=options.stored(),
-        make_input=lambda: prepare_input(
-            text, given, context, thread, origin=origin, compact=compact
-        ),
-        graph_arguments=graph_arguments(agent, options),
+    return make_run(
+        thread,
+        agent,
+        text,
+        options,
+        lambda: prepare_input(text, given, context, thread, origin=origin, compact=compact),
     )
+
+
+def make_run(
+    thread: str, agent: str, task: str, options: RunOptions, make_input: Callable[[], Any]
+) -> "Run":
+    """Return a run with these options. ConfigError as `graph_arguments`."""
+    from openmanus_graph.interfaces.service.runner import Run
+
+    context, stored = to_context(options), options.stored()
+    arguments = graph_arguments(agent, options)
+    return Run(thread, agent, task, context, stored, make_input, arguments)
 
 
 def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:
     """Return what the agent's graph is built with: the tools that functions replace.
 
-    Raises:
-        ConfigError: A function can no longer be loaded, or the agent has no such tool.
+    ConfigError if a function can no longer be loaded, or the agent has no such tool.
     """
     if not options.replaced_tools:
         return {}
@@ -128,7 +129,6 @@ def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:
 
 
 def to_context(options: RunOptions) -> Context:
-    """Turn options into a run's context."""
     from pydantic import SecretStr
 
     return Context(
@@ -160,7 +160,6 @@ def prepare_input(
     origin: "Origin | None" = None,
     compact: bool = False,
 ) -> dict[str, Any]:
-    """Copy the given files into the workspace and make the run's input."""
     from openmanus_graph.runtime.workspace import Workspace
     from openmanus_graph.safety.provenance import origin_of_parts
 
@@ -186,14 +185,12 @@ def user_message(
 
 
 def name_files(text: str, names: Sequence[str]) -> str:
-    """Return a task with the names of the files that came with it."""
     from openmanus_graph.conversation.environment import ATTACHED
 
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 
 def _copy_file(source: str, workspace: "Workspace") -> str:
-    """Copy a file into the workspace, unless it is there already, and return its name."""
     from openmanus_graph.interfaces.service.user_files import opened_input
     from openmanus_graph.runtime.workspace import find, incoming_file, opened_file
 
@@ -246,8 +243,6 @@ def _save_image(source: str, workspace: "Workspace") -> str:
 
 @dataclass(frozen=True)
 class ResumeAnswer:
-    """The user's answer to an open question."""
-
     answer: str | None = None
     approve: bool = False
     reject: bool = False
@@ -272,28 +267,18 @@ class ResumeAnswer:
 
 def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> "Run":
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
-    from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.interfaces.service.threads import whole_thread, with_stored
 
     known = whole_thread(thread)
-    merged = with_stored(options, known)
-    return Run(
-        thread=thread,
-        agent=known.agent,
-        task=known.task,
-        context=to_context(merged),
-        options=merged.stored(),
-        make_input=lambda: _next_input(
-            asyncio.run(read_thread_state(thread, known.agent)), known, reply
-        ),
-        graph_arguments=graph_arguments(known.agent, merged),
-    )
+
+    def make_input() -> Any:
+        return _next_input(asyncio.run(read_thread_state(thread, known.agent)), known, reply)
+
+    return make_run(thread, known.agent, known.task, with_stored(options, known), make_input)
 
 
 @dataclass(frozen=True)
 class ThreadState:
-    """The state of a thread, and how a run on it resumes."""
-
     state: "StateSnapshot"
     restart: Sequence[str]
     """The nodes from which a run that has ended is resumed."""
@@ -368,7 +353,6 @@ def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> 
 
 
 async def read_thread_state(thread: str, agent: str) -> ThreadState:
-    """Read the state of a thread."""
     from langgraph.constants import START
 
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
@@ -392,11 +376,7 @@ async def read_thread_state(thread: str, agent: str) -> ThreadState:
 
 
 def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
-    """Check the settings and the sandbox; most tools need no model, so it may be missing. Blocks.
-
-    Raises:
-        ConfigError: Which setting is wrong.
-    """
+    """Check the settings and the sandbox. Most tools need no model: it may be missing. Blocks."""
     context = to_context(options)
     try:
         settings = resolve_settings(context, _NO_THREAD)
@@ -412,11 +392,7 @@ def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
 
 
 def ready_for_runs(options: RunOptions, agent: str) -> Settings:
-    """Check that an agent can run: its model and the home folder. Blocks.
-
-    Raises:
-        ConfigError: What is missing, and what to do.
-    """
+    """Check that an agent can run: its model and the home folder. Blocks."""
     settings = resolve_settings(to_context(options), _NO_THREAD)
     prepare_home(settings.home)
     build_agent(agent)

@@ -58,14 +58,10 @@ log = logging.getLogger(__name__)
 
 
 class EventSink(Protocol):
-    """Shows events to a person or a program."""
-
     def show(self, event: Mapping[str, Any]) -> None: ...
 
 
 class UserInput(Protocol):
-    """Answers questions."""
-
     async def answer(self, interrupt: Interrupt) -> Any:
         """Return the value to resume with, or None if there is no answer."""
         ...
@@ -73,8 +69,6 @@ class UserInput(Protocol):
 
 @dataclass
 class Run:
-    """A run to do."""
-
     thread: str
     agent: str
     task: str
@@ -104,13 +98,11 @@ class Stop:
             self.task.cancel()
 
     def lease_is_lost(self) -> None:
-        """Cancel the run because another worker has taken its thread over."""
         self.lease_lost = True
         if self.task is not None:
             self.task.cancel()
 
     def after_step(self, reason: str) -> None:
-        """Cancel the run when the running step has ended."""
         self.control.request_drain(reason)
 
 
@@ -131,9 +123,6 @@ async def run_graph(
     """Run a graph on its thread to its end, or to a question that is not answered.
 
     Args:
-        run: What to do.
-        sink: Shows the events.
-        user_input: Answers the questions.
         stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
         ends_process: The process ends with the run: a later signal ends it with the run's code.
 
@@ -190,8 +179,6 @@ async def run_graph(
 
 
 class _Driver:
-    """Drives one graph run and turns what happens into events."""
-
     def __init__(
         self,
         graph: Any,
@@ -295,7 +282,6 @@ class _Driver:
                     self._asked.add(event["id"])
 
     async def _answers(self) -> dict[str, Any]:
-        """Ask the open questions up to the first that is not answered; return the answers."""
         state = await self.graph.aget_state(self.config)
         answers: dict[str, Any] = {}
         for task in state.tasks:

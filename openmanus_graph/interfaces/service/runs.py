@@ -22,6 +22,7 @@ from openmanus_graph.interfaces.service.final_event import (
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
+    make_run,
     name_files,
     read_thread_state,
     resuming_run,
@@ -58,8 +59,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that came with a message."""
-
     name: str
     data: bytes
     media_type: str
@@ -67,8 +66,6 @@ class Upload:
 
 @dataclass(frozen=True)
 class Message:
-    """A client's message to a thread."""
-
     text: str
     files: tuple[Upload, ...] = ()
     words: str | None = None
@@ -117,8 +114,6 @@ class RemoteSink:
 
 
 class NoInput:
-    """Answers no question, so that the run waits."""
-
     async def answer(self, interrupt: Any) -> Any:
         return None
 
@@ -151,7 +146,6 @@ class RemoteRun:
         return await self.start(message)
 
     async def start(self, message: Message) -> Final:
-        """Start a run with a message, on a new or an existing thread."""
 
         def plan() -> Run:
             options = thread_options(self.options, self.thread)
@@ -160,18 +154,15 @@ class RemoteRun:
                 workspace = resolve_workspace(options, self.thread)
                 return user_message(*bring_files(message, workspace), message.origin())
 
-            context, stored = to_context(options), options.stored()
-            return Run(self.thread, self.agent, message.text, context, stored, make_input)
+            return make_run(self.thread, self.agent, message.text, options, make_input)
 
         return await self._run_to_end(plan)
 
     async def answer(self, text: str, question: str) -> Final:
-        """Resume the thread with an answer to the question of this id."""
         answer = ResumeAnswer(answer=text, interrupt=question)
         return await self._run_to_end(lambda: resuming_run(self.thread, answer, self.options))
 
     async def resume(self) -> Final:
-        """Resume the thread where it was interrupted."""
         nothing = ResumeAnswer()
         return await self._run_to_end(lambda: resuming_run(self.thread, nothing, self.options))
 
@@ -212,7 +203,6 @@ def progress_text(event: Mapping[str, Any]) -> str | None:
 
 
 def question_text(question: Mapping[str, Any]) -> str:
-    """Return the text of a question, with the calls that it is about."""
     calls = (
         f"{call['tool']} {json.dumps(call['args'], ensure_ascii=False)[:MAX_ARGS_CHARS]}"
         for call in question.get("calls", ())
@@ -221,13 +211,11 @@ def question_text(question: Mapping[str, Any]) -> str:
 
 
 def answer_with_hint(final: Final) -> str:
-    """Return a run's answer, or its question and how to answer it."""
     hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
     return f"{final['answer']}\n\n{hint}".rstrip()
 
 
 async def first_question(thread: str, agent: str) -> str | None:
-    """Return the id of a thread's first open question; None if there is none."""
     state = (await read_thread_state(thread, agent)).state
     return state.interrupts[0].id if state.interrupts else None
 
@@ -246,8 +234,7 @@ def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
 def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]:
     """Put a message's files into the workspace. Blocks.
 
-    Returns:
-        The message's text, which names the files, and the pictures among them.
+    Return the message's text, which names the files, and the pictures among them.
     """
     workspace.prepare()
     names = [_save_upload(upload, workspace) for upload in message.files]
@@ -260,7 +247,6 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
-    """Write a file under its own name, or a similar free one, and return that name."""
     from openmanus_graph.runtime.workspace import put_file, same_or_free
 
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
@@ -334,7 +320,6 @@ class SessionLeases:
                 lease.idle = loop.call_later(self.idle_s, self._release, thread)
 
     async def close(self) -> None:
-        """Release all sessions, and wait until they are closed."""
         for thread in list(self._leases):
             self._release(thread)
         if self._closing:

@@ -37,8 +37,6 @@ class Signals:
     """Handles the process's signals during one run, or one batch of them.
 
     Args:
-        control: The run.
-        emit: Shows an event to the user.
         ends_process: The process ends with the run. Later signals then end it with `exit_code`,
             and so does a thread that never ends.
     """
@@ -121,7 +119,6 @@ class Signals:
             self._task.cancel()
 
     def _end_in(self, seconds: float, code: int) -> None:
-        """End the process after a time, whatever its threads do."""
         if self._end is None:
             self._end = threading.Timer(seconds, os._exit, (code,))
             self._end.daemon = True

@@ -62,16 +62,7 @@ LOOK_S = 0.5
 def hold_thread(
     home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
 ) -> Generator[None]:
-    """Lock a thread while a run works on it. Blocks.
-
-    Args:
-        on_loss: Called in another OS thread if a worker on another machine takes the thread over.
-
-    Raises:
-        RunError: Another process holds the lock, or it cannot be created.
-        OSError: The disk is full or gone.
-        sqlite3.Error: The database cannot be reached.
-    """
+    """Lock a thread while a run works on it. Blocks. `on_loss`: another worker took it over."""
     prepare_home(home)
     with _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss):
         yield
@@ -81,7 +72,6 @@ def hold_thread(
 async def holding_thread(
     home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
 ) -> AsyncGenerator[None]:
-    """Do the same as `hold_thread`, off the event loop."""
     lock = contextlib.ExitStack()
     await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
     try:
@@ -160,10 +150,7 @@ def _lock_path(home: Path, thread: str) -> Path:
 
 
 def open_threads() -> Threads:
-    """Open the table of threads, read-only if it cannot be written.
-
-    ConfigError if there is no database yet and none can be created.
-    """
+    """Open the table of threads, read-only if need be. ConfigError if it cannot be created."""
     url = database_url()
     if url.is_local and not url.file.exists():
         prepare_home(url.file.parent)
@@ -175,13 +162,10 @@ def find_thread(thread: str) -> Thread | None:
 
 
 def thread_id(given: str | None) -> str:
-    """Return the id of the thread that the user means.
+    """Return the id of the thread that the user means: the latest if none is given.
 
-    Args:
-        given: Its id, or at least four characters that only its id begins with; None: the latest.
-
-    Raises:
-        ConfigError: Several threads begin like this, or there is no thread at all.
+    `given` is its id, or at least four characters that only its id begins with. ConfigError if
+    several threads begin like this, or there is none.
     """
     threads = open_threads()
     if given is None:
@@ -266,25 +250,13 @@ def forget_thread(thread: str) -> None:
 
 
 def own_notes() -> Memory:
-    """Return the notes of the user and of the working folder's project. Blocks."""
     return open_memory(database_url(), storage_settings())
 
 
 def save_note(
     memory: Memory, path: str, text: str | None, before: str | None, *, trusted: bool
 ) -> None:
-    """Write a new note, change one, or confirm one. Blocks.
-
-    Args:
-        memory: Holds the note.
-        path: Of the note.
-        text: The new text; None keeps the old one.
-        before: The text that the user saw; None if there was no note.
-        trusted: Whether the user confirms all of it, including what came from untrusted sources.
-
-    Raises:
-        TrustedToolError: It was changed meanwhile, or cannot be changed like this.
-    """
+    """Write a new note (`before` is None), change one, or confirm one (`trusted`). Blocks."""
 
     def replaced(now: str) -> str:
         if now != before:
@@ -302,7 +274,6 @@ def save_note(
 
 
 def note_row(note: Note) -> dict[str, Any]:
-    """Return what is known of a note except its text."""
     return {
         "path": note.path,
         "characters": len(note.text),

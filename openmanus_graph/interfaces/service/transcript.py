@@ -57,13 +57,9 @@ async def runs_of_steps(
 def transcript(
     thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
 ) -> Iterator[str]:
-    """Yield a thread as lines of Markdown.
+    """Yield a thread as lines of Markdown, with the runs of its plan's steps.
 
-    Args:
-        thread: The thread.
-        values: Its state.
-        runs: The conversations of its plan's steps.
-        cut: Shorten long outputs, and leave out the task messages of steps.
+    `cut` shortens long outputs, and leaves out the task messages of steps.
     """
     yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
     messages: list[AnyMessage] = values.get("messages", [])
@@ -85,7 +81,6 @@ def transcript(
 
 
 def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
-    """Yield the plan and the conversation of each step, replaced ones included."""
     plan = plan_in(values)
     if plan is None:
         return

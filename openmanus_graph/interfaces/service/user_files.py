@@ -58,12 +58,7 @@ def read_input(path: str | Path, limit: int, workspace: Workspace | None = None)
 
 
 def load_function(address: str) -> Callable[..., Any]:
-    """Load a function. ConfigError if it cannot be loaded.
-
-    Args:
-        address: `module:function`, which may be in the current folder, or
-            `/folder/module:function`.
-    """
+    """Load `module:function`, or `/folder/module:function`. ConfigError if that fails."""
     place, _, function = address.rpartition(":")
     folder, _, module = place.rpartition("/")
     sys.path.insert(0, folder or str(Path.cwd()))
@@ -79,15 +74,7 @@ def load_function(address: str) -> Callable[..., Any]:
 
 
 def replaced_tools(agent: str, functions: Mapping[str, str]) -> list[BaseTool]:
-    """Return an agent's tools, some of which call functions.
-
-    Args:
-        agent: Its name in the catalogue.
-        functions: Their addresses, by the names of the tools that they replace.
-
-    Raises:
-        ConfigError: A function cannot be loaded, or the agent has no such tool itself.
-    """
+    """Return an agent's tools, some of which call functions, given by the tools' names."""
     tools = {tool.name: tool for tool in agent_tools(agent)}
     for name, address in functions.items():
         if not isinstance(tool := tools.get(name), StructuredTool):

@@ -45,13 +45,11 @@ router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
 @router.get("/models")
 async def list_models() -> dict[str, Any]:
-    """List the agents."""
     return {"object": "list", "data": [_model(name) for name in agent_names()]}
 
 
 @router.get("/models/{name}")
 async def show_model(name: str) -> dict[str, Any]:
-    """Return one agent."""
     return _model(require_model(name))
 
 
@@ -72,8 +70,6 @@ class ChatRequest(BaseModel):
 
 @dataclass(frozen=True)
 class _Chat:
-    """A running request."""
-
     run: AgentRun
     model: str
     prompt: Prompt
@@ -81,7 +77,6 @@ class _Chat:
     created: int
 
     def head(self, kind: str) -> dict[str, Any]:
-        """Return the fields that answers and chunks share."""
         name = f"chatcmpl-{self.run.id}"
         return {"id": name, "object": kind, "created": self.created, "model": self.model}
 
@@ -104,7 +99,6 @@ class _Chat:
 
 @router.post("/chat/completions")
 async def complete(wanted: ChatRequest, request: Request) -> Response:
-    """Run an agent on a conversation's newest message, and answer like a model."""
     agent = require_model(wanted.model)
     refuse_tools(wanted.tools, wanted.tool_choice)
     if (wanted.n or 1) > 1:
@@ -133,7 +127,6 @@ def refuse_tools(tools: list[Any] | None, choice: Any) -> None:
 
 
 def schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the JSON schema that an answer must have; None for text."""
     kind = (response_format or {"type": "text"}).get("type")
     if kind == "text" or response_format is None:
         return None
@@ -211,7 +204,6 @@ def _as_sse(body: dict[str, Any]) -> str:
 
 
 def chat_usage(final: Final) -> dict[str, Any]:
-    """Return the tokens of all model calls of a run."""
     usage = final["usage"]
     sent, received = usage["input_tokens"], usage["output_tokens"]
     return {
@@ -238,7 +230,6 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def require_model(name: str) -> str:
-    """Return an agent's name. Refused if there is no such agent."""
     if name not in agent_names():
         known = ", ".join(agent_names())
         sentence = f"There is no model {name!r}. Agents are models here: {known}."

@@ -24,7 +24,6 @@ _SERVER_ERROR = 500
 
 
 def error_body(refused: Refused) -> dict[str, Any]:
-    """Return the body of an error."""
     fallback = "server_error" if refused.status >= _SERVER_ERROR else "invalid_request_error"
     kind = _TYPES.get(refused.status, fallback)
     where = {"param": refused.param, "code": refused.code}
@@ -64,8 +63,6 @@ _ANY = "application/octet-stream"
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of one side."""
-
     role: Literal["user", "assistant"]
     text: str
     files: tuple[Upload, ...] = ()
@@ -75,8 +72,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The messages of a request."""
-
     instructions: str
     """Of system and developer messages."""
     turns: tuple[Turn, ...]
@@ -97,7 +92,6 @@ class Prompt:
         return Message(text, files, newest.words)
 
     def history(self) -> list[dict[str, str]]:
-        """Return the earlier turns as messages of a graph's input."""
         types = {"user": "human", "assistant": "ai"}
         return [
             {"type": types[turn.role], "content": turn.text}
@@ -107,14 +101,9 @@ class Prompt:
 
 
 def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -> Prompt:
-    """Read a request's messages, oldest first.
+    """Read a request's messages, oldest first, with `role` and `content`.
 
-    Args:
-        messages: With `role` and `content`.
-        instructions: Of the request, for the whole conversation.
-
-    Raises:
-        Refused: There are none, the newest is not the user's, or one has an unsupported part.
+    Refused if there are none, the newest is not the user's, or one has an unsupported part.
     """
     texts, turns = [instructions], list[Turn]()
     for number, message in enumerate(messages):
@@ -170,7 +159,6 @@ def conversation_key(turns: Sequence[Turn], answer: str = "") -> str:
 
 
 def _read_part(part: Any, place: str, number: int) -> str | Upload:
-    """Return a part's text or file, of Chat Completions or of Responses."""
     if not isinstance(part, Mapping):
         raise Refused(400, "A part of the content must be an object.", param=place)
     fields = cast("Mapping[str, Any]", part)
@@ -198,7 +186,6 @@ def _read_part(part: Any, place: str, number: int) -> str | Upload:
 
 
 def _inner(fields: Mapping[str, Any], name: str, place: str) -> Mapping[str, Any]:
-    """Return an object inside a part. Refused if it is something else."""
     found = fields.get(name)
     if not isinstance(found, Mapping):
         raise Refused(400, f"{name} must be an object.", param=place)

@@ -68,8 +68,6 @@ class ResponseRequest(BaseModel):
 
 @dataclass
 class _Reply:
-    """A response, complete or not."""
-
     run: AgentRun
     model: str
     base_url: str
@@ -84,11 +82,9 @@ class _Reply:
         return f"resp_{uuid.UUID(self.run.id).hex}"
 
     def record(self) -> dict[str, Any]:
-        """Return the stored part of it."""
         return {name: value for name, value in asdict(self).items() if name != "output"}
 
     def body(self, final: Final | None = None) -> dict[str, Any]:
-        """Return the response's object: in progress, or as the run ended."""
         status = _STATUS.get(final["status"], "completed") if final else "in_progress"
         cut, error = status == "incomplete", None
         if final and status == "failed":
@@ -123,7 +119,6 @@ class _Reply:
         return item
 
     def add_answer(self, final: Final) -> dict[str, Any] | None:
-        """Add the run's answer, if there is one, and return the item."""
         if final["status"] in ("failed", "cancelled"):
             return None
         text = answer_text(final, self.run.thread, self.base_url)
@@ -143,13 +138,11 @@ class _Reply:
 
 @router.post("/conversations")
 async def create_conversation() -> dict[str, Any]:
-    """Make a thread."""
     return _conversation(await new_thread())
 
 
 @router.get("/conversations/{conversation}")
 async def show_conversation(conversation: str) -> dict[str, Any]:
-    """Return a conversation that exists."""
     thread = thread_of(conversation)
     await require_thread(thread)
     return _conversation(thread)
@@ -157,7 +150,6 @@ async def show_conversation(conversation: str) -> dict[str, Any]:
 
 @router.post("/responses")
 async def respond(wanted: ResponseRequest, request: Request) -> Response:
-    """Run an agent, and answer like a model."""
     agent = require_model(wanted.model)
     refuse_tools(wanted.tools, wanted.tool_choice)
     given = wanted.input
@@ -184,13 +176,11 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
 
 @router.get("/responses/{name}")
 async def show_response(name: str, request: Request) -> dict[str, Any]:
-    """Return a response, finished or in progress."""
     return await _body(await _find(name, str(request.base_url)))
 
 
 @router.post("/responses/{name}/cancel")
 async def cancel_response(name: str, request: Request) -> dict[str, Any]:
-    """Cancel a run in the background."""
     reply = await _find(name, str(request.base_url))
     if await _read_so_far(reply) is None:
         await cancel_runs(reply.run.thread)
@@ -201,7 +191,6 @@ async def cancel_response(name: str, request: Request) -> dict[str, Any]:
 
 
 def thread_of(conversation: str) -> str:
-    """Return a conversation's thread. Refused if this is no conversation's name."""
     try:
         return str(uuid.UUID(hex=conversation.removeprefix(_CONVERSATION)))
     except ValueError as error:
@@ -210,7 +199,6 @@ def thread_of(conversation: str) -> str:
 
 
 async def _thread(wanted: ResponseRequest) -> str:
-    """Return the thread that a request names, or a new one."""
     if wanted.conversation is not None:
         if wanted.previous_response_id:
             raise Refused(400, "Give conversation or previous_response_id, not both.")
@@ -243,7 +231,6 @@ async def _find(name: str, base_url: str) -> _Reply:
 
 
 async def _body(reply: _Reply) -> dict[str, Any]:
-    """Return a response, from the thread's events."""
     final = await _read_so_far(reply)
     if final is not None:
         reply.add_answer(final)
@@ -288,7 +275,6 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
 
 
 def _progress_events(reply: _Reply, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the events of an item of reasoning: kinds and fields."""
     item = reply.add_progress(text)
     index = len(reply.output) - 1
     place = {"item_id": item["id"], "output_index": index, "summary_index": 0}

@@ -76,14 +76,11 @@ class TaskFigures:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation as its folder has it."""
-
     about: About
     tasks: Sequence[TaskFigures]
 
     @property
     def left(self) -> int:
-        """Attempts that have no verdict."""
         return sum(task.left for task in self.tasks)
 
     @property
@@ -97,12 +94,10 @@ class Evaluation:
 
     @property
     def where(self) -> Counter[str]:
-        """What the attempts failed at."""
         verdicts = (verdict for task in self.tasks for _, verdict in task.attempts)
         return Counter(verdict.where for verdict in verdicts if verdict.where)
 
     def outcomes(self) -> Counter[str]:
-        """Return how often there is each outcome."""
         return sum((task.outcomes for task in self.tasks), Counter[str]())
 
     def pass_at(self, k: int) -> float | None:

@@ -19,12 +19,7 @@ from openmanus_graph.interfaces.service.evals.suite import Verdict
 from openmanus_graph.runtime.output import printable
 
 UNKNOWN = "–"
-OUTCOMES = {
-    "passed": "passed",
-    "failed": "failed",
-    "not_done": "not done",
-    "error": "broken check",
-}
+OUTCOMES = {"passed": "passed", "failed": "failed", "not_done": "not done", "error": "broken check"}
 """The outcomes of attempts in the order in which they are shown, with their names."""
 _MOST_CHARS = 2000
 _PAGE = Path(__file__).with_name("report.html")
@@ -48,12 +43,10 @@ def number(value: float | None) -> str:
 
 
 def passed_of(task: TaskFigures | None) -> str:
-    """Show how many of the counted attempts passed."""
     return UNKNOWN if task is None or not task.counted else f"{task.passed}/{task.counted}"
 
 
 def headline(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """Return the figures of a whole evaluation, with their names."""
     repeat = evaluation.about.repeat
     found = [("pass@1" if repeat > 1 else "passed", percent(evaluation.pass_at(1)))]
     if repeat > 1:
@@ -96,11 +89,7 @@ def differences(change: Change) -> Sequence[str]:
 
 
 def report_page(now: Evaluation, changes: Sequence[Change] | None) -> str:
-    """Make the page of an evaluation. Blocks.
-
-    Args:
-        changes: Since an earlier one; None if there is none.
-    """
+    """Make the page of an evaluation. Blocks. `changes` are those since an earlier one, if any."""
     about = now.about
     words = [f"{len(now.tasks)} tasks", f"{about.repeat} attempts each", f"model {about.model}"]
     words += [f"agent {about.agent}", *(f"{name} {about.options[name]}" for name in about.options)]
@@ -123,12 +112,10 @@ def report_page(now: Evaluation, changes: Sequence[Change] | None) -> str:
 
 
 def _text(text: str) -> str:
-    """Return any text as it may be in the page."""
     return escape(printable(_shown(text)))
 
 
 def _tasks(now: Evaluation) -> str:
-    """Make the table of the tasks, with a bar for each figure."""
     kinds = [*((name, kind) for kind, name in OUTCOMES.items()), ("left", "left")]
     whole = now.outcomes() + Counter(left=now.left)
     columns = [
@@ -234,7 +221,6 @@ def _bars(parts: Iterable[tuple[float, str, str]]) -> str:
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
-    """List names with their colours."""
     items = (
         f'<li><span style="background: var(--{colour})"></span>{escape(name)}</li>'
         for name, colour in entries
@@ -243,11 +229,9 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _lines(series: Sequence[tuple[str, Sequence[float | None]]], label: str) -> str:
-    """Draw lines over 1, 2, 3 ... of shares between 0 and 1.
+    """Draw lines over 1, 2, 3 ... of shares between 0 and 1. None has no point.
 
-    Args:
-        series: Colour and values of each; None has no point.
-        label: Describes the drawing, for screen readers.
+    `series` has the colour and values of each line. `label` is for screen readers.
     """
     count = max(len(values) for _, values in series)
     step = (_WIDTH - _LEFT - _RIGHT) / max(1, count - 1)

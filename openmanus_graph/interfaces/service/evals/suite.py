@@ -78,8 +78,6 @@ class _EvalLine(TaskLine):
 
 @dataclass(frozen=True)
 class Check:
-    """What must hold after a task."""
-
     text: str
     """As the suite has it."""
     kind: CheckKind
@@ -89,8 +87,6 @@ class Check:
 
 @dataclass(frozen=True)
 class EvalTask:
-    """A task of a suite."""
-
     task: BatchTask
     checks: tuple[Check, ...]
     digest: str
@@ -99,8 +95,6 @@ class EvalTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite that was read."""
-
     name: str
     folder: Path
     """Where the modules of its checks are."""
@@ -116,7 +110,6 @@ class Suite:
 
 
 def attempt_id(task: str, number: int) -> str:
-    """Return the id of a task's attempt, counted from 1."""
     return f"{task}#{number}"
 
 
@@ -125,13 +118,7 @@ def task_id(attempt: str) -> str:
 
 
 def read_suite(path: Path, agents: Sequence[str], name: str | None = None) -> Suite:
-    """Read a suite. Blocks. ConfigError names the line that is wrong.
-
-    Args:
-        path: JSON lines: those of a batch, with `checks`.
-        agents: The existing ones.
-        name: Of the suite; default its file's.
-    """
+    """Read a suite: lines as of a batch, with `checks`. Blocks. ConfigError names a wrong line."""
     folder = path.parent.absolute()
     tasks: list[EvalTask] = []
     for task, line in read_lines(path, agents, _EvalLine):
@@ -181,9 +168,7 @@ def _checked_pattern(pattern: str) -> str:
 def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
     """Return the file or folder of a `python:` check's module; None if it is installed.
 
-    Args:
-        folder: Of the suite.
-        place: Where the check is, for the ConfigError if there is no such module.
+    ConfigError, which names the check's `place`, if there is no such module.
     """
     module = check.wanted.partition(":")[0]
     top, *inner = module.split(".")
@@ -201,8 +186,6 @@ def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
 
 
 class CheckFinding(BaseModel):
-    """The finding of one check."""
-
     model_config = _RECORD
 
     check: str
@@ -216,14 +199,7 @@ class CheckFinding(BaseModel):
 async def run_checks(
     checks: Sequence[Check], answer: str, folder: Path, settings: Settings
 ) -> tuple[CheckFinding, ...]:
-    """Check a task that is done, one check after the other.
-
-    Args:
-        checks: Of the task.
-        answer: Of the agent.
-        folder: Of the suite.
-        settings: Of the task's run: its workspace, its sandbox, and the time limit of a check.
-    """
+    """Check a task that is done, one check after the other, in the workspace of its settings."""
     found: list[CheckFinding] = []
     for check in checks:
         try:
@@ -297,8 +273,6 @@ def _look_for(pattern: str, answer: str, limit_s: float) -> tuple[CheckOutcome, 
 
 
 class Verdict(BaseModel):
-    """How one attempt ended."""
-
     model_config = _RECORD
 
     attempt: str
@@ -315,12 +289,9 @@ class Verdict(BaseModel):
 
 
 class Grader:
-    """Judges attempts, and writes each verdict to a file at once.
+    """Judges attempts, and writes each verdict to a file of the evaluation's folder at once.
 
-    Args:
-        suite: The suite.
-        options: Of all its tasks.
-        folder: Of the evaluation. Verdicts on other tasks or checks are dropped from it.
+    Verdicts on other tasks or checks are dropped from the file.
     """
 
     def __init__(self, suite: Suite, options: RunOptions, folder: Path) -> None:

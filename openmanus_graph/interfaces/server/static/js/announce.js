@@ -50,7 +50,7 @@ const SPOKEN = {
   tool_end: (event) => [t(event.ok ? "{tool} done after {time}" : "{tool} failed after {time}",
     { tool: event.tool, time: duration(event.seconds) })],
   interrupt: (event) => [`${t("The agent waits for you.")} ${event.question}`, true],
-  step_end: (event) => [t(event.namespace ? "Helper {id}: {state}" : "Plan step {id}: {state}",
+  step_end: (event) => [t(event.namespace ? "Subagent {id}: {state}" : "Plan step {id}: {state}",
     { id: event.id, state: planMark(event.status)[1] }), true],
   notice: (event) => [event.level === "info" ? "" : event.text],
   final: (event) => [event.status === "waiting" ? "" : statusSentence(event.status, event.stop_reason), true],

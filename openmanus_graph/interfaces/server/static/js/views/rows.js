@@ -71,7 +71,7 @@ const KINDS = {
   step: (row) => {
     const [sign, words] = planMark(row.status);
     const verb = row.goesOn ? t("goes on") : row.begins ? t("begins") : words;
-    return [t(row.helper ? "Helper {id}: {state}" : "Plan step {id}: {state}", { id: row.id, state: verb }),
+    return [t(row.helper ? "Subagent {id}: {state}" : "Plan step {id}: {state}", { id: row.id, state: verb }),
       h("div.plan-line", {}, h(`span.mark.${row.status}`, { aria: { hidden: "true" } }, sign),
         h("strong", {}, row.id), h("span", {}, row.text || row.executor), h("span.muted", {}, verb))];
   },
