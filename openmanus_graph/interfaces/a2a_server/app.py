@@ -6,7 +6,6 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.helpers import new_text_part
 from a2a.server.agent_execution import RequestContext, SimpleRequestContextBuilder
 from a2a.server.context import ServerCallContext
@@ -137,6 +136,9 @@ def _version(request: Request) -> str:
 
 def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
     """Return why a request is refused that the SDK would accept; None leaves it to the SDK."""
+    # Here, because it and the dispatcher import each other: the dispatcher must be first.
+    from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
+
     number: object = body.get("id")
     is_id = number is None or (isinstance(number, str | int) and not isinstance(number, bool))
     if body.get("jsonrpc") != "2.0" or not is_id:
