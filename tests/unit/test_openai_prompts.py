@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from openmanus_graph.interfaces.server.openai_api.prompts import (
-    Turn,
     conversation_key,
     read_content,
     read_prompt,
 )
+from openmanus_graph.interfaces.server.runs import Turn
 from openmanus_graph.interfaces.server.store import Refused
 
 DATA = base64.b64encode(b"xyz").decode()

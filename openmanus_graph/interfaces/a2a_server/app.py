@@ -227,7 +227,7 @@ async def _resume_task(task: Task, executor: Executor, handler: DefaultRequestHa
         role=Role.ROLE_USER,
         task_id=task.id,
         context_id=task.context_id,
-        parts=[new_text_part("(The server was started again; the task goes on.)")],
+        parts=[new_text_part("(The server was restarted; the task continues.)")],
     )
     log.info("resuming task %s", task.id)
     at_once = SendMessageConfiguration(return_immediately=True)

@@ -232,9 +232,9 @@ class ElicitedQuestions(Questions):
             return value
         why = "nobody answered"
         if not self._elicitation.possible:
-            why = "this client cannot ask its person (it has no elicitation)"
+            why = "this client cannot ask its user (it has no elicitation)"
         raise ToolError(
-            f"{key.tool} was not run. {request['question']} A person must decide that, and {why}. "
+            f"{key.tool} was not run. {request['question']} The user must decide that, and {why}. "
             "Use a client that can ask, or start the server with --policy auto."
         )
 
@@ -257,7 +257,7 @@ def read_answer(kind: str, result: types.ElicitResult) -> Any:
         return None
     if kind == "question":
         text = str(content.get("answer") or "")
-        return text if result.action == "accept" else "The person declined to answer."
+        return text if result.action == "accept" else "The user declined to answer."
     decision = content.get("decision") if result.action == "accept" else "reject"
     text = str(content.get("reason") or content.get("answer") or "")
     match decision:

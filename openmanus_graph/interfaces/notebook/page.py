@@ -19,11 +19,11 @@ from openmanus_graph.state.manus import no_usage
 SHOWN_CHARS = 2000
 """Of one output; the rest is in the conversation."""
 LINE_CHARS = 80
-"""Of a call's arguments beside its name."""
+"""Of a call's arguments next to its name."""
 _MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-"""Pictures are left out: fetching one would tell its server whatever stands in its address."""
+"""Pictures are left out: fetching one would send its address, with any data in it, to a server."""
 
 Block = dict[str, Any]
 

@@ -65,7 +65,7 @@ async def show_run(
 
     Args:
         graph: Made by one of the builders.
-        given: The task as text, a graph input, a `Command`, or None to go on.
+        given: The task as text, a graph input, a `Command`, or None to continue.
         thread: Its id; a new one if left out. Going on, or answering, takes a checkpointer.
         checkpoint: The id of the one to go back to; the newest if left out.
         context: Settings of this run.

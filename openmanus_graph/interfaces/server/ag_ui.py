@@ -46,11 +46,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
-from openmanus_graph.interfaces.server.openai_api.prompts import Prompt, Turn
 from openmanus_graph.interfaces.server.runs import (
     PING,
     AgentRun,
+    Prompt,
     RunRequest,
+    Turn,
     cancel_in_background,
     files_of,
     follow_events,

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -40,14 +40,12 @@ from openmanus_graph.interfaces.service.runs import (
     Final,
     Message,
     RemoteSink,
+    Upload,
     bring_files,
     progress_text,
 )
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.plan import Origin
-
-if TYPE_CHECKING:
-    from openmanus_graph.interfaces.server.openai_api.prompts import Prompt
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0
@@ -213,6 +211,49 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """A message of a client of OpenAI's or AG-UI's protocol."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    files: tuple[Upload, ...] = ()
+    words: str = ""
+    """The part of the text that the user typed: the first."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The messages of a request in such a protocol."""
+
+    instructions: str
+    """Of system and developer messages."""
+    turns: tuple[Turn, ...]
+    """Of user and assistant; the newest is the user's."""
+
+    def message(self, *, begins: bool) -> Message:
+        """Return the newest turn for a run.
+
+        `begins` says that the thread is new: it gets the instructions and earlier turns' files.
+        """
+        newest, files = self.turns[-1], self.turns[-1].files
+        if not begins:
+            return Message(newest.text, files, newest.words)
+        text = newest.text
+        if self.instructions:
+            text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
+        files = tuple(file for turn in self.turns for file in turn.files)
+        return Message(text, files, newest.words)
+
+    def history(self) -> list[dict[str, str]]:
+        types = {"user": "human", "assistant": "ai"}
+        return [
+            {"type": types[turn.role], "content": turn.text}
+            for turn in self.turns[:-1]
+            if turn.text
+        ]
+
+
+@dataclass(frozen=True)
 class AgentRun:
     id: str
     thread: str
@@ -228,7 +269,7 @@ class Progress:
 
 
 async def start_prompt(
-    agent: str, thread: str, prompt: "Prompt", response_format: dict[str, Any] | None = None
+    agent: str, thread: str, prompt: Prompt, response_format: dict[str, Any] | None = None
 ) -> AgentRun:
     """Start a run with a prompt's newest message, or answer the question that the thread asks.
 

@@ -107,7 +107,7 @@ def read_lines(
         if task.id in tasks:
             raise ConfigError(
                 f"Lines {line_of[task.id]} and {number} of {path} have the same id {task.id!r}. "
-                "Give each task an id of its own."
+                "Give each task its own id."
             )
         tasks[task.id], line_of[task.id] = (task, as_written), number
     if not tasks:

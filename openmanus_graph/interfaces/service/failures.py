@@ -73,6 +73,6 @@ def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
             "written, and is not full."
         )
     return (
-        f"The database in {home} is damaged: {error}. Move {home} away to start afresh; "
+        f"The database in {home} is damaged: {error}. Move {home} away to start again; "
         "`sqlite3 FILE .recover` may save its threads."
     )

@@ -269,7 +269,7 @@ class _Driver:
             self.config,
             context=self.run.context,
             stream_mode=["custom"],
-            subgraphs=True,  # the steps of a plan run in graphs of their own
+            subgraphs=True,  # each step of a plan runs in its own graph
             version="v2",
             durability="sync",
             control=self.stop.control,

@@ -186,7 +186,7 @@ class RemoteRun:
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:
-    """Return what a client is told about an event while the run works; None for most events."""
+    """Return the text for a client about an event of a running run; None for most events."""
     match event["type"]:
         case "think_end" if event["text"].strip() and event["tool_calls"]:
             return str(event["text"]).strip()

@@ -261,7 +261,7 @@ def save_note(
     def replaced(now: str) -> str:
         if now != before:
             raise TrustedToolError(
-                f"{path} was changed while you edited it; it was left as it is. Edit it again."
+                f"{path} was changed while you edited it; it was not changed. Edit it again."
             )
         return text or ""
 

@@ -79,7 +79,7 @@ def replaced_tools(agent: str, functions: Mapping[str, str]) -> list[BaseTool]:
     for name, address in functions.items():
         if not isinstance(tool := tools.get(name), StructuredTool):
             raise ConfigError(
-                f"The agent {agent} has no tool {name!r} of its own that a function could replace."
+                f"The agent {agent} has no own tool {name!r} that a function could replace."
             )
         tools[name] = with_function(tool, load_function(address))
     return list(tools.values())

@@ -19,7 +19,6 @@ from openmanus_graph.graphs.catalog import agent_names, describe_agent
 from openmanus_graph.interfaces.server.openai_api.prompts import (
     PREFIX,
     OpenAIRoute,
-    Prompt,
     conversation_key,
     error_body,
     read_prompt,
@@ -28,6 +27,7 @@ from openmanus_graph.interfaces.server.runs import (
     PING,
     AgentRun,
     Progress,
+    Prompt,
     files_of,
     follow,
     result_of,

@@ -5,8 +5,7 @@ import hashlib
 import json
 import mimetypes
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,8 +14,9 @@ from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.server.runs import Prompt, Turn
 from openmanus_graph.interfaces.server.store import Refused
-from openmanus_graph.interfaces.service.runs import Message, Upload
+from openmanus_graph.interfaces.service.runs import Upload
 
 PREFIX = "/v1"
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error"}
@@ -59,45 +59,6 @@ class OpenAIRoute(APIRoute):
 
 
 _ANY = "application/octet-stream"
-
-
-@dataclass(frozen=True)
-class Turn:
-    role: Literal["user", "assistant"]
-    text: str
-    files: tuple[Upload, ...] = ()
-    words: str = ""
-    """The part of the text that the user typed: the first."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    instructions: str
-    """Of system and developer messages."""
-    turns: tuple[Turn, ...]
-    """Of user and assistant; the newest is the user's."""
-
-    def message(self, *, begins: bool) -> Message:
-        """Return the newest turn for a run.
-
-        `begins` says that the thread is new: it gets the instructions and earlier turns' files.
-        """
-        newest, files = self.turns[-1], self.turns[-1].files
-        if not begins:
-            return Message(newest.text, files, newest.words)
-        text = newest.text
-        if self.instructions:
-            text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
-        files = tuple(file for turn in self.turns for file in turn.files)
-        return Message(text, files, newest.words)
-
-    def history(self) -> list[dict[str, str]]:
-        types = {"user": "human", "assistant": "ai"}
-        return [
-            {"type": types[turn.role], "content": turn.text}
-            for turn in self.turns[:-1]
-            if turn.text
-        ]
 
 
 def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -> Prompt:
