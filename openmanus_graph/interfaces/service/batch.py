@@ -229,8 +229,10 @@ class LocalTaskRunner:
             state = (await read_thread_state(thread, known.agent)).state
             if known.status == "finished":
                 return _result(task, thread, final_event(state, cancelled=False))
-            values: Any = state.values if isinstance(state.values, Mapping) else {}
-            usage: Usage = cast("Mapping[str, Any]", values).get("usage") or no_usage()
+            known_values: dict[str, Any] = {}
+            if isinstance(state.values, Mapping):  # a third-party graph may have anything there
+                known_values = {**cast("Mapping[str, Any]", state.values)}
+            usage: Usage = known_values.get("usage") or no_usage()
             self._budget.record(thread, usage["cost_usd"])
         own_usd = task.limits.get("max_cost_usd", self._own_usd)
         limit_usd = self._budget.limit_usd(thread, own_usd)
