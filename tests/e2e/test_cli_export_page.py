@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from openmanus_graph.interfaces.server.player import player_page
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.threads import hold_thread
 from tests.e2e.test_cli_plan import JOIN, Brain
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply

@@ -65,7 +65,7 @@ def test_a_beginning_that_only_one_id_has_is_enough(cli: Cli, model: OpenAIServe
         (("resume",), "There are no threads"),
         (("show",), "There are no threads"),
         (("run", "x", "--continue"), "There are no threads"),
-        (("run", "x", "--continue", "--thread", "t"), "leave it or --thread away"),
+        (("run", "x", "--continue", "--thread", "t"), "remove it or --thread"),
     ],
 )
 def test_where_there_is_no_latest_thread_it_says_so(

@@ -15,7 +15,7 @@ import pytest
 from langgraph_sdk import get_client
 
 from openmanus_graph import tell
-from openmanus_graph.interfaces.server.config import server_config
+from openmanus_graph.interfaces.server import server_config
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

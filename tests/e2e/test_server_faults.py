@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.threads import hold_thread
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Page, Served, eventually, new_page

@@ -33,8 +33,8 @@ from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.backends.persistence.steering import JournalTable, SteeringMessages
 from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
 from openmanus_graph.interfaces.service.failures import RunError
-from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.interfaces.service.threads import hold_thread, is_running
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.testing.replays import tool_session

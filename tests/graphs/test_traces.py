@@ -15,7 +15,7 @@ from opentelemetry import trace
 
 from openmanus_graph import MCPServer, build_manus_graph, build_mcp_graph, open_session
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.interfaces.service.trace_export import export_traces, make_provider
+from openmanus_graph.interfaces.service.own_process import export_traces, make_provider
 from tests.support.graphs import add, calls, run_graph
 from tests.support.mcp_traced import answer
 from tests.support.otlp import Collector, SentSpan, collecting

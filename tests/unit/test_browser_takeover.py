@@ -12,8 +12,8 @@ from openmanus_graph.backends.browser.kept_state import state_file
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.interfaces.server import visits
-from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server import takeover
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, close_session, find_session
 from openmanus_graph.state.context import Context
 from tests.support.browsing import Browsing
@@ -191,19 +191,19 @@ async def test_closing_the_browser_ends_the_takeover(use: Browsing, taken: Takeo
 async def test_a_takeover_that_nobody_watches_any_more_ends(
     taken: Takeover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visits, "LEFT_S", 0.01)
+    monkeypatch.setattr(takeover, "LEFT_S", 0.01)
     ended, stack = asyncio.Event(), contextlib.AsyncExitStack()
     stack.callback(ended.set)
-    visit = visits.Visit("left", "", taken, stack)
-    monkeypatch.setitem(visits.visits, taken.id, visit)
+    visit = takeover.Visit("left", "", taken, stack)
+    monkeypatch.setitem(takeover.visits, taken.id, visit)
     with visit.watched():
         with visit.watched():
-            assert visits.find_visit("left", taken.id) is visit
+            assert takeover.find_visit("left", taken.id) is visit
         assert not taken.ended, "one still watches"
     await ended.wait()
     assert taken.ended
     with pytest.raises(Refused, match="over"):
-        visits.find_visit("left", taken.id)
+        takeover.find_visit("left", taken.id)
 
 
 async def test_a_borrowed_session_outlives_its_guest_until_it_is_idle(

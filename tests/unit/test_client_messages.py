@@ -8,11 +8,11 @@ from langchain_core.messages import HumanMessage, convert_to_messages
 from openmanus_graph.conversation.history import COMPACT_KEY, NOTES_KEY, ORIGIN_KEY
 from openmanus_graph.interfaces.cli.chat_session import own_words
 from openmanus_graph.interfaces.server.admission import (
-    UnreadableMessagesError,
     checked_command,
     checked_input,
     checked_messages,
 )
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.runs import Message, Upload
 from openmanus_graph.safety.provenance import (
     brings_untrusted,
@@ -92,7 +92,7 @@ def test_ids_calls_and_pictures_stay() -> None:
 
 @pytest.mark.parametrize("given", [{"type": "remove", "id": "1"}, {"content": "x"}, 7, None, [[]]])
 def test_what_is_no_message_is_refused_in_a_sentence(given: Any) -> None:
-    with pytest.raises(UnreadableMessagesError, match="cannot be read"):
+    with pytest.raises(Refused, match="cannot be read"):
         checked_messages([given])
 
 
@@ -126,7 +126,7 @@ COMMANDS: list[Any] = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_does_more_is_refused(command: Any) -> None:
-    with pytest.raises(UnreadableMessagesError, match=r"A command can"):
+    with pytest.raises(Refused, match=r"A command can"):
         checked_command(command)
 
 

@@ -10,8 +10,12 @@ import pytest
 
 from openmanus_graph.demo.recorded import SUITE, demo_folder
 from openmanus_graph.graphs.catalog import agent_names
-from openmanus_graph.interfaces.service.evals.grading import judge, run_checks
-from openmanus_graph.interfaces.service.evals.suite import parse_check, read_suite
+from openmanus_graph.interfaces.service.evals.suite import (
+    judge,
+    parse_check,
+    read_suite,
+    run_checks,
+)
 from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.testing import tool_session
 from tests.support.sandboxes import MODES

@@ -14,8 +14,10 @@ from openmanus_graph.interfaces.service.batch_files import BatchResult
 from openmanus_graph.interfaces.service.evals.evaluation import (
     ABOUT,
     About,
+    Change,
     Evaluation,
     TaskFigures,
+    compare,
     load_about,
     load_evaluation,
     pass_at_k,
@@ -23,14 +25,8 @@ from openmanus_graph.interfaces.service.evals.evaluation import (
     prepare_folder,
     store_about,
 )
-from openmanus_graph.interfaces.service.evals.grading import CheckFinding, Outcome, Verdict
-from openmanus_graph.interfaces.service.evals.page import (
-    OUTCOMES,
-    Change,
-    compare,
-    headline,
-    report_page,
-)
+from openmanus_graph.interfaces.service.evals.page import OUTCOMES, headline, report_page
+from openmanus_graph.interfaces.service.evals.suite import CheckFinding, Outcome, Verdict
 from tests.support.tabs import Tab
 
 EVIL = "</pre><script>document.title='hit'</script><img src=http://x/y>&\x1b[31m\u202e"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from openmanus_graph.interfaces.server.openai_api.prompts import (
-    ApiError,
-    Turn,
     conversation_key,
     read_content,
     read_prompt,
 )
+from openmanus_graph.interfaces.server.runs import Turn
+from openmanus_graph.interfaces.server.store import Refused
 
 DATA = base64.b64encode(b"xyz").decode()
 
@@ -50,7 +50,7 @@ def test_files_of_both_interfaces(part: dict[str, Any], name: str, media_type: s
     ],
 )
 def test_what_is_not_taken_is_named(content: Any) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(Refused) as refused:
         read_content(content, "messages[3]")
     assert refused.value.status == 400
     assert str(refused.value.param).startswith("messages[3]")

@@ -20,8 +20,8 @@ from openmanus_graph.backends.persistence.steering import JournalTable, open_ste
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import RefusedDataError
-from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.interfaces.service.threads import hold_thread, is_running
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import run_graph
 from tests.support.postgres import Postgres

@@ -5,7 +5,7 @@ import sys
 import pytest
 from opentelemetry import trace
 
-from openmanus_graph.interfaces.service.trace_export import export_traces
+from openmanus_graph.interfaces.service.own_process import export_traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.helpers import new_text_part
 from a2a.server.agent_execution import RequestContext, SimpleRequestContextBuilder
 from a2a.server.context import ServerCallContext
@@ -50,17 +49,13 @@ from openmanus_graph.tools import closing_tools
 
 PROTOCOLS = ("1.0", "0.3")
 TEXT, ANY = "text/plain", "application/octet-stream"
+MAX_BODY_BYTES = 64 << 20
+"""Of a request, in which files are a third larger."""
+log = logging.getLogger(__name__)
 
 
 def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCard:
-    """Return the card of an agent.
-
-    Args:
-        agent: Its name.
-        url: Of the server, without a last slash.
-        version: Of this package.
-        guarded: Whether clients must send a bearer token.
-    """
+    """Return the card of an agent. `url` has no last slash; `guarded`: clients need a token."""
     purpose = describe_agent(agent) or "does tasks with tools"
     card = AgentCard(
         name=f"OpenManus {agent}",
@@ -83,7 +78,6 @@ def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCar
 
 
 def _skills(agent: str, purpose: str) -> list[AgentSkill]:
-    """Return a skill for whole tasks, and one per tool of an agent of ours."""
     whole_task = AgentSkill(
         id=agent,
         name="Do a task",
@@ -93,19 +87,17 @@ def _skills(agent: str, purpose: str) -> list[AgentSkill]:
         examples=["Summarise sales.csv and draw the monthly totals"],
     )
     closing = {tool.name for tool in closing_tools()}
-    tools = [tool for tool in agent_tools(agent) if tool.name not in closing]
-    summaries = [tool.description.strip().partition("\n\n")[0] for tool in tools]
-    return [
-        whole_task,
-        *(
-            AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
-            for tool, summary in zip(tools, summaries, strict=True)
-        ),
-    ]
+    skills = [whole_task]
+    for tool in agent_tools(agent):
+        if tool.name not in closing:
+            summary = tool.description.strip().partition("\n\n")[0]
+            skill = AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
+            skills.append(skill)
+    return skills
 
 
 class Dispatcher(JsonRpcDispatcher):
-    """Refuses what the SDK lets pass, and hands it the rest.
+    """Refuses requests that the SDK accepts by mistake, and passes it the others.
 
     * A version other than the card's: the SDK takes 1.1 for 1.0 (A2A 1.0, 3.6.2).
     * A task state that does not exist: the SDK lists all tasks (3.1.4, 3.3.2).
@@ -129,7 +121,7 @@ class Dispatcher(JsonRpcDispatcher):
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):
-    """Takes the version from the query as well: clients may send it there (3.6.1)."""
+    """Takes the version from the query, too: clients may send it there (3.6.1)."""
 
     @override
     def build(self, request: Request) -> ServerCallContext:
@@ -139,14 +131,17 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
 
 def _version(request: Request) -> str:
-    """Return the protocol's version that a client speaks; empty if it says none."""
     return request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER, "")
 
 
 def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
-    """Say why a request is refused that the SDK would let pass. None: it may judge by itself."""
-    number = body.get("id")
-    if body.get("jsonrpc") != "2.0" or isinstance(number, bool) or not _is_id(number):
+    """Return why a request is refused that the SDK would accept; None leaves it to the SDK."""
+    # Here, because it and the dispatcher import each other: the dispatcher must be first.
+    from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
+
+    number: object = body.get("id")
+    is_id = number is None or (isinstance(number, str | int) and not isinstance(number, bool))
+    if body.get("jsonrpc") != "2.0" or not is_id:
         return None
     if version and ".".join(version.split(".")[:2]) not in PROTOCOLS:
         return VersionNotSupportedError(
@@ -163,39 +158,16 @@ def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
     if model is not None:
         try:
             model.model_validate(body)
-        except ValidationError as error:
-            return InvalidParamsError(_faults(error))
+        except ValidationError as error:  # named without their values
+            faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+            return InvalidParamsError(f"The params do not fit. {'; '.join(faults[:5])}.")
     return None
-
-
-def _is_id(value: object) -> bool:
-    return value is None or isinstance(value, str | int)
-
-
-def _faults(error: ValidationError) -> str:
-    """Name the fields that do not fit, without repeating what stands in them."""
-    faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-    return f"The params do not fit. {'; '.join(faults[:5])}."
-
-
-MAX_BODY_BYTES = 64 << 20
-"""Of a request, whose files are a third larger in it."""
-log = logging.getLogger(__name__)
 
 
 def build_app(
     agent: str, options: RunOptions, url: str, host: str, token: str | None, version: str
 ) -> App:
-    """Make the server's app. Blocks.
-
-    Args:
-        agent: Name of the agent.
-        options: Of each run.
-        url: Under which clients reach the server.
-        host: That it listens on.
-        token: What clients must send; None for none. The card is open to all.
-        version: Of this package.
-    """
+    """Make the server's app. Blocks. The card needs no token."""
     card = agent_card(agent, url, version, guarded=token is not None)
     store = DatabaseTaskStore(database_url())
     executor = Executor(agent, options, store)
@@ -227,7 +199,7 @@ def build_app(
 
 
 class _TaskContextBuilder(SimpleRequestContextBuilder):
-    """Fills in the context of a message that names only its task; the SDK would make a new one."""
+    """Adds the context to a message that names only its task; the SDK would make a new one."""
 
     def __init__(self, store: DatabaseTaskStore) -> None:
         super().__init__()
@@ -255,12 +227,9 @@ async def _resume_task(task: Task, executor: Executor, handler: DefaultRequestHa
         role=Role.ROLE_USER,
         task_id=task.id,
         context_id=task.context_id,
-        parts=[new_text_part("(The server was started again; the task goes on.)")],
+        parts=[new_text_part("(The server was restarted; the task continues.)")],
     )
-    log.info("going on with task %s", task.id)
-    await handler.on_message_send(
-        SendMessageRequest(
-            message=message, configuration=SendMessageConfiguration(return_immediately=True)
-        ),
-        ServerCallContext(),
-    )
+    log.info("resuming task %s", task.id)
+    at_once = SendMessageConfiguration(return_immediately=True)
+    request = SendMessageRequest(message=message, configuration=at_once)
+    await handler.on_message_send(request, ServerCallContext())

@@ -20,11 +20,12 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import (
-    ANSWER_HINTS,
     Final,
+    Outbox,
     RemoteRun,
     SessionLeases,
     Upload,
+    answer_with_hint,
     first_question,
     progress_text,
     resolve_workspace,
@@ -42,27 +43,23 @@ _ANY = "application/octet-stream"
 
 
 class BadMessageError(Exception):
-    """A message that cannot be used; the text says why."""
+    pass
 
 
 def read_message(message: Message) -> RunMessage:
-    """Understand a message: texts, data as JSON, files. The first text is the caller's words.
+    """Read a message: texts, data as JSON, files. The first text is what the user typed.
 
-    Raises:
-        BadMessageError: It is empty, or holds what is not taken.
+    BadMessageError if it is empty, or has parts that are not accepted.
     """
-    texts: list[str] = []
-    words: list[str] = []
-    files: list[Upload] = []
+    texts, words, files = list[str](), list[str](), list[Upload]()
     for number, part in enumerate(message.parts, 1):
         match part.WhichOneof("content"):
             case "text":
                 texts.append(part.text)
                 words.append(part.text)
             case "data":
-                texts.append(
-                    json.dumps(_with_integers(MessageToDict(part.data)), ensure_ascii=False)
-                )
+                data = _with_integers(MessageToDict(part.data))
+                texts.append(json.dumps(data, ensure_ascii=False))
             case "raw":
                 name = part.filename or f"file-{number}"
                 files.append(Upload(name, part.raw, part.media_type or _ANY))
@@ -79,19 +76,9 @@ def read_message(message: Message) -> RunMessage:
     return RunMessage(text or "See the files.", tuple(files), "".join(words[:1]))
 
 
-def answer_parts(final: Final) -> list[Part]:
-    """Return the answer, and the validated object if there is one."""
-    parts = [new_text_part(_sendable(str(final["answer"])), media_type="text/plain")]
-    if final["structured"] is not None:
-        parts.append(new_data_part(final["structured"], media_type="application/json"))
-    return parts
-
-
 def file_parts(final: Final, workspace: Workspace) -> tuple[list[tuple[str, Part]], list[str]]:
-    """Return the files of a run with their paths, and notes on those left out. Blocks."""
-    sent: list[tuple[str, Part]] = []
-    left_out: list[str] = []
-    room = MAX_ALL_BYTES
+    """Return the files of a run with their paths, and why others are left out. Blocks."""
+    sent, left_out, room = list[tuple[str, Part]](), list[str](), MAX_ALL_BYTES
     for artifact in final["artifacts"]:
         path, size = artifact["path"], artifact["size"]
         if size > min(MAX_FILE_BYTES, room) or len(sent) == MAX_FILES:
@@ -110,17 +97,8 @@ def file_parts(final: Final, workspace: Workspace) -> tuple[list[tuple[str, Part
     return sent, left_out
 
 
-def final_metadata(final: Final) -> Mapping[str, Any]:
-    """Return a run's status and usage as metadata for the client."""
-    return {
-        "status": final["status"],
-        "stop_reason": final["stop_reason"] or "",
-        "usage": dict(final["usage"]),
-    }
-
-
 def _sendable(text: str) -> str:
-    """Replace what is no valid Unicode, which the protocol cannot carry."""
+    """Replace invalid Unicode, which the protocol cannot carry."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -135,14 +113,10 @@ def _with_integers(value: Any) -> Any:  # any JSON
     return value
 
 
-UNDER_WAY = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
-
-
 class DatabaseTaskStore(TaskStore):
-    """The tasks of a database. Whoever has the server's token owns all of them."""
+    """The tasks of a database. Whoever has the server's token owns all of them. Opening blocks."""
 
     def __init__(self, url: DatabaseUrl) -> None:
-        """Open the database. Blocks."""
         self._run = open_database(url).run
 
     @override
@@ -162,7 +136,7 @@ class DatabaseTaskStore(TaskStore):
 
     @override
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        # The SDK's own store filters, sorts and pages as the protocol wants it.
+        # The SDK's own store filters, sorts and pages as the protocol requires.
         pages = InMemoryTaskStore(use_copying=False)
         for task in await self._select(""):
             await pages.save(task, context)
@@ -173,11 +147,10 @@ class DatabaseTaskStore(TaskStore):
         await asyncio.to_thread(self._run, "DELETE FROM a2a_tasks WHERE id = ?", (task_id,))
 
     async def under_way(self) -> Sequence[Task]:
-        """Return the tasks that were being worked on when they were last saved."""
-        return await self._select("WHERE state IN (?, ?)", *map(int, UNDER_WAY))
+        states = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+        return await self._select("WHERE state IN (?, ?)", *map(int, states))
 
     async def waiting_in(self, context_id: str) -> Sequence[Task]:
-        """Return the tasks of a context that wait for an answer."""
         state = int(TaskState.TASK_STATE_INPUT_REQUIRED)
         return await self._select("WHERE context = ? AND state = ?", context_id, state)
 
@@ -188,8 +161,6 @@ class DatabaseTaskStore(TaskStore):
 
 @dataclass
 class _RunningTask:
-    """A task with its run."""
-
     task: str
     run: RemoteRun
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -197,12 +168,12 @@ class _RunningTask:
 
 
 class Executor(AgentExecutor):
-    """Runs one agent. A context is a thread; each is worked on by one task at a time."""
+    """Runs one agent. A context is a thread; it has one task at a time."""
 
     def __init__(self, agent: str, options: RunOptions, store: DatabaseTaskStore) -> None:
         self.agent, self.options, self.store = agent, options, store
         self.cut_off: set[str] = set()
-        """Tasks that were under way when the server ended."""
+        """Tasks that were running when the server ended."""
         self.leases = SessionLeases()
         self._running: dict[str, _RunningTask] = {}
         """By context."""
@@ -218,26 +189,26 @@ class Executor(AgentExecutor):
         if refusal := await self._refusal(context, context_id):
             await updater.reject(_agent_message(updater, refusal))
             return
-        updates: asyncio.Queue[str | None] = asyncio.Queue()
-        run = RemoteRun(self.agent, thread_of(context_id), self.options, _update_sender(updates))
+        outbox = Outbox[str](lambda text: updater.start_work(_agent_message(updater, text)))
+
+        def show(event: Mapping[str, Any]) -> None:
+            if text := progress_text(event):
+                outbox.put(text)
+
+        run = RemoteRun(self.agent, f"a2a-{context_id}", self.options, show)
         running = self._running[context_id] = _RunningTask(context.task_id, run)
-        sender = asyncio.create_task(_send_updates(updates, updater))
         try:
             await updater.start_work()
-            async with self.leases.lease(run.thread):
+            async with outbox.sent(), self.leases.lease(run.thread):
                 final = await self._run_to_final(context, message, run)
             running.cancelled = final["status"] == "cancelled"
-            updates.put_nowait(None)
-            await sender  # what was said belongs before the end
-            if not running.cancelled:
-                await self._publish(final, updater, run)
+            await self._publish(final, updater, run)
         except BadMessageError as error:
             if context.current_task is None:
                 await updater.reject(_agent_message(updater, str(error)))
             else:  # it still waits for its answer
                 await updater.requires_input(_agent_message(updater, f"{error} Answer again."))
         finally:
-            sender.cancel()
             del self._running[context_id]
             running.ended.set()
 
@@ -249,22 +220,18 @@ class Executor(AgentExecutor):
             running.run.stop.now()
             await running.ended.wait()
             if not running.cancelled:
-                return  # it had ended by itself, and has said how
+                return  # it had ended by itself, and has reported how
         updater = TaskUpdater(event_queue, context.task_id or "", context_id)
         await updater.cancel(_agent_message(updater, "The task was cancelled."))
 
     async def _refusal(self, context: RequestContext, context_id: str) -> str | None:
-        """Say why a message cannot be worked on now."""
         running = self._running.get(context_id)
         if running is not None:
             return (
                 f"This context is at work on task {running.task}. Wait for its end, cancel it, or "
                 "use another context."
             )
-        if context.current_task is not None:
-            return None
-        waiting = await self.store.waiting_in(context_id)
-        if waiting:
+        if context.current_task is None and (waiting := await self.store.waiting_in(context_id)):
             return (
                 f"Task {waiting[0].id} of this context waits for an answer. Send it with that "
                 "taskId, or cancel that task first."
@@ -278,69 +245,53 @@ class Executor(AgentExecutor):
         if task is not None and task.id in self.cut_off:
             self.cut_off.discard(task.id)
             if await asyncio.to_thread(find_thread, run.thread) is not None:
-                return await run.go_on()
-            message = task.history[0]  # the server ended before the run began
+                return await run.resume()
+            message = task.history[0]  # the server ended before the run started
         elif task is not None:
             answer = read_message(message)
             if question := await first_question(run.thread, self.agent):
                 return await run.answer(answer.as_answer(), question)
-        return await run.say(read_message(message))
+        return await run.start(read_message(message))
 
     async def _publish(self, final: Final, updater: TaskUpdater, run: RemoteRun) -> None:
-        """Say how a run ended, its files and its answer first."""
-        answer = str(final["answer"])
+        """Report how a run ended, its files first; `cancel` reports a cancelled one."""
+        if final["status"] == "cancelled":
+            return
         if final["status"] == "waiting":
-            hint = ANSWER_HINTS.get(final["stop_reason"], "")
-            await updater.requires_input(
-                _agent_message(updater, f"{answer}\n\n{hint}".rstrip(), final)
-            )
+            await updater.requires_input(_agent_message(updater, answer_with_hint(final), final))
             return
         options = await asyncio.to_thread(thread_options, self.options, run.thread)
         workspace = await asyncio.to_thread(resolve_workspace, options, run.thread)
         files, left_out = await asyncio.to_thread(file_parts, final, workspace)
         for path, part in files:
             await updater.add_artifact([part], name=path, last_chunk=True)
-        finished = final["status"] == "finished"
-        if finished:
-            parts = [*answer_parts(final), *map(new_text_part, left_out)]
+        state, answer = TaskState.TASK_STATE_FAILED, str(final["answer"])
+        if final["status"] == "finished":
+            state = TaskState.TASK_STATE_COMPLETED
+            parts = [new_text_part(_sendable(answer), media_type="text/plain")]
+            if final["structured"] is not None:
+                parts.append(new_data_part(final["structured"], media_type="application/json"))
+            parts += map(new_text_part, left_out)
             await updater.add_artifact(parts, name="answer", last_chunk=True)
-        state = TaskState.TASK_STATE_COMPLETED if finished else TaskState.TASK_STATE_FAILED
-        await updater.update_status(
-            state,
-            message=_agent_message(updater, answer, final),
-            metadata=dict(final_metadata(final)),
-        )
+        message = _agent_message(updater, answer, final)
+        await updater.update_status(state, message=message, metadata=_metadata(final))
 
 
 def _new_task(message: Message) -> Task:
-    """Return the task that a message starts. InvalidParamsError if the SDK refuses it."""
     try:
         return new_task_from_user_message(message)
     except ValueError as error:
         raise InvalidParamsError(str(error)) from error
 
 
-def thread_of(context_id: str) -> str:
-    """Return the thread of a context."""
-    return f"a2a-{context_id}"
-
-
-def _update_sender(updates: "asyncio.Queue[str | None]") -> Any:
-    """Return a function that queues texts about a run's events for the client."""
-
-    def show(event: Mapping[str, Any]) -> None:
-        if text := progress_text(event):
-            updates.put_nowait(text)
-
-    return show
-
-
-async def _send_updates(updates: "asyncio.Queue[str | None]", updater: TaskUpdater) -> None:
-    while (words := await updates.get()) is not None:
-        await updater.start_work(_agent_message(updater, words))
+def _metadata(final: Final) -> dict[str, Any]:
+    return {
+        "status": final["status"],
+        "stop_reason": final["stop_reason"] or "",
+        "usage": dict(final["usage"]),
+    }
 
 
 def _agent_message(updater: TaskUpdater, text: str, final: Final | None = None) -> Message:
-    metadata = None if final is None else dict(final_metadata(final))
-    sendable = text.encode("utf-8", "replace").decode()
-    return updater.new_agent_message([new_text_part(sendable)], metadata=metadata)
+    metadata = None if final is None else _metadata(final)
+    return updater.new_agent_message([new_text_part(_sendable(text))], metadata=metadata)

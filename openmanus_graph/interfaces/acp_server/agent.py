@@ -1,8 +1,7 @@
-"""The agent as an editor sees it: sessions are threads, whose workspace is the editor's folder."""
+"""The agent in an editor: sessions are threads, whose workspace is the editor's folder."""
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import secrets
@@ -33,33 +32,27 @@ from acp.schema import (
 )
 
 from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
-from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.final_event import events_from_messages
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import read_thread_state
 from openmanus_graph.interfaces.service.runs import (
-    ANSWER_HINTS,
-    Final,
     Message,
     RemoteRun,
     SessionLeases,
     Upload,
-    first_question,
+    answer_with_hint,
     question_text,
 )
-from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.events import interrupt_event
 
 
 def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
-    """Understand a prompt: its texts are the user's words, what it encloses or names is not.
+    """Read a prompt: the user typed its texts, but not what it encloses or names.
 
-    Args:
-        blocks: Of the SDK's types.
-        folder: The session's; files below it are named as the agent's tools name them.
-
-    Raises:
-        RequestError: It is empty, or data are no base64.
+    Files below the folder are named as the agent's tools name them. RequestError if the prompt is
+    empty, or data is no base64.
     """
     texts, words, files = list[str](), list[str](), list[Upload]()
     for number, block in enumerate(blocks, 1):
@@ -88,7 +81,7 @@ def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
 
 
 def _name_of(uri: str, folder: Path) -> str:
-    """Return a file's path, relative where it lies in the folder; another address as it is."""
+    """Return a file's path, relative if it is in the folder. Other addresses stay unchanged."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
@@ -99,7 +92,7 @@ def _name_of(uri: str, folder: Path) -> str:
 def _decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise RequestError(-32602, f"The data is no base64: {error}.") from error
 
 
@@ -116,13 +109,13 @@ log = logging.getLogger(__name__)
 
 
 class EditorInput:
-    """Answers approvals by the editor's dialogue; a question is answered by the next prompt."""
+    """Answers approvals with the editor's dialogue; the next prompt answers a question."""
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
 
     async def answer(self, interrupt: Any) -> Any:
-        """Return the decision, None if the person made none or is asked something else."""
+        """Return the decision; None if the user made none, or for a question."""
         event = interrupt_event(interrupt)
         if event["kind"] == "question":
             return None
@@ -141,7 +134,7 @@ class EditorInput:
                 options=[*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)],
             )
         except RequestError as error:
-            log.warning("the editor asks nobody: %s", error)
+            log.warning("the editor does not ask the user: %s", error)
             return None
         outcome = response.outcome
         return outcome.option_id if outcome.outcome == "selected" else None
@@ -157,11 +150,9 @@ _NO_SESSION = "There is no session {!r}. Begin a new one."
 
 @dataclass
 class _Session:
-    """A conversation in the editor."""
-
     folder: Path
     run: RemoteRun | None = None
-    """The run that works on it now."""
+    """The running one."""
 
 
 class EditorAgent:
@@ -174,11 +165,9 @@ class EditorAgent:
         self._client: Client | None = None
 
     def on_connect(self, conn: Client) -> None:
-        """Called with the connection."""
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
-        """Say what is taken."""
         capabilities = PromptCapabilities(image=True, audio=True, embedded_context=True)
         return InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
@@ -190,14 +179,13 @@ class EditorAgent:
         )
 
     async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
-        """Begin a conversation in a folder."""
         folder = await _existing(cwd)
         session = f"{PREFIX}{secrets.token_hex(8)}"
         self._sessions[session] = _Session(folder)
         return NewSessionResponse(session_id=session)
 
     async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
-        """Go on with a conversation of an earlier process, and show it."""
+        """Continue a conversation of an earlier process, and show it."""
         folder = await _existing(cwd)
         of_editor = session_id.startswith(PREFIX)
         known = await asyncio.to_thread(find_thread, session_id) if of_editor else None
@@ -214,13 +202,13 @@ class EditorAgent:
             raise RequestError(-32600, AT_WORK)
         saved = await read_thread_state(session_id, known.agent)
         updates = self._updates(session_id, folder)
-        async with updates.sent():
-            updates.replay(saved.state.values.get("messages", []))
+        async with updates.outbox.sent():
+            updates.replay(events_from_messages(known, saved.state.values.get("messages", [])))
         self._sessions[session_id] = _Session(folder)
         return LoadSessionResponse()
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
-        """Run the agent on a message, or on the answer to what it asked, to the turn's end."""
+        """Run the agent on a message, or on the answer to its question, to the end of the turn."""
         session = self._session(session_id)
         if session.run is not None:
             raise RequestError(-32600, AT_WORK)
@@ -231,26 +219,23 @@ class EditorAgent:
         run = RemoteRun(self.agent, session_id, options, updates.show, user_input)
         session.run = run
         try:
-            async with updates.sent(), self.leases.lease(session_id):
-                final = await _run(run, message)
+            async with updates.outbox.sent(), self.leases.lease(session_id):
+                final = await run.send(message)
                 if final["status"] not in ("failed", "cancelled"):
-                    updates.say(_last_words(final))
+                    updates.say(answer_with_hint(final))
         finally:
             session.run = None
         return _response(final, cancelled=run.stop.requested)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """Cancel what runs; its prompt is answered with `cancelled`."""
         run = self._session(session_id).run
         if run is not None:
             run.stop.now()
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Refuse extensions."""
         raise RequestError.method_not_found(method)
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Ignore extensions."""
         log.info("ignored %s", method)
 
     def _session(self, session_id: str) -> _Session:
@@ -267,7 +252,6 @@ class EditorAgent:
 
 
 async def _existing(cwd: str) -> Path:
-    """Return the editor's folder. RequestError: there is none."""
     folder = Path(cwd)
     if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
         raise RequestError(-32602, f"cwd must be an absolute path of a folder, not {cwd!r}.")
@@ -275,9 +259,8 @@ async def _existing(cwd: str) -> Path:
 
 
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
-    """Serve one editor until it hangs up, or a signal comes."""
     serving = EditorAgent(agent, options, version)
-    served: Any = serving  # the SDK answers for methods of its Agent that this one has not got
+    served: Any = serving  # the SDK answers for methods of its Agent that this one lacks
     connection = AgentSideConnection(served, _Transport(pipes), listening=False)
     loop = asyncio.get_running_loop()
     try:
@@ -292,7 +275,7 @@ async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, versi
 
 
 class _Transport:
-    """Messages over the pipes, a line each."""
+    """Messages over the pipes, one per line."""
 
     def __init__(self, pipes: StdioPipes) -> None:
         self._pipes = pipes
@@ -314,37 +297,14 @@ class _Transport:
         return None
 
     async def close(self) -> None:
-        """Nothing: the pipes are flushed at the end."""
-
-
-async def _run(run: RemoteRun, message: Message) -> Final:
-    """Start a run, or answer the question that the thread asks."""
-    run.stop.task = asyncio.current_task()  # it may be cancelled before it begins
-    try:
-        known = await asyncio.to_thread(find_thread, run.thread)
-        question = await first_question(run.thread, run.agent) if known else None
-    except asyncio.CancelledError:
-        if not run.stop.requested or run.stop.task is None:
-            raise
-        run.stop.task.uncancel()
-        cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
-        return failed_event("The run was cancelled before it began.", {}) | cancelled
-    if question and not message.files:
-        return await run.answer(message.as_answer(), question)
-    return await run.say(message)
-
-
-def _last_words(final: Final) -> str:
-    """Return the answer or question, and how to answer it."""
-    hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
-    return f"{final['answer']}\n\n{hint}".rstrip()
+        """Do nothing: the pipes are flushed at the end."""
 
 
 def _response(final: Mapping[str, Any], *, cancelled: bool) -> PromptResponse:
-    """Return how a turn ended. RequestError: the run failed."""
+    """Return how a turn ended. RequestError if the run failed."""
     if final["status"] == "failed" and not cancelled:
         raise RequestError(-32603, str(final["answer"]))
-    # A run that was cancelled while it asked is one that waits.
+    # A run that was cancelled while it asked has the status `waiting`.
     status = "cancelled" if cancelled else final["status"]
     usage = final["usage"]
     sent, received = usage["input_tokens"], usage["output_tokens"]

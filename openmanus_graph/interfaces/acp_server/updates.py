@@ -1,8 +1,6 @@
 """Shows a run's events in the editor: texts, tool calls with their diffs, the plan."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,8 @@ from acp.helpers import (
 )
 from acp.interfaces import Client
 from acp.schema import FileEditToolCallContent, PlanEntry, ToolCallLocation, ToolKind
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.interfaces.service.runs import progress_text
+from openmanus_graph.interfaces.service.runs import Outbox, progress_text
 from openmanus_graph.tools.ask_human import ask_human
 
 TITLE_CHARS = 100
@@ -44,54 +41,40 @@ class SessionUpdates:
     """Sends the updates of one turn, in order."""
 
     def __init__(self, client: Client, session: str, folder: Path) -> None:
-        self._client, self._session, self._folder = client, session, folder
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._folder = folder
+        self.outbox = Outbox[Any](
+            lambda update: client.session_update(session_id=session, update=update)
+        )
         self._steps: dict[str, PlanEntry] = {}
         """The newest plan's, by id."""
         self._diffs: dict[str, FileEditToolCallContent] = {}
-        """Of edits that have begun, by call."""
+        """Of edits that have started, by call."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event."""
         update = self._update(event)
         if update is not None:
-            self._queue.put_nowait(update)
+            self.outbox.put(update)
 
     def say(self, text: str) -> None:
-        """Show what the agent says."""
-        self._queue.put_nowait(update_agent_message_text(text))
+        self.outbox.put(update_agent_message_text(text))
 
-    def replay(self, messages: Sequence[AnyMessage]) -> None:
-        """Show a conversation so far: what was said, and the calls with their results."""
-        for message in messages:
-            if isinstance(message, AIMessage):
-                if message.text.strip():
-                    self.say(f"{message.text.strip()}\n\n")
-                for call in message.tool_calls:
-                    if call["name"] == ask_human.name:
-                        self.say(str(call["args"].get("inquire", "")))
-                    start = {"type": "tool_start", "tool": call["name"], "call_id": call["id"]}
-                    self.show({**start, "args": call["args"]})
-            elif isinstance(message, ToolMessage) and message.name != ask_human.name:
-                end = {"type": "tool_end", "tool": message.name, "call_id": message.tool_call_id}
-                self.show({**end, "ok": message.status != "error", "output": message.text})
-            else:
-                self._queue.put_nowait(update_user_message_text(message.text))
-
-    @contextlib.asynccontextmanager
-    async def sent(self) -> AsyncGenerator[None]:
-        """Send while the block runs; at its end all has been sent."""
-        sending = asyncio.create_task(self._send())
-        try:
-            yield
-            self._queue.put_nowait(None)
-            await sending
-        finally:
-            sending.cancel()
-
-    async def _send(self) -> None:
-        while (update := await self._queue.get()) is not None:
-            await self._client.session_update(session_id=self._session, update=update)
+    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Show a conversation so far: texts, and the calls with their results."""
+        for event in events:
+            is_question = event.get("tool") == ask_human.name
+            match event["type"]:
+                case "run_start":
+                    self.outbox.put(update_user_message_text(event["task"]))
+                case "steer":
+                    self.outbox.put(update_user_message_text(event["text"]))
+                case "tool_end" if is_question:
+                    self.outbox.put(update_user_message_text(event["output"]))
+                case "tool_start" if is_question:
+                    self.say(str(event["args"].get("inquire", "")))
+                case "think_end" if event["text"].strip():
+                    self.say(f"{event['text'].strip()}\n\n")
+                case _:
+                    self.show(event)
 
     def _update(self, event: Mapping[str, Any]) -> Any:
         match event["type"]:
@@ -117,9 +100,8 @@ class SessionUpdates:
         diff = edit_of(args) if tool == "str_replace_editor" else None
         content = None
         if diff is not None and places:
-            old, new = diff
-            self._diffs[event["call_id"]] = tool_diff_content(places[0].path, new, old)
-            content = [self._diffs[event["call_id"]]]
+            content = [tool_diff_content(places[0].path, diff[1], diff[0])]
+            self._diffs[event["call_id"]] = content[0]
         reads = tool == "str_replace_editor" and args.get("command") == "view"
         return start_tool_call(
             event["call_id"],
@@ -132,7 +114,7 @@ class SessionUpdates:
         )
 
     def _ended(self, event: Mapping[str, Any]) -> Any:
-        """End a call; its content replaces what the editor shows, so that a diff comes again."""
+        """End a call. Its content replaces what the editor shows, so it has the diff again."""
         diff = self._diffs.pop(event["call_id"], None)
         done = [diff] if diff is not None and event["ok"] else []
         return update_tool_call(
@@ -154,7 +136,7 @@ class SessionUpdates:
 def edit_of(args: Mapping[str, Any]) -> tuple[str | None, str] | None:
     """Return the text that a call of the editor replaces, and the new one; None if it edits none.
 
-    A new file replaces nothing.
+    The old text of a new file is None.
     """
     match args.get("command"):
         case "create":

@@ -31,9 +31,8 @@ from openmanus_graph.interfaces.cli.fork import begin_fork, read_points
 from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.service import run_setup
-from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.threads import open_threads
+from openmanus_graph.interfaces.service.threads import hold_thread, open_threads
 from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import knowing_reply

@@ -26,16 +26,18 @@ from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRun
 from openmanus_graph.interfaces.service.batch_files import BatchResult, open_results
 from openmanus_graph.interfaces.service.evals import page
 from openmanus_graph.interfaces.service.evals.evaluation import (
+    REGRESSIONS,
     REPORT,
     About,
+    Change,
     Evaluation,
     TaskFigures,
+    compare,
     load_evaluation,
     prepare_folder,
     store_about,
 )
-from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
-from openmanus_graph.interfaces.service.evals.suite import Suite, read_suite
+from openmanus_graph.interfaces.service.evals.suite import RESULTS, Grader, Suite, read_suite
 from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.options import (
     OutputOptions,
@@ -173,7 +175,7 @@ def _report(
 
     `code` is the exit code of its batch. With `quiet` only the figures of the whole are shown.
     """
-    changes = page.compare(before, now) if before is not None else None
+    changes = compare(before, now) if before is not None else None
     report = out / REPORT
     write_own_file(report, page.report_page(now, changes))
     is_interrupted = code > SIGNAL_EXIT
@@ -192,7 +194,7 @@ def _report(
     if now.left:
         return LEFT_EXIT
     if changes is not None:
-        return NOT_PASSED_EXIT if any(one.kind in page.REGRESSIONS for one in changes) else 0
+        return NOT_PASSED_EXIT if any(one.kind in REGRESSIONS for one in changes) else 0
     return 0 if now.has_passed else NOT_PASSED_EXIT
 
 
@@ -222,13 +224,11 @@ def _first_reason(task: TaskFigures) -> str:
     return ""
 
 
-def _change_table(changes: Sequence[page.Change]) -> Table:
+def _change_table(changes: Sequence[Change]) -> Table:
 
     table = Table("task", "change", "passed", "cost", "steps", "time", box=None, pad_edge=False)
     for change in changes:
-        style = (
-            "red" if change.kind in page.REGRESSIONS else "green" if "pass" in change.kind else ""
-        )
+        style = "red" if change.kind in REGRESSIONS else "green" if "pass" in change.kind else ""
         others = " (other checks)" if change.other_checks else ""
         table.add_row(
             Text(change.id),

@@ -36,11 +36,11 @@ from openmanus_graph.config.resolve import database_url, private_folder, safe_na
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption, ThreadArgument
-from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import (
     find_thread,
+    hold_thread,
     known_thread,
     open_threads,
     thread_id,

@@ -12,8 +12,7 @@ from openmanus_graph.interfaces.cli.process import (
     secure_standard_streams,
     stdout_failure,
 )
-from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
-from openmanus_graph.interfaces.service.trace_export import export_traces
+from openmanus_graph.interfaces.service.own_process import export_traces, relax_garbage_collection
 
 
 def main() -> None:

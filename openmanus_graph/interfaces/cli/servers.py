@@ -29,7 +29,7 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
-from openmanus_graph.interfaces.service.stdio import StdioPipes
+from openmanus_graph.interfaces.service.own_process import StdioPipes
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.mcp_server.server import ToolServer
@@ -52,10 +52,10 @@ def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> i
     with log_file(where.log), _quiet_libraries():
         if what.transport == "stdio":
             pipes = StdioPipes()  # first, before other code can write to stdout
-            from openmanus_graph.interfaces.mcp_server.running import serve_stdio
+            from openmanus_graph.interfaces.mcp_server.server import serve_stdio
 
             return _run_until_done(serve_stdio(_tool_server(what, options), pipes))
-        from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
+        from openmanus_graph.interfaces.mcp_server.server import PATH, serve_http
         from openmanus_graph.interfaces.service import http as service
 
         ask_for_trust(options.config)
@@ -68,14 +68,14 @@ def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> i
 
 
 def _tool_server(what: McpOptions, options: RunOptions) -> "ToolServer":
-    from openmanus_graph.interfaces.mcp_server.server import Offer, build_server
+    from openmanus_graph.interfaces.mcp_server.server import build_server
 
     names = None
     if what.tools is not None:
         names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
         if not names:
             raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    return build_server(Offer(options, names, what.agent), version("openmanus-graph"))
+    return build_server(options, names, what.agent, version("openmanus-graph"))
 
 
 @takes(RunOptions, ServerOptions, StorageOptions)
@@ -178,7 +178,7 @@ def serve(
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server  # it has no types
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
-    from openmanus_graph.interfaces.server.config import server_config
+    from openmanus_graph.interfaces.server import server_config
     from openmanus_graph.interfaces.server.token import server_token, token_source
     from openmanus_graph.interfaces.service import http as service
 
@@ -248,7 +248,7 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
-    from openmanus_graph.interfaces.server.visits import remember_page
+    from openmanus_graph.interfaces.server.takeover import remember_page
 
     while not _answers(address):
         time.sleep(READY_POLL_S)

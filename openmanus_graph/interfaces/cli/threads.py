@@ -68,8 +68,12 @@ def _delete_thread(named: str) -> int:
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
     from openmanus_graph.config.homes import openmanus_home
     from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.interfaces.service.lock import hold_thread
-    from openmanus_graph.interfaces.service.threads import forget_thread, known_thread, thread_id
+    from openmanus_graph.interfaces.service.threads import (
+        forget_thread,
+        hold_thread,
+        known_thread,
+        thread_id,
+    )
 
     thread = known_thread(thread_id(named)).id
 
@@ -87,8 +91,7 @@ def _delete_thread(named: str) -> int:
 def list_threads(limit: int = 50, *, as_json: bool = False) -> int:
     """List the newest threads, and say on stderr if there are more."""
     from openmanus_graph.config.homes import openmanus_home
-    from openmanus_graph.interfaces.service.lock import is_running
-    from openmanus_graph.interfaces.service.threads import open_threads, short_ids
+    from openmanus_graph.interfaces.service.threads import is_running, open_threads, short_ids
 
     table = open_threads()
     found = [thread for _, thread in table.page(limit + 1, None, "")]
@@ -155,8 +158,7 @@ def tell(
     """Send a running agent a message, which it reads at its next step."""
     from openmanus_graph.backends.persistence import steering
     from openmanus_graph.config.homes import openmanus_home
-    from openmanus_graph.interfaces.service.lock import is_running
-    from openmanus_graph.interfaces.service.threads import known_thread, thread_id
+    from openmanus_graph.interfaces.service.threads import is_running, known_thread, thread_id
 
     known = known_thread(thread_id(thread)).id
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text

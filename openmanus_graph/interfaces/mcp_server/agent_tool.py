@@ -1,4 +1,4 @@
-"""The tool `run_task`, with which a client has a whole agent do a task."""
+"""The tool `run_task`, which runs a whole agent on a client's task."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from openmanus_graph.graphs.catalog import describe_agent
 from openmanus_graph.interfaces.mcp_server.client import Client, Elicitation, run_shielded
 from openmanus_graph.interfaces.mcp_server.results import LogMessages, failure, link, text
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.runner import EXIT_CODES
 from openmanus_graph.interfaces.service.runs import (
     Final,
     Message,
     RemoteRun,
-    first_question,
     progress_text,
     resolve_workspace,
     thread_options,
@@ -36,8 +36,6 @@ SLOW_INTERVAL_S = 5.0
 
 
 class Progress:
-    """Progress notifications of one request: elapsed seconds and a text."""
-
     def __init__(self, session: ServerSession, *, wanted: bool) -> None:
         self._session = session
         self._wanted = wanted
@@ -46,13 +44,12 @@ class Progress:
         self._words: asyncio.Queue[str] = asyncio.Queue()
 
     def note(self, words: str) -> None:
-        """Send a text soon, if the client wants progress."""
         if self._wanted:
             self._words.put_nowait(words)
 
     @contextlib.asynccontextmanager
     async def reporting(self, words: str) -> AsyncGenerator[None]:
-        """Send the noted texts meanwhile, and repeat the last one when there is nothing new."""
+        """Send the noted texts meanwhile, and repeat the last one if there is nothing new."""
         if not self._wanted:
             yield
             return
@@ -83,7 +80,6 @@ class Progress:
 
 
 def call_progress(event: Mapping[str, Any], max_steps: int) -> str | None:
-    """Return a line about an event of a run; None for events that get no line."""
     match event["type"]:
         case "think_start":
             return f"Step {event['step']} of at most {max_steps}: thinking."
@@ -105,14 +101,11 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class AgentTool:
-    """Runs an agent for clients."""
-
     agent: str
     options: RunOptions
     max_steps: int
 
     def describe(self) -> types.Tool:
-        """Return the tool as MCP describes it."""
         purpose = describe_agent(self.agent)
         return types.Tool(
             name=NAME,
@@ -140,20 +133,19 @@ class AgentTool:
         progress: Progress,
         log: LogMessages,
     ) -> types.CallToolResult:
-        """Run the agent on a new thread, or resume one."""
         task, thread = args.get("task"), args.get("thread")
         if not isinstance(task, str) or not task.strip() or set(args) - {"task", "thread"}:
             return failure("run_task takes `task`, a text that is not empty, and maybe `thread`.")
-        if thread is not None and not await asyncio.to_thread(_known, thread):
-            return failure(f"There is no thread {thread!r}. Leave it out to begin a new one.")
+        if thread is not None:
+            is_ours = isinstance(thread, str) and _THREAD.fullmatch(thread) is not None
+            if not is_ours or await asyncio.to_thread(find_thread, thread) is None:
+                return failure(f"There is no thread {thread!r}. Leave it out to begin a new one.")
         try:
             run = await self._prepare(thread, client, elicitation, progress, log)
         except ConfigError as error:
             return failure(str(error))
-        waiting = None if thread is None else await first_question(thread, self.agent)
-        work = run.answer(task, waiting) if waiting else run.say(Message(task))
-        async with client.leases.lease(run.thread), log.sent():
-            final = await run_shielded(work, run.stop.now)
+        async with client.leases.lease(run.thread), log.outbox.sent():
+            final = await run_shielded(run.send(Message(task)), run.stop.now)
         client.files[run.thread] = final["artifacts"]
         return _result(run.thread, final)
 
@@ -182,19 +174,9 @@ class AgentTool:
         return RemoteRun(self.agent, thread, options, show, elicitation)
 
 
-def _known(thread: Any) -> bool:
-    return (
-        isinstance(thread, str)
-        and _THREAD.fullmatch(thread) is not None
-        and find_thread(thread) is not None
-    )
-
-
 def _result(thread: str, final: Final) -> types.CallToolResult:
-    """Return a run's answer and files, and how to resume it where it waits."""
     status, reason = final["status"], final["stop_reason"]
-    answer = text(str(final["answer"])).text
-    words = answer
+    words = answer = text(str(final["answer"])).text
     if status == "waiting":
         how = _HINTS.get(reason, _HINTS["question"])
         words += f"\n\n[The run waits. Call {NAME} again with thread {thread!r}, {how}.]"
@@ -212,6 +194,7 @@ def _result(thread: str, final: Final) -> types.CallToolResult:
     )
 
 
+_TEXT: dict[str, Any] = {"type": "string"}
 _INPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -231,23 +214,16 @@ _INPUT: dict[str, Any] = {
 _OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "thread": {"type": "string"},
-        "status": {
-            "type": "string",
-            "enum": ["finished", "failed", "stopped", "waiting", "cancelled"],
-        },
-        "stop_reason": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "answer": {"type": "string"},
+        "thread": _TEXT,
+        "status": {"type": "string", "enum": [*EXIT_CODES]},
+        "stop_reason": {"anyOf": [_TEXT, {"type": "null"}]},
+        "answer": _TEXT,
         "usage": {"type": "object"},
         "artifacts": {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {
-                    "path": {"type": "string"},
-                    "size": {"type": "integer"},
-                    "media_type": {"type": "string"},
-                },
+                "properties": {"path": _TEXT, "size": {"type": "integer"}, "media_type": _TEXT},
             },
         },
     },

@@ -1,4 +1,4 @@
-"""The state of one connected client: its own thread with kernel, shell and browser, and plans."""
+"""The state of one connected client: its thread with kernel, shell and browser, and plans."""
 
 import asyncio
 import base64
@@ -43,19 +43,17 @@ from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.browser_use import browser_use
 
 QUESTIONS_KEY = "openmanus_questions"
-"""Key in `configurable` of the `Questions` that ask the client's person."""
+"""Key in `configurable` of the `Questions` that ask the client's user."""
 
 
 def asks_for_screenshot(call: PendingCall) -> bool:
-    """Say whether a call asks the browser for its state, which includes a screenshot."""
     return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
 
 
 async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage:
-    """Add a screenshot of the browser to a result, unless there is none that may be shown."""
-    from openmanus_graph.backends.browser.observation import (
-        state_for_request,  # the call has loaded it
-    )
+    """Add a screenshot of the browser to a result, if there is one that may be shown."""
+    # The call has loaded it.
+    from openmanus_graph.backends.browser.observation import state_for_request
 
     _, picture = await state_for_request(session, picture=True)
     if picture is None or message.status == "error":
@@ -68,8 +66,6 @@ async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage
 
 
 class CallState(TypedDict):
-    """One call and its result."""
-
     call: PendingCall
     plans: Plans
     """The client's."""
@@ -77,7 +73,7 @@ class CallState(TypedDict):
 
 
 def build_call_graph(agent: Agent) -> Any:
-    """Compile the graph that runs one call: only a graph's run has a session to run it in."""
+    """Compile the graph that runs one call: only a graph's run has a session."""
 
     async def call_tool(state: CallState, runtime: Runtime[Context]) -> dict[str, Any]:
         session = await enter_session(runtime)
@@ -102,7 +98,7 @@ def build_call_graph(agent: Agent) -> Any:
     builder.add_node("call_tool", call_tool)
     builder.add_edge(START, "call_tool")
     builder.add_edge("call_tool", END)
-    # LangGraph's own type of a compiled graph has lost the state's by now.
+    # LangGraph's type of a compiled graph has lost the state's type here.
     return cast("Any", builder.compile(name="call_tool").with_config(callbacks=[SessionKeeper()]))
 
 
@@ -111,36 +107,37 @@ T = TypeVar("T")
 
 @dataclass
 class Client:
-    """One client, from its connection to its end."""
-
     graph: Any
     context: Context
     thread: str
     workspace: Workspace
     plans: Plans = field(default_factory=no_plans)
     workspaces: dict[str, Workspace] = field(default_factory=dict[str, Workspace])
-    """Of its runs' threads, whose files it may read."""
+    """Of its runs, by thread: it may read their files."""
     files: dict[str, list[Artifact]] = field(default_factory=dict[str, list[Artifact]])
-    """What its runs have made, by thread."""
+    """Those that its runs have made, by thread."""
     log_level: types.LoggingLevel | None = None
-    """From which level on it wants log messages; None: it has asked for none."""
+    """The least important log messages that it wants; None for no messages."""
     leases: SessionLeases = field(default_factory=SessionLeases)
     """Of its runs' threads."""
     _locks: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=lambda: weakref.WeakValueDictionary[str, asyncio.Lock]()
     )
-    """Of the resources that calls use or wait for."""
+    """Of the resources that calls use."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     async def call(
         self, tool: BaseTool, args: dict[str, Any], questions: Questions
     ) -> ToolMessage | None:
-        """Run a tool; calls that share a resource (one shell, say) run in the order they came."""
+        """Run a tool. Calls that share a resource, such as a shell, run in order."""
         number = next(self._numbers)
         call = PendingCall(
             id=f"mcp-{number}", name=tool.name, args=args, occurrence=number, problem=None
         )
-        resource = _resource(tool, args)
+        resource = None
+        # Wrong arguments are reported by the validation.
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            resource = traits_of(tool).resource_of(args)
         turn = self._locks.setdefault(resource, asyncio.Lock()) if resource else asyncio.Lock()
         async with turn:
             return await run_shielded(self._run(call, questions))
@@ -149,9 +146,7 @@ class Client:
         configurable = {"thread_id": self.thread, QUESTIONS_KEY: questions}
         before = self.plans
         done: Mapping[str, Any] = await self.graph.ainvoke(
-            {"call": call, "plans": before},
-            {"configurable": configurable},
-            context=self.context,
+            {"call": call, "plans": before}, {"configurable": configurable}, context=self.context
         )
         if done.get("plans", before) != before:  # other tools return them unchanged
             self.plans = done["plans"]
@@ -178,11 +173,9 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
 async def run_shielded(
     work: Coroutine[Any, Any, T], cancel: Callable[[], object] | None = None
 ) -> T:
-    """Run work that is cancelled once, and can then finish its clean-up.
+    """Run work in its own task. It is cancelled once, and can then finish its clean-up.
 
-    Args:
-        work: Runs in a task of its own.
-        cancel: Cancels the work; by default its task is cancelled.
+    `cancel` cancels it; by default its task is cancelled.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -196,23 +189,14 @@ async def run_shielded(
         raise
 
 
-def _resource(tool: BaseTool, args: Mapping[str, Any]) -> str | None:
-    try:
-        return traits_of(tool).resource_of(args)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None  # wrong arguments, which the validation reports
-
-
 class Elicitation:
-    """Sends questions within one request of the client; the answer is None if there is none."""
+    """Asks questions within one request of the client; the answer is None if there is none."""
 
     def __init__(self, session: ServerSession, request_id: types.RequestId) -> None:
-        self._session = session
-        self._request_id = request_id
+        self._session, self._request_id = session, request_id
 
     @property
     def possible(self) -> bool:
-        """Whether the client can show forms."""
         known = self._session.client_capabilities
         offered = known.elicitation if known else None
         return offered is not None and (offered.form is not None or offered.url is None)
@@ -222,17 +206,16 @@ class Elicitation:
         if not self.possible:
             return None
         kind = str(request.get("kind", "question"))
-        schema = answer_schema(kind)
+        text, schema = question_text(request), answer_schema(kind)
         try:
             result = await self._session.elicit_form(
-                question_text(request), schema, related_request_id=self._request_id
+                text, schema, related_request_id=self._request_id
             )
         except MCPError:
-            return None  # the client cannot after all
+            return None  # the client cannot show forms after all
         return read_answer(kind, result)
 
     async def answer(self, interrupt: Any) -> Any:
-        """Answer a question of a whole run."""
         return await self.ask(interrupt_event(interrupt))
 
 
@@ -244,45 +227,37 @@ class ElicitedQuestions(Questions):
         self._elicitation = elicitation
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
-        """Return the answer. ToolError when nobody gives one."""
         value = await self._elicitation.ask(request)
         if value is not None:
             return value
-        why = (
-            "nobody answered"
-            if self._elicitation.possible
-            else "this client cannot ask its person (it has no elicitation)"
-        )
+        why = "nobody answered"
+        if not self._elicitation.possible:
+            why = "this client cannot ask its user (it has no elicitation)"
         raise ToolError(
-            f"{key.tool} was not run. {request['question']} A person must decide that, and {why}. "
+            f"{key.tool} was not run. {request['question']} The user must decide that, and {why}. "
             "Use a client that can ask, or start the server with --policy auto."
         )
 
 
 def answer_schema(kind: str) -> dict[str, Any]:
-    """Return the form for an answer."""
     answer = {"type": "string", "title": "Answer"}
     if kind == "question":
         return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-    choices = ["approve", "reject", *(["answer"] if kind == "unknown_outcome" else [])]
+    choices, further = ["approve", "reject"], {"reason": {"type": "string", "title": "Reason"}}
+    if kind == "unknown_outcome":
+        choices, further = [*choices, "answer"], {"answer": answer}
     decision = {"type": "string", "title": "Decision", "enum": choices}
-    further = answer if kind == "unknown_outcome" else {"type": "string", "title": "Reason"}
-    name = "answer" if kind == "unknown_outcome" else "reason"
-    return {
-        "type": "object",
-        "properties": {"decision": decision, name: further},
-        "required": ["decision"],
-    }
+    properties = {"decision": decision, **further}
+    return {"type": "object", "properties": properties, "required": ["decision"]}
 
 
 def read_answer(kind: str, result: types.ElicitResult) -> Any:
-    """Turn a filled form into the value that a question is answered with; None if it was closed."""
     content: dict[str, Any] = dict(result.content or {})
     if result.action == "cancel":
         return None
     if kind == "question":
         text = str(content.get("answer") or "")
-        return text if result.action == "accept" else "The person declined to answer."
+        return text if result.action == "accept" else "The user declined to answer."
     decision = content.get("decision") if result.action == "accept" else "reject"
     text = str(content.get("reason") or content.get("answer") or "")
     match decision:

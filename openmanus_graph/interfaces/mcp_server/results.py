@@ -1,10 +1,9 @@
 """Tool results and files as MCP's content."""
 
-import asyncio
 import base64
 import contextlib
 import mimetypes
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote, unquote, urlsplit
@@ -15,6 +14,7 @@ from langchain_core.messages import ToolMessage
 from mcp.server.session import ServerSession
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.interfaces.service.runs import Outbox
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.state.manus import Artifact
 
@@ -25,15 +25,9 @@ SCHEME = "openmanus"
 
 
 def call_result(message: ToolMessage, workspace: Workspace) -> types.CallToolResult:
-    """Return a tool message as a result, its pictures included. Blocks.
-
-    Args:
-        message: What `run_call` returned.
-        workspace: Holds the pictures.
-    """
+    """Return a tool message as a result, with its pictures from the workspace. Blocks."""
     extra: dict[str, Any] = message.artifact or {}
-    content: list[types.ContentBlock] = [text(message.text)]
-    content += images(extra.get("images", ()), workspace)
+    content = [text(message.text), *images(extra.get("images", ()), workspace)]
     structured = extra.get("structured")
     return types.CallToolResult(
         content=content,
@@ -43,17 +37,15 @@ def call_result(message: ToolMessage, workspace: Workspace) -> types.CallToolRes
 
 
 def failure(words: str) -> types.CallToolResult:
-    """Return a failed call's result."""
     return types.CallToolResult(content=[text(words)], is_error=True)
 
 
 def text(words: str) -> types.TextContent:
-    """Return a text block; what is no valid Unicode is replaced."""
+    """Return a text block, with invalid Unicode replaced."""
     return types.TextContent(type="text", text=words.encode("utf-8", "replace").decode())
 
 
 def images(paths: Sequence[str], workspace: Workspace) -> list[types.ContentBlock]:
-    """Read pictures; for one that cannot be sent there is a line that says why."""
     blocks: list[types.ContentBlock] = []
     for path in paths:
         try:
@@ -72,7 +64,6 @@ LINKS = f"{SCHEME}://{{thread}}/{{+path}}"
 
 
 def link(thread: str, artifact: Artifact) -> types.ResourceLink:
-    """Return the link by which a client reads a file of a thread."""
     return types.ResourceLink(
         type="resource_link",
         uri=f"{SCHEME}://{quote(thread, safe='')}/{quote(artifact['path'])}",
@@ -83,7 +74,6 @@ def link(thread: str, artifact: Artifact) -> types.ResourceLink:
 
 
 def read_link(uri: str) -> tuple[str, str]:
-    """Return the thread and the path that a link names."""
     parts = urlsplit(uri)
     return unquote(parts.netloc), unquote(parts.path.lstrip("/"))
 
@@ -91,7 +81,6 @@ def read_link(uri: str) -> tuple[str, str]:
 def contents(
     uri: str, path: str, workspace: Workspace
 ) -> types.TextResourceContents | types.BlobResourceContents:
-    """Read a file as a resource. Blocks. ToolError if it cannot be read."""
     data = read_bytes(workspace, path, MAX_FILE_BYTES)
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if media_type.startswith("text/") or media_type in _TEXTUAL:
@@ -118,40 +107,18 @@ LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
 
 
 class LogMessages:
-    """Sends the notices of one request's run.
-
-    Args:
-        session: The client's.
-        request: Id of the request, on whose stream they go.
-        level: The least important that the client wants; None: it has asked for none.
-    """
+    """Sends the notices of one request's run, from the client's level on; None for no notices."""
 
     def __init__(
         self, session: ServerSession, request: types.RequestId, level: types.LoggingLevel | None
     ) -> None:
         self._session, self._request = session, request
         self._wanted = () if level is None else LEVELS[LEVELS.index(level) :]
-        self._notices: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self.outbox = Outbox[Mapping[str, Any]](self._send)
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event; only notices are sent."""
         if event["type"] == "notice" and event["level"] in self._wanted:
-            self._notices.put_nowait(event)
-
-    @contextlib.asynccontextmanager
-    async def sent(self) -> AsyncGenerator[None]:
-        """Send while the block runs; at its end all has been sent."""
-        sending = asyncio.create_task(self._keep_sending())
-        try:
-            yield
-        finally:
-            sending.cancel()
-        while not self._notices.empty():
-            await self._send(self._notices.get_nowait())
-
-    async def _keep_sending(self) -> None:
-        while True:
-            await self._send(await self._notices.get())
+            self.outbox.put(event)
 
     async def _send(self, notice: Mapping[str, Any]) -> None:
         params = types.LoggingMessageNotificationParams(

@@ -1,15 +1,28 @@
-"""The MCP server and the handlers of its requests."""
+"""The MCP server: the handlers of its requests, and serving it over stdio or HTTP."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+import anyio
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from langchain_core.tools import BaseTool
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_loop
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.mcp_server import agent_tool
@@ -30,7 +43,9 @@ from openmanus_graph.interfaces.mcp_server.results import (
     link,
     read_link,
 )
+from openmanus_graph.interfaces.service.http import RequestGuard, serve
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 from openmanus_graph.runtime.system_exit import guard_tool_system_exit
 from openmanus_graph.state.context import Context
@@ -44,18 +59,7 @@ from openmanus_graph.tools.planning import planning
 
 
 def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None) -> list[BaseTool]:
-    """Choose the tools to offer.
-
-    A client's own agent asks its person, answers and ends by itself: our tools for that belong to
-    our agents' loop and are never offered.
-
-    Args:
-        names: What the person named; None is all.
-        configured: The configuration's `tools`, which counts when nothing was named.
-
-    Raises:
-        ConfigError: A named tool does not exist, or is none to offer.
-    """
+    """Choose the tools to offer: `names` of the user, or the configuration's, or all."""
     closing = {tool.name for tool in closing_tools()}
     known = {
         tool.name: guard_tool_system_exit(tool)
@@ -76,12 +80,7 @@ def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None)
 
 
 def describe(definition: Mapping[str, Any], tool: BaseTool) -> types.Tool:
-    """Return a tool as MCP describes it.
-
-    Args:
-        definition: Its schema as models get it.
-        tool: Its declaration.
-    """
+    """Return a tool in MCP's form. `definition` is its schema as models get it."""
     function = definition["function"]
     parameters: dict[str, Any] = function.get("parameters") or {}
     return types.Tool(
@@ -93,12 +92,7 @@ def describe(definition: Mapping[str, Any], tool: BaseTool) -> types.Tool:
 
 
 def annotations(traits: Traits, *, remembers: bool = False) -> types.ToolAnnotations:
-    """Turn a tool's effect class into MCP's hints.
-
-    Args:
-        traits: One whose effect depends on the arguments is described by what it may do at worst.
-        remembers: It keeps something with the client's session, so that it does not merely read.
-    """
+    """Turn a tool's effect class into MCP's hints, for the worst effect that it may have."""
     read_only = traits.effect == "read_only"
     outside = traits.untrusted or traits.addresses is not None or callable(traits.effect)
     return types.ToolAnnotations(
@@ -117,33 +111,31 @@ INSTRUCTIONS = (
 )
 MOST_COMPLETIONS = 100
 """As the protocol says."""
+PATH = "/mcp"
+VERSION_HEADER = b"mcp-protocol-version"
+MAX_BODY_BYTES = 16 << 20
 ToolServer = Server[Any]
 Request = ServerRequestContext[Any, Any]
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
-@dataclass(frozen=True)
-class Offer:
-    """The options that the server was started with."""
+def build_server(
+    options: RunOptions, tools: Sequence[str] | None, agent_name: str | None, version: str
+) -> ToolServer:
+    """Make the server. Blocks. ConfigError if a setting, a tool or the agent is wrong.
 
-    options: RunOptions
-    tools: tuple[str, ...] | None = None
-    """Names of the tools to offer; None is all."""
-    agent: str | None = None
-    """Also offer this agent as a tool."""
-
-
-def build_server(offer: Offer, version: str) -> ToolServer:
-    """Make the server. Blocks. ConfigError if a setting, a tool or the agent is wrong."""
-    context, settings = ready_for_tools(offer.options)
-    chosen = offered_tools(offer.tools, settings.tools)
+    `tools` are the names of those to offer; None for all. The agent is offered as a tool, too.
+    """
+    context, settings = ready_for_tools(options)
+    chosen = offered_tools(tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
     definition = with_tools(Agent("mcp_server", "manus_system", "manus_ending"), chosen)
     graph = build_call_graph(definition)
     agent = None
-    if offer.agent is not None:
-        settings = ready_for_runs(offer.options, offer.agent)
-        agent = AgentTool(offer.agent, offer.options, settings.max_steps)
-
+    if agent_name is not None:
+        settings = ready_for_runs(options, agent_name)
+        agent = AgentTool(agent_name, options, settings.max_steps)
     handlers = _Handlers(graph, context, toolset, agent)
     server: ToolServer = Server(
         "openmanus",
@@ -165,9 +157,11 @@ def build_server(offer: Offer, version: str) -> ToolServer:
     return server
 
 
-class _Handlers:
-    """The handlers of one server's requests."""
+async def _no_such_method(_: Request, params: types.RequestParams) -> None:
+    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
 
+
+class _Handlers:
     def __init__(
         self, graph: Any, context: Context, toolset: Toolset, agent: AgentTool | None
     ) -> None:
@@ -175,7 +169,6 @@ class _Handlers:
         self._opening = asyncio.Lock()
 
     async def list_tools(self, _: Request, __: Any) -> types.ListToolsResult:
-        """List the tools."""
         pairs = zip(self.toolset.definitions, self.toolset.tools.values(), strict=True)
         found = [describe(definition, tool) for definition, tool in pairs]
         if self.agent is not None:
@@ -185,7 +178,6 @@ class _Handlers:
     async def call_tool(
         self, request: Request, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """Run a tool and return its result, also if it failed."""
         name, args = params.name, params.arguments or {}
         elicitation = Elicitation(request.session, request.request_id or 0)
         progress = Progress(request.session, wanted="progress_token" in (request.meta or {}))
@@ -199,7 +191,6 @@ class _Handlers:
             return await work
 
     async def list_resources(self, request: Request, _: Any) -> types.ListResourcesResult:
-        """List the files that the client's runs have made."""
         made = (await self._client(request)).files
         links = [link(thread, artifact) for thread, files in made.items() for artifact in files]
         found = [types.Resource(**one.model_dump(exclude={"type"})) for one in links]
@@ -208,7 +199,6 @@ class _Handlers:
     async def read_resource(
         self, request: Request, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """Read a file of one of the client's threads."""
         uri = str(params.uri)
         thread, path = read_link(uri)
         workspace = (await self._client(request)).workspaces.get(thread)
@@ -223,7 +213,6 @@ class _Handlers:
     async def list_resource_templates(
         self, _: Request, __: Any
     ) -> types.ListResourceTemplatesResult:
-        """List the one template: of the files that runs make."""
         template = types.ResourceTemplate(
             name="file",
             uri_template=LINKS,
@@ -234,7 +223,6 @@ class _Handlers:
     async def complete(
         self, request: Request, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        """Complete a thread's name, or the path of one of its files."""
         ref, argument = params.ref, params.argument
         known = list[str]()
         if isinstance(ref, types.ResourceTemplateReference) and ref.uri == LINKS:
@@ -254,12 +242,11 @@ class _Handlers:
     async def set_logging_level(
         self, request: Request, params: types.SetLevelRequestParams
     ) -> types.EmptyResult:
-        """Send the client log messages from this level on: the notices of its runs."""
+        """Set the level of the log messages that the client gets: notices of its runs."""
         (await self._client(request)).log_level = params.level
         return types.EmptyResult()
 
     async def _client(self, request: Request) -> Client:
-        """Return the client of a request's connection, opened at its first use."""
         # The SDK keeps a connection's state and exit stack there, without public access yet.
         connection = request.session._connection  # pyright: ignore[reportPrivateUsage]
         async with self._opening:
@@ -281,12 +268,97 @@ class _Handlers:
     ) -> types.CallToolResult:
         try:
             message = await client.call(tool, args, ElicitedQuestions(elicitation))
-        except ConfigError as error:  # a model that is needed and missing, say
+        except ConfigError as error:  # for example a missing model that the tool needs
             return failure(str(error))
         if message is None:
             return failure(f"{tool.name} asked a question in a way that cannot be passed on.")
         return await asyncio.to_thread(call_result, message, client.workspace)
 
 
-async def _no_such_method(_: Request, params: types.RequestParams) -> None:
-    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+@contextlib.asynccontextmanager
+async def stdio_streams(pipes: StdioPipes) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        lines = pipes.listen(asyncio.get_running_loop())
+        async with incoming:
+            while (line := await lines.get()) is not None:
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValidationError:
+                    pipes.send(PARSE_ERROR)
+                    continue
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await incoming.send(SessionMessage(message))
+
+    async def send() -> None:
+        async with outgoing:
+            async for sent in outgoing:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                pipes.send(text.encode("utf-8", "replace") + b"\n")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(receive)
+        tasks.start_soon(send)
+        try:
+            yield read_stream, write_stream
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def serve_stdio(server: ToolServer, pipes: StdioPipes) -> None:
+    """Serve one client over stdin and stdout, until it hangs up or a signal comes."""
+    loop = asyncio.get_running_loop()
+    async with stdio_streams(pipes) as (incoming, outgoing):
+        with anyio.CancelScope() as serving:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, serving.cancel)
+            await serve_loop(
+                server,
+                incoming,
+                outgoing,
+                lifespan_state=None,
+                init_options=server.create_initialization_options(),
+            )
+    await asyncio.to_thread(pipes.flush)
+
+
+async def serve_http(
+    server: ToolServer, listening: socket.socket, host: str, token: str | None, idle_s: float
+) -> None:
+    """Serve any number of clients over streamable HTTP, each with its own session.
+
+    A session is closed after `idle_s` seconds without a request.
+    """
+    manager = StreamableHTTPSessionManager(
+        server, session_idle_timeout=idle_s, max_request_body_size=MAX_BODY_BYTES
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with manager.run():
+            yield
+
+    app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(manager))], lifespan=lifespan)
+    guarded: Any = RequestGuard(app, token=token, bound_to=(host,))
+    await serve(guarded, listening)
+
+
+class _Endpoint:
+    """An ASGI app: Starlette takes an object for one, and a function for a request handler."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A version without sessions is dropped: the client then falls back to one with sessions.
+        known = {version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS}
+        scope["headers"] = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name != VERSION_HEADER or value in known
+        ]
+        await self._manager.handle_request(scope, receive, send)

@@ -19,19 +19,17 @@ from openmanus_graph.state.plan import shown_after
 SHOWN_CHARS = 2000
 """Of one output; the rest is in the conversation."""
 LINE_CHARS = 80
-"""Of a call's arguments beside its name."""
+"""Of a call's arguments next to its name."""
 _MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-"""Pictures are left out: fetching one would tell its server whatever stands in its address."""
+"""Pictures are left out: fetching one would send its address, with any data in it, to a server."""
 
 Block = dict[str, Any]
 
 
 @dataclass
 class RunPage:
-    """Collects events and renders them."""
-
     blocks: list[Block] = field(default_factory=list[Block])
     """Each has a `kind` (text, call, subagent, notice, plan) and its `plan_step`, or ""."""
 
@@ -63,7 +61,7 @@ class RunPage:
             self.blocks.pop()
 
     def html(self) -> str:
-        """Render what there is: the blocks of a plan's step stand under that step."""
+        """Render the events so far: the blocks of a plan's step are under that step."""
         inside: dict[str, list[Block]] = {}
         for block in self.blocks:
             inside.setdefault(block["plan_step"], []).append(block)
@@ -109,7 +107,6 @@ class RunPage:
 
 
 def final_html(values: Mapping[str, Any]) -> str:
-    """Render how a run ended."""
     usage: Mapping[str, Any] = values.get("usage") or no_usage()
     tokens = usage["input_tokens"] + usage["output_tokens"]
     reason = f" ({escape(str(values['stop_reason']))})" if values.get("stop_reason") else ""
@@ -120,11 +117,7 @@ def final_html(values: Mapping[str, Any]) -> str:
 
 
 def question_html(asked: Mapping[str, Any]) -> str:
-    """Render a question that the run waits with.
-
-    Args:
-        asked: Its `interrupt` event.
-    """
+    """Render the `interrupt` event of a question."""
     calls = "".join(
         f"\n<code>{escape(call['tool'])}</code> {escape(_short(_json(call['args'])))}"
         for call in asked["calls"]
@@ -136,7 +129,6 @@ def question_html(asked: Mapping[str, Any]) -> str:
 
 
 def picture_html(name: str, media_type: str, data: bytes) -> str:
-    """Render a picture that the run made."""
     source = data_url(data, escape(media_type))
     return (
         f'<figure style="margin:6px 0"><img src="{source}" style="max-width:640px" '
@@ -145,7 +137,6 @@ def picture_html(name: str, media_type: str, data: bytes) -> str:
 
 
 def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
-    """Render the blocks of a place, taking them out."""
     for block in inside.pop(place, ()):
         match block["kind"]:
             case "plan":

@@ -65,7 +65,7 @@ async def show_run(
 
     Args:
         graph: Made by one of the builders.
-        given: The task as text, a graph input, a `Command`, or None to go on.
+        given: The task as text, a graph input, a `Command`, or None to continue.
         thread: Its id; a new one if left out. Going on, or answering, takes a checkpointer.
         checkpoint: The id of the one to go back to; the newest if left out.
         context: Settings of this run.
@@ -133,7 +133,7 @@ async def _follow(
 
 
 async def _sort_questions(graph: Graph, thread: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Put questions in the order of their calls; they came as they were met."""
+    """Sort questions by their calls; they came in the order in which they were asked."""
     came: list[Interrupt] = values.get("__interrupt__", [])
     if not came or not graph.checkpointer:
         return values
@@ -153,7 +153,6 @@ async def _refresh(page: RunPage, handle: Any) -> None:
 
 
 def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence[str]:
-    """Render the pictures among a run's files. Blocks."""
     settings = resolve_settings(context, thread)
     workspace = Workspace.of(settings)
     found: list[str] = []
@@ -180,15 +179,10 @@ OWN_MODEL = ("OPENMANUS_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 
 
 def recorded_model(name: str) -> RecordedChatModel | RecordedPlanModel | None:
-    """Return the recorded model of a notebook, or None where a real one is configured.
+    """Return the recorded model of a notebook, or None if a real one is configured.
 
     None as `Context.model` means the model of the environment and the configuration files.
-
-    Args:
-        name: Of the recording: `first_run`.
-
-    Raises:
-        ConfigError: There is no such recording.
+    ConfigError if there is no such recording.
     """
     if any(os.environ.get(variable) for variable in OWN_MODEL):
         return None

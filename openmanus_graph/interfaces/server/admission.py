@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, cast
 
@@ -18,7 +18,14 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import RESTART_NODES
-from openmanus_graph.interfaces.server.store import Store, context_of, own_server, state_of, store
+from openmanus_graph.interfaces.server.store import (
+    Refused,
+    Store,
+    context_of,
+    own_server,
+    state_of,
+    store,
+)
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
@@ -28,32 +35,19 @@ from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.planning import PlanningState
 
 _OWN = "openmanus"
-"""Begins the keys in which we note things in messages."""
+"""The beginning of our keys in messages."""
 _UNTRUSTED = Origin(words="", urls=[], tainted=True)
 _CLIENTS_OWN = frozenset({"messages", "answer"})
 """Channels of our graphs that clients may write."""
 _GRAPHS_OWN = (
     ManusState.__annotations__.keys() | PlanningState.__annotations__.keys()
 ) - _CLIENTS_OWN
-"""The others: approvals, progress and what was seen. Graphs of others may have more."""
+"""The others: approvals, progress and what was seen. Third-party graphs may have more."""
 _STATE = re.compile(r"(?:/noauth)?/threads(?:/[^/]+/state)?/?")
 """Paths of LangGraph's API by which clients write a thread's state."""
 
 
-class UnreadableMessagesError(Exception):
-    """Messages that are not taken; the text says why."""
-
-
 def checked_input(given: Any, *, tainted: bool = False) -> Any:
-    """Return a graph's input with its messages as `checked_messages`.
-
-    Args:
-        given: By the client.
-        tainted: Whether the client brings other texts that the model reads.
-
-    Raises:
-        UnreadableMessagesError: A message is none, or removes another one.
-    """
     if not isinstance(given, dict) or "messages" not in given:
         return cast("Any", given)
     fields = cast("dict[str, Any]", given)
@@ -64,23 +58,19 @@ def checked_messages(given: Any, *, tainted: bool = False) -> list[dict[str, Any
     """Return a client's messages as plain data, each with its origin, and an id.
 
     The newest human message is the user's; what it says of its own parts can only narrow what
-    verifies. Everything else is untrusted.
-
-    Args:
-        given: By the client.
-        tainted: Whether the newest one taints the thread, too.
-
-    Raises:
-        UnreadableMessagesError: A message is none, or removes another one.
+    verifies. Everything else is untrusted. `tainted` says that the client brings other texts that
+    the model reads: they taint the thread. Refused if a message is none, or removes
+    another one.
     """
     several = cast("list[Any]", given if isinstance(given, list) else [given])
     try:
         messages = convert_to_messages(several)
     except (ValueError, TypeError, KeyError, NotImplementedError) as error:
-        raise UnreadableMessagesError(
+        raise Refused(
+            422,
             f"The messages cannot be read: {str(error).splitlines()[0]} Send objects with role (or "
             "type) and content. A message cannot remove another one: begin at an earlier "
-            "checkpoint instead."
+            "checkpoint instead.",
         ) from error
     newest = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
     return [_checked(one, is_newest=one is newest, tainted=tainted) for one in messages]
@@ -102,14 +92,14 @@ def _checked(message: BaseMessage, *, is_newest: bool, tainted: bool) -> dict[st
     images: Any = noted.get("images")
     if isinstance(message, HumanMessage) and isinstance(images, list):
         extra["images"] = [str(path) for path in cast("list[Any]", images)]
-    # An artifact is where tools note what a person said, and which page they showed.
+    # In artifacts tools record what a user said, and which page they showed.
     fields = message.model_dump(mode="json", exclude={"artifact"})
     kept = {name: one for name, one in fields.items() if one or name == "content"}
     return {**kept, "id": message.id or str(uuid.uuid4()), "additional_kwargs": extra}
 
 
 def _narrowed(given: Any, text: str) -> Origin:
-    """Return what a message says of its parts; it can claim no words that its text lacks."""
+    """Return a message's description of its parts; it cannot claim words that its text lacks."""
     origin = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     words = str(origin.get("words", ""))
     return Origin(
@@ -121,16 +111,16 @@ def _narrowed(given: Any, text: str) -> Origin:
 
 
 def _checked_update(given: Any, *, tainted: bool = False) -> Any:
-    """Return an update of a graph's state, checked like its input, whose schema keeps out more.
+    """Return an update of a graph's state, checked like its input, whose schema refuses more.
 
-    Raises:
-        UnreadableMessagesError: It writes what only the graph may, or its messages are not taken.
+    Refused if it writes what only the graph may, or its messages are not accepted.
     """
     names = cast("dict[Any, Any]", given).keys() if isinstance(given, dict) else set[Any]()
     if own := sorted(_GRAPHS_OWN & names):
-        raise UnreadableMessagesError(
+        raise Refused(
+            422,
             f"Only the graph writes {', '.join(own)}. A client can write "
-            f"{' and '.join(sorted(_CLIENTS_OWN))}."
+            f"{' and '.join(sorted(_CLIENTS_OWN))}.",
         )
     return checked_input(given, tainted=tainted)
 
@@ -138,14 +128,13 @@ def _checked_update(given: Any, *, tainted: bool = False) -> Any:
 class CheckedStateUpdates:
     """ASGI middleware that checks the messages of edits of a thread's state.
 
-    LangGraph's handlers for authorization are not told what an edit writes.
+    LangGraph's authorization handlers do not get the content of an edit.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with an edit's messages checked."""
         if (
             scope["type"] != "http"
             or scope["method"] != "POST"
@@ -161,40 +150,44 @@ class CheckedStateUpdates:
             body, more = body + part.get("body", b""), part.get("more_body", False)
         try:
             checked = _checked_body(body)
-        except UnreadableMessagesError as error:
-            await JSONResponse({"detail": str(error)}, 422)(scope, receive, send)
+        except Refused as error:
+            await JSONResponse({"detail": str(error)}, error.status)(scope, receive, send)
             return
         length = (b"content-length", str(len(checked)).encode())
         headers = [one for one in scope["headers"] if one[0] != b"content-length"]
-        await self._app({**scope, "headers": [*headers, length]}, _read(checked, receive), send)
+        parts: list[Message] = [{"type": "http.request", "body": checked, "more_body": False}]
+
+        async def read() -> Message:
+            return parts.pop() if parts else await receive()
+
+        await self._app({**scope, "headers": [*headers, length]}, read, send)
 
 
 def _checked_body(body: bytes) -> bytes:
     try:
         given: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return body  # which the server refuses
+        return body  # the server refuses it
     if not isinstance(given, dict):
         return body
     payload = cast("dict[str, Any]", given)
     if "values" in payload:
-        payload["values"] = _each(payload["values"])
+        payload["values"] = _checked_values(payload["values"])
     for step in _objects(payload.get("supersteps")):
         for update in _objects(step.get("updates")):
-            update |= {"values": _each(update["values"])} if "values" in update else {}
+            if "values" in update:
+                update["values"] = _checked_values(update["values"])
             for command in _objects([update.get("command")]):
                 update["command"] = checked_command(command)
     return json.dumps(payload).encode()
 
 
 def _objects(given: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; none if it is no list."""
     listed = cast("list[Any]", given) if isinstance(given, list) else []
     return [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
 
 
-def _each(values: Any) -> Any:
-    """Check the values of an edit: an object, or a list of them."""
+def _checked_values(values: Any) -> Any:
     if isinstance(values, list):
         return [_checked_update(one) for one in cast("list[Any]", values)]
     return _checked_update(values)
@@ -203,57 +196,36 @@ def _each(values: Any) -> Any:
 def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dict[str, Any]:
     """Return a command with its update's messages checked.
 
-    Raises:
-        UnreadableMessagesError: A message is none, or removes another one. Or the command does or
-            writes more than a client may: a node that is given its own input runs forged calls.
+    Refused as there, or if the command does or writes more than a client may: a
+    node that gets its own input would run forged calls.
     """
     unknown = [name for name in command if name not in ("resume", "update", "goto")]
     if unknown:
-        raise UnreadableMessagesError(
-            f"A command cannot have {', '.join(map(str, unknown))}. Use resume, update or goto."
+        raise Refused(
+            422,
+            f"A command cannot have {', '.join(map(str, unknown))}. Use resume, update or goto.",
         )
     goto: Any = command.get("goto")
     for node in cast("list[Any]", goto if isinstance(goto, list) else [goto]):
         if node not in (None, "", *RESTART_NODES):
-            raise UnreadableMessagesError(
+            raise Refused(
+                422,
                 "A command can go to one of the nodes "
                 f"{', '.join(RESTART_NODES)}, by its name alone. Leave goto out, and send what "
-                "the run needs as input or update."
+                "the run needs as input or update.",
             )
     update: Any = command.get("update")
+    if update is None:
+        return dict(command)
     if isinstance(update, list):  # pairs of a name and a value
         pairs = cast("list[Any]", update)
-        update = cast(
-            "Any", dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
-        )
-    return (
-        {**command, "update": _checked_update(update, tainted=tainted)}
-        if update is not None
-        else dict(command)
-    )
-
-
-def _read(body: bytes, receive: Receive) -> Callable[[], Any]:
-    """Return what an app reads a body with that is known, and after it what comes from outside."""
-    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def read() -> Message:
-        return parts.pop() if parts else await receive()
-
-    return read
+        update = dict(pairs) if all(isinstance(one, list | tuple) for one in pairs) else pairs
+    return {**command, "update": _checked_update(update, tainted=tainted)}
 
 
 _TEXTS = ("prompts", "response_format")
 """Fields of a run's context whose texts the model reads."""
 INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
-
-
-class Refused(Exception):
-    """A request is refused; the text tells the person why."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 async def admit(
@@ -264,15 +236,12 @@ async def admit(
     Args:
         thread: None for a stateless run.
         run: The server's `kwargs`: input, command, context, config, durability ...
-        assistant: What the run's assistant says, for what the run itself leaves out.
-
-    Raises:
-        Refused: Another process uses the thread, or the answered question is not open.
+        assistant: The run's assistant, with defaults for the run.
     """
-    if run.get("temporary"):  # a stateless run: LangGraph warns where a durability is set
+    if run.get("temporary"):  # a stateless run: LangGraph warns if a durability is set
         run["durability"] = run["checkpoint_during"] = None
     else:
-        run["durability"] = "sync"  # otherwise a crash loses the newest checkpoints
+        run["durability"] = "sync"  # else a crash loses the newest checkpoints
     config: dict[str, Any] = run.get("config") or {}
     run["config"] = config
     config.setdefault("recursion_limit", RECURSION_LIMIT)
@@ -299,13 +268,12 @@ async def admit(
 
 
 def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the context of an assistant, or of a run, in either way of writing it."""
     config: Mapping[str, Any] = described.get("config") or {}
     return {**(config.get("configurable") or {}), **(described.get("context") or {})}
 
 
 async def admit_deletion(thread: str) -> None:
-    """Refuse to delete a thread with a running run, which nobody could see or stop any more."""
+    """Refuse to delete a thread on which a run works: nobody could see or stop the run then."""
     if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
         raise Refused(409, "A run works on this thread. Stop it first.")
 
@@ -322,7 +290,7 @@ def _check_context(context: Mapping[str, Any], thread: str) -> None:
 
 
 async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
-    """Return an answer by its question's id, in the form that this reads. Refused: it is not open.
+    """Return an answer by its question's id, in the question's form. Refused if it is not open.
 
     A step of a plan asks while others run: the answer is queued until these have ended.
     """
@@ -344,11 +312,11 @@ async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
 
 
 async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | None:
-    """Return what the open questions ask, by id; None if nothing is known of the thread's state."""
+    """Return the values of the open questions, by id; None if the thread's state is unknown."""
     is_running = threads.journal.is_running(known.id)
     unanswered = threads.journal.unanswered(known.id)
     if is_running and not unanswered:
-        raise Refused(409, "That was answered already: the run goes on.")
+        raise Refused(409, "That was answered already: the run continues.")
     state = await state_of(known.id, known.agent)
     if state is None:
         return None
@@ -361,7 +329,7 @@ async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | Non
 
 
 def answered_ids(answer: Any) -> list[str] | None:
-    """Return the interrupts that an answer names, None if it is a bare value."""
+    """Return the interrupts that an answer names; None if it is a bare value."""
     if not isinstance(answer, Mapping):
         return None
     keys = [str(key) for key in cast("Mapping[Any, Any]", answer)]
@@ -369,21 +337,12 @@ def answered_ids(answer: Any) -> list[str] | None:
 
 
 def _check_messages(run: dict[str, Any], *, tainted: bool) -> None:
-    """Give a run's messages their origin, and ids, by which the ledger and a resumed run know them.
+    """Give a run's messages their origin and ids, by which the ledger and a resumed run find them.
 
-    Args:
-        run: The server's `kwargs`.
-        tainted: Whether its context holds texts that the user did not type: what the model writes
-            after it read them stays untrusted in later runs of the thread, too.
-
-    Raises:
-        Refused: They cannot be read.
+    Refused if they cannot be read. `tainted` says that the context has texts that the user did not
+    type: what the model writes after it read them stays untrusted in later runs of the thread.
     """
-    try:
-        if "input" in run:
-            run["input"] = checked_input(run["input"], tainted=tainted)
-        if command := run.get("command"):
-            given = cast("dict[str, Any]", command)
-            run["command"] = checked_command(given, tainted=tainted)
-    except UnreadableMessagesError as error:
-        raise Refused(422, str(error)) from error
+    if "input" in run:
+        run["input"] = checked_input(run["input"], tainted=tainted)
+    if command := run.get("command"):
+        run["command"] = checked_command(cast("dict[str, Any]", command), tainted=tainted)

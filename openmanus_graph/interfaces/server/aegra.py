@@ -1,7 +1,7 @@
 """The web app inside aegra, which runs our graphs in several processes; deploy/aegra.json names it.
 
-aegra (Apache-2.0) keeps runs in PostgreSQL and hands them to its workers by Redis. When a worker
-dies, another one starts its runs again; `shared_graph` has them go on where they were.
+aegra (Apache-2.0) keeps runs in PostgreSQL and passes them to its workers by Redis. When a worker
+dies, another one starts its runs again; `shared_graph` lets them continue where they were.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from openmanus_graph.interfaces.server.checkpoints import open_server_saver, sav
 from openmanus_graph.interfaces.server.store import OwnServer, set_own_server
 from openmanus_graph.interfaces.server.token import server_token
 from openmanus_graph.interfaces.server.web_app import build_app, serving
-from openmanus_graph.interfaces.service.lock import is_running
+from openmanus_graph.interfaces.service.threads import is_running
 
 _START_LOCK = 0x0A_E6_2A
 """The advisory lock of the database that a process holds while it starts."""
@@ -40,21 +40,26 @@ _POLL_S = 0.2
 class OpenWhileServing:
     """ASGI middleware that opens what runs need before aegra starts, and closes it after its end.
 
-    aegra begins with runs when it starts, before it enters the lifespan of an app of ours, and
-    lets them end after that.
+    aegra runs start before the lifespan of our app, and end after it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass everything on; around the lifespan, everything is open."""
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as opened, contextlib.AsyncExitStack() as starting:
             try:
-                await opened.enter_async_context(_opened())
+                if database_url().is_local:
+                    raise ConfigError(
+                        "Several processes share the threads, so they need one database: set "
+                        "OPENMANUS_DATABASE_URL to the postgresql:// address that aegra has in "
+                        "DATABASE_URL."
+                    )
+                await opened.enter_async_context(open_server_saver())
+                await opened.enter_async_context(serving())
                 await starting.enter_async_context(_alone())
             except (ConfigError, sqlite3.Error, psycopg.Error, OSError) as error:
                 await receive()
@@ -69,34 +74,21 @@ class OpenWhileServing:
 
 
 @contextlib.asynccontextmanager
-async def _opened() -> AsyncGenerator[None]:
-    if database_url().is_local:
-        raise ConfigError(
-            "Several processes share the threads, so they need one database: set "
-            "OPENMANUS_DATABASE_URL to the postgresql:// address that aegra has in DATABASE_URL."
-        )
-    async with open_server_saver(), serving():
-        yield
-
-
-@contextlib.asynccontextmanager
 async def _alone() -> AsyncGenerator[None]:
-    """Start while no other process does: aegra's cannot make their tables side by side."""
+    """Start while no other process does: aegra's processes cannot make their tables at once."""
     address = database_url().secret.get_secret_value()
     async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
-        # A statement that waits would keep the other's `CREATE INDEX CONCURRENTLY` from ending.
-        while not await _try_lock(connection):  # noqa: ASYNC110  # another process holds it
+        # A waiting statement would prevent the other's `CREATE INDEX CONCURRENTLY` from ending.
+        while True:
+            cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (_START_LOCK,))
+            if await cursor.fetchone() == (True,):
+                break
             await asyncio.sleep(_POLL_S)
         yield
 
 
-async def _try_lock(connection: psycopg.AsyncConnection[Any]) -> bool:
-    cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (_START_LOCK,))
-    return await cursor.fetchone() == (True,)
-
-
 def _assistant_id(graph: str) -> str:
-    # By name: aegra is in no extra of ours, as it wants Python 3.12.
+    # By name: aegra is in none of our extras, because it needs Python 3.12.
     services: Any = import_module("aegra_api.services.langgraph_service")
     assistants: Any = import_module("aegra_api.utils.assistants")
     known = services.get_langgraph_service().list_graphs()
@@ -104,7 +96,6 @@ def _assistant_id(graph: str) -> str:
 
 
 def _connect() -> LangGraphClient:
-    """Return a client that calls the app without a network."""
     own = httpx.AsyncClient(
         transport=httpx.ASGITransport(app, raise_app_exceptions=False),
         base_url="http://localhost",
@@ -120,19 +111,18 @@ app.add_middleware(OpenWhileServing)
 
 @app.get("/ok")
 async def ok() -> dict[str, bool]:
-    """Say that the server answers, as LangGraph's does."""
     return {"ok": True}
 
 
 class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
-    """An agent's graph whose runs go on, when a worker has died, where they were.
+    """An agent's graph whose runs continue where they were after a worker has died.
 
     A server starts the run of a dead worker again, with the same id and the same input. LangGraph
-    goes on by itself where the newest checkpoint is of the same run, but not where the run began at
-    an earlier checkpoint: it would go back there once more.
+    continues it itself if the newest checkpoint is of the same run, but not if the run started at
+    an earlier checkpoint: it would go back there again.
 
-    It keeps its checkpoints and long-term store in our database, whatever the server hands it:
-    there they are fenced by the thread's lease, and the page and the command line find them.
+    Its checkpoints and long-term store are in our database, whatever the server passes: there the
+    thread's lease protects them, and the page and the command line find them.
     """
 
     @override
@@ -146,11 +136,17 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **options: Any
     ) -> AsyncIterator[Any]:
-        """Stream a run, as LangGraph does, when no other worker has the thread any more."""
+        """Stream a run, as LangGraph does, once no other worker has the thread."""
         at: RunnableConfig = config or {}
-        await _wait_for_worker(str(at.get("configurable", {})["thread_id"]))
-        if "checkpoint_id" in at.get("configurable", {}) and await _has_begun(at):
-            at = _at_newest(at)
+        given = at.get("configurable", {})
+        thread = given["thread_id"]
+        await _wait_for_worker(str(thread))
+        if "checkpoint_id" in given:
+            newest = await saver().aget_tuple({"configurable": {"thread_id": thread}})
+            if newest is not None and newest.metadata.get("run_id") == given["run_id"]:
+                # This very run has continued from the earlier checkpoint that it started at.
+                kept = {key: one for key, one in given.items() if not key.startswith("checkpoint_")}
+                at = {**at, "configurable": kept}
         streamed = cast("AsyncGenerator[Any]", super().astream(input, at, **options))
         async with contextlib.aclosing(streamed) as parts:
             async for part in parts:
@@ -158,7 +154,7 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
 
 
 def shared_graph(agent: str) -> SharedGraph:
-    """Build an agent's graph for such a server. ConfigError: there is none of this name."""
+    """Build an agent's graph for such a server. ConfigError if there is none of this name."""
     built: Any = build_agent(agent).with_config(metadata={"graph_id": agent})
     return SharedGraph(**cast("dict[str, Any]", vars(built)))
 
@@ -169,24 +165,10 @@ def _store() -> DatabaseStore:
 
 
 async def _wait_for_worker(thread: str) -> None:
-    """Wait until no worker has a thread: that of a dead one is free when its lease has ended."""
+    """Wait until no worker has a thread: a dead worker's is free when its lease has ended."""
     home = await asyncio.to_thread(openmanus_home)
     wait_s = storage_settings().lease_s + LEASE_GRACE_S
-    with contextlib.suppress(TimeoutError):  # the run then says who has it
+    with contextlib.suppress(TimeoutError):  # the run then reports who has it
         async with asyncio.timeout(wait_s):
             while await asyncio.to_thread(is_running, home, thread):  # noqa: ASYNC110  # see above
                 await asyncio.sleep(LEASE_POLL_S)
-
-
-async def _has_begun(config: RunnableConfig) -> bool:
-    """Say whether the newest checkpoint of the thread is of this very run."""
-    given = config.get("configurable", {})
-    newest = await saver().aget_tuple({"configurable": {"thread_id": given["thread_id"]}})
-    return newest is not None and newest.metadata.get("run_id") == given["run_id"]
-
-
-def _at_newest(config: RunnableConfig) -> RunnableConfig:
-    """Leave away the earlier checkpoint that a run began at: it has gone on from there."""
-    given = config.get("configurable", {})
-    kept = {key: value for key, value in given.items() if not key.startswith("checkpoint_")}
-    return {**config, "configurable": kept}

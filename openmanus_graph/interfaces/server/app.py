@@ -13,21 +13,13 @@ from langgraph_api.graph import get_assistant_id
 
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
 from openmanus_graph.interfaces.server.runs import stop_all_runs
-from openmanus_graph.interfaces.server.store import Store, state_of
-from openmanus_graph.interfaces.server.threads import is_startable
+from openmanus_graph.interfaces.server.store import Store, is_startable, state_of
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.http import end_in_time
 
 READ_AT_START = 20
 Restored = list[tuple[Thread, dict[str, Any]]]
 """Threads, each with its entry in the server's list."""
-
-
-def ignore_pickles() -> None:
-    """Keep the server from loading pickles of the working folder; call it before it starts."""
-    store = _global_store()
-    if store is not None:
-        store.flag = "n"  # what `PersistentDict` calls a new file: it loads none
 
 
 def _global_store() -> Any:  # a dictionary with attributes, of a package without types
@@ -41,11 +33,10 @@ def _global_store() -> Any:  # a dictionary with attributes, of a package withou
 async def restore_threads(store: Store) -> Restored:
     """Add every thread that the server can run to its list.
 
-    Returns:
-        Threads whose questions are not added yet: reading all of them would take long.
+    Returns those whose questions are not added yet: reading all of them would take long.
     """
     server_store = _global_store()
-    if server_store is None:  # LangGraph's server has a database of its own
+    if server_store is None:  # LangGraph's server has its own database
         return []
     known: list[dict[str, Any]] = server_store["threads"]
     waiting: Restored = []
@@ -61,7 +52,6 @@ async def restore_threads(store: Store) -> Restored:
 
 
 async def add_questions(waiting: Restored) -> None:
-    """Add the open questions of these threads to their entries."""
     for thread, entry in waiting:
         state = await state_of(thread.id, thread.agent)
         entry["interrupts"] = {
@@ -72,12 +62,15 @@ async def add_questions(waiting: Restored) -> None:
 
 
 def _entry(thread: Thread) -> dict[str, Any]:
-    """Return a thread's entry in the server's list."""
+    created, updated = (
+        datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        for text in (thread.created, thread.updated)
+    )
     return {
         "thread_id": uuid.UUID(thread.id),
-        "created_at": _utc_time(thread.created),
-        "updated_at": _utc_time(thread.updated),
-        "state_updated_at": _utc_time(thread.updated),
+        "created_at": created,
+        "updated_at": updated,
+        "state_updated_at": updated,
         "metadata": {"graph_id": thread.agent},
         "status": "interrupted" if thread.status in ("waiting", "running") else "idle",
         "config": {},
@@ -86,13 +79,8 @@ def _entry(thread: Thread) -> dict[str, Any]:
     }
 
 
-def _utc_time(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-
-
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """Restore the server's list of threads; at the end stop all runs."""
     async with serving(end_in_time) as store:
         deferred = await restore_threads(store)
         adding_questions = asyncio.create_task(add_questions(deferred))
@@ -103,14 +91,15 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             adding_questions.cancel()
 
 
-# The server's own log of whole requests, at DEBUG: keys of the form, and what a person types into a
-# browser that he took over.
+# At DEBUG the server logs whole requests: keys of the form, and what the user types into a browser
+# that they took over.
 logging.getLogger("asgi").setLevel(logging.INFO)
-ignore_pickles()  # here, because the server loads them before the lifespan starts
+# The server would load pickles of the working folder, before the lifespan starts.
+if (_pickles := _global_store()) is not None:
+    _pickles.flag = "n"  # `PersistentDict`'s mark of a new file
 app = build_app(get_assistant_id, lifespan)
 
 
 @app.get("/health")
 async def health() -> dict[str, bool]:
-    """Say that the server answers, for monitors and containers."""
     return {"ok": True}

@@ -25,13 +25,15 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session
-from openmanus_graph.state.addresses import DatabaseUrl
 
 VERSION_DIGITS = 32
 
 
 class ServerSaver(Checkpointer):
-    """Comes before the class of our own runs' saver: the server deletes whole threads by it."""
+    """Our saver for the server, which deletes and copies whole threads with it.
+
+    Used as the first base of a class, before a saver's.
+    """
 
     @override
     async def adelete_thread(self, thread_id: str) -> None:
@@ -42,14 +44,16 @@ class ServerSaver(Checkpointer):
     @override
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await super().acopy_thread(source_thread_id, target_thread_id)
-        await asyncio.to_thread(_share_snapshots, str(source_thread_id), str(target_thread_id))
+        # The copy can go back to the files of the original.
+        snapshots = SnapshotStore(await asyncio.to_thread(openmanus_home))
+        await asyncio.to_thread(snapshots.share, str(source_thread_id), str(target_thread_id))
 
 
 class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
     """The saver of SQLite for the server.
 
-    The server uses long strings as channel versions, our own runs use numbers; the file holds
-    numbers, so that a thread can be resumed by either.
+    The server uses long strings as channel versions, our own runs use numbers. The file has
+    numbers, so that both can resume a thread.
     """
 
     @override
@@ -82,20 +86,18 @@ class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
         )
 
 
-def _share_snapshots(source: str, target: str) -> None:
-    """Let a copied thread go back to the files of the original."""
-    SnapshotStore(openmanus_home()).share(source, target)
-
-
 _savers: list[ServerSaver] = []
 
 
 @contextlib.asynccontextmanager
 async def open_server_saver() -> AsyncGenerator[ServerSaver]:
-    """Open the saver for as long as the server runs; langgraph.json names this function."""
+    """Open the saver while the server runs; langgraph.json names this function."""
     home, url = await asyncio.to_thread(openmanus_home), await asyncio.to_thread(database_url)
     await asyncio.to_thread(prepare_home, home)
-    async with _kind(url).opened(url) as saver:
+    kind: type[ServerSaver] = SqliteServerSaver
+    if not url.is_local:
+        kind = type("PostgresServerSaver", (ServerSaver, checkpointer_class(url)), {})
+    async with kind.opened(url) as saver:
         _savers.append(saver)
         try:
             yield saver
@@ -105,18 +107,11 @@ async def open_server_saver() -> AsyncGenerator[ServerSaver]:
 
 @contextlib.asynccontextmanager
 async def open_server_store() -> AsyncGenerator[DatabaseStore]:
-    """Open the long-term store for as long as the server runs; langgraph.json names this."""
+    """Open the long-term store while the server runs; langgraph.json names this function."""
     yield DatabaseStore(await asyncio.to_thread(database_url))
 
 
-def _kind(url: DatabaseUrl) -> type[ServerSaver]:
-    if url.is_local:
-        return SqliteServerSaver
-    return type("PostgresServerSaver", (ServerSaver, checkpointer_class(url)), {})
-
-
 def saver() -> ServerSaver:
-    """Return the server's saver."""
     return _savers[-1]
 
 

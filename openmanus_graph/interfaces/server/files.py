@@ -1,6 +1,7 @@
 """Routes about the files of a thread's workspace: the list, single files, and uploads."""
 
 import asyncio
+import contextlib
 import datetime
 import itertools
 import mimetypes
@@ -8,7 +9,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
@@ -19,9 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
 from openmanus_graph.backends.files.page_encoding import decode_page
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.admission import Refused
-from openmanus_graph.interfaces.server.store import store
-from openmanus_graph.interfaces.server.threads import require_thread
+from openmanus_graph.interfaces.server.store import Refused, require_thread, store
 from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
@@ -33,7 +31,7 @@ _SHARED = (
     "form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 STILL_POLICY = f"sandbox; {_SHARED}"
-"""For everything: no scripts, no network, no forms, no origin; nothing happens by itself."""
+"""For everything: no scripts, no network, no forms, no origin."""
 SCRIPTS_POLICY = (
     f"sandbox allow-scripts; {_SHARED}; script-src 'unsafe-inline' 'unsafe-eval'; media-src data:"
 )
@@ -47,10 +45,7 @@ _CONNECTING = re.compile(
 def shown_html(workspace: Workspace, content: bytes, allowed: str | None) -> tuple[bytes, str]:
     """Return what is sent of an HTML file, and its policy. Blocks.
 
-    Args:
-        workspace: Of the thread.
-        content: The whole file.
-        allowed: The digest of the file whose scripts a person allowed.
+    `allowed` is the digest of the file whose scripts the user allowed.
     """
     digest = digest_of(content)
     if digest == allowed or is_own_page(workspace, digest):
@@ -61,8 +56,8 @@ def shown_html(workspace: Workspace, content: bytes, allowed: str | None) -> tup
 def still_html(content: bytes) -> bytes:
     """Return a page, as UTF-8, without elements that connect or hold other pages.
 
-    A parser takes `bgsound`, which does nothing, as it takes `link`: it has no content, and may
-    stand in the head. Tags are written out in any HTML, never by entities.
+    A parser treats `bgsound`, which does nothing, like `link`: it has no content, and may be in the
+    head. In any HTML, tags are written out, never by entities.
     """
     text = decode_page(content).removeprefix("\ufeff")
     return _CONNECTING.sub(r"<\1bgsound", text).encode("utf-8", "replace")
@@ -76,7 +71,7 @@ VIEWS = {"text/markdown": "markdown", HTML: "html", "application/pdf": "pdf"}
 TEXTS = ("application/json", "application/xml", "application/x-sh", "application/toml",
          "application/javascript", "application/x-yaml", "application/yaml")  # fmt: skip
 SHOWN = ("image", "audio", "video")
-"""Families that a browser may show by themselves. Others, and `SCRIPTABLE`, are saved as files."""
+"""Families that a browser may show. Others, and `SCRIPTABLE`, are saved as files."""
 SCRIPTABLE = ("image/svg+xml",)
 _UPLOADING = ThreadPoolExecutor(8, thread_name_prefix="upload")
 T = TypeVar("T")
@@ -86,10 +81,8 @@ api = APIRouter(prefix="/app/api/threads/{thread}")
 
 @api.get("/files")
 async def list_files(thread: str) -> dict[str, Any]:
-    """List the files of a thread's workspace by path."""
     await require_thread(thread)
     workspace = await store().workspace(thread)
-
     files = await asyncio.to_thread(
         lambda: sorted(itertools.islice(files_in(workspace), MAX_LISTED + 1))
     )
@@ -134,9 +127,9 @@ async def upload_file(
 
 @api.post("/scripts/{path:path}")
 async def allow_scripts(thread: str, path: str) -> dict[str, str]:
-    """Return a link that shows an HTML file with its scripts, as long as it is as it is now.
+    """Return a link that shows an HTML file with its scripts, until the file changes.
 
-    The page asks for it when a person has read what scripts can do, and wants them to run.
+    The page requests it when the user has read what scripts can do, and wants them to run.
     """
     await require_thread(thread)
     file = await _opened(await store().workspace(thread), path)
@@ -148,7 +141,7 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
 async def send_file(
     ticket: str, path: str, request: Request, download: bool = Query(False)
 ) -> Response:
-    """Send a file that a ticket was written for: into a frame or an image, else as a download."""
+    """Send the file of a ticket: into a frame or an image, else as a download."""
     found = read_ticket(ticket, path)
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
@@ -182,14 +175,12 @@ async def send_file(
 
 @dataclass(frozen=True)
 class _Opened:
-    """A file that is sent; it is closed when it was."""
-
-    opening: AbstractContextManager[BinaryIO]
+    opening: contextlib.AbstractContextManager[BinaryIO]
     file: BinaryIO
     size: int
 
     def whole(self) -> bytes:
-        """Read it, as far as it may be shown, and close it. Blocks."""
+        """Read as much as may be shown, and close it. Blocks."""
         try:
             return self.file.read(MAX_SHOWN)
         finally:
@@ -210,7 +201,6 @@ class _Opened:
 
 
 async def _opened(workspace: Workspace, path: str) -> _Opened:
-    """Open a file. Refused if there is none."""
     opening = opened_file(workspace, path)
     try:
         file = await asyncio.to_thread(opening.__enter__)
@@ -220,7 +210,6 @@ async def _opened(workspace: Workspace, path: str) -> _Opened:
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
-    """Return a file in the form that the page reads."""
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
@@ -243,7 +232,6 @@ def _url(thread: str, path: str, scripts: str | None = None) -> str:
 
 
 def view_of(media_type: str) -> str:
-    """Say how the page can show a file."""
     family = media_type.partition("/")[0]
     if media_type in VIEWS or family in SHOWN:
         return VIEWS.get(media_type, family)
@@ -265,13 +253,11 @@ async def _write_body(request: Request, file: BinaryIO) -> int:
 
 
 def for_uploads(call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-    """Call what may block in threads of the uploads' own: other work never waits for a disk."""
+    """Call what may block in threads for uploads: other work never waits for a disk."""
     return asyncio.get_running_loop().run_in_executor(_UPLOADING, call, *args)
 
 
 def _discard(incoming: Any, error: BaseException) -> None:
-    import contextlib
-
     with contextlib.suppress(type(error)):
         incoming.__exit__(type(error), error, error.__traceback__)
 

@@ -1,8 +1,8 @@
-"""ASGI middleware that refuses requests with a wrong Host, Origin or token.
+"""ASGI middleware that refuses requests with a wrong Host, Origin or token, or too large ones.
 
-It wraps the whole API, LangGraph's own routes included. There are no cookies, so that a
-page in the person's browser can send no credentials unless it knows the token; Host and Origin
-are checked all the same, against names that were pointed at this machine (DNS rebinding).
+It wraps the whole API, LangGraph's own routes included. There are no cookies, so a page in the
+user's browser cannot send credentials unless it knows the token. Host and Origin are checked
+because a name may have been made to resolve to this machine (DNS rebinding).
 """
 
 import contextlib
@@ -16,12 +16,11 @@ from langgraph_sdk.errors import NotFoundError
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from openmanus_graph.interfaces.server.admission import Refused, admit, admit_deletion
+from openmanus_graph.interfaces.server.admission import admit, admit_deletion
 from openmanus_graph.interfaces.server.openai_api import prompts as openai_errors
-from openmanus_graph.interfaces.server.store import own_api
+from openmanus_graph.interfaces.server.store import Refused, own_api
 from openmanus_graph.interfaces.server.token import is_token
 from openmanus_graph.interfaces.service.http import (
-    App,
     Receive,
     RequestGuard,
     Scope,
@@ -31,10 +30,10 @@ from openmanus_graph.interfaces.service.http import (
 )
 
 MAX_BODY_BYTES = 32 << 20
-"""As much as a picture or a recording that a model takes, as base64."""
+"""Enough for a picture or a recording that a model accepts, as base64."""
 MAX_VALUES = 2_000_000
 """An empty list takes three bytes in a body, and more than 60 in memory."""
-_MOST_THROWN_AWAY = 256 << 20
+_MOST_DISCARDED = 256 << 20
 """Bytes of a refused body that are read; a longer one is cut off."""
 _VALUE_MARKS = b",[{"
 _MOST_REFUSAL_BYTES = 4000
@@ -42,32 +41,14 @@ _MOST_REFUSAL_BYTES = 4000
 _UPLOAD = re.compile(r"/app/api/threads/[^/]+/files/.+")
 
 
-async def limited(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """Have an app answer a request, unless its body is over the limits: that is answered with 413.
-
-    Uploads of files are not parsed, and have limits of their own.
-    """
-    is_upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
-    if is_upload:
-        await app(scope, receive, send)
-        return
-    exchange = _Exchange(scope, receive, send)
-    try:
-        await app(scope, exchange.receive, exchange.send)
-    except Exception:
-        if not exchange.is_refused:  # else the app misses the rest of the body
-            raise
-
-
 def refusal_of(scope: Scope, status: int, reason: str) -> dict[str, Any]:
-    """Return the JSON of a refusal, in the form of the door that was knocked at."""
     if scope["path"].startswith(f"{openai_errors.PREFIX}/"):
-        return openai_errors.error_body(status, reason)
+        return openai_errors.error_body(Refused(status, reason))
     return {"detail": reason}
 
 
 class _Exchange:
-    """A request and its answer, both within limits."""
+    """A request and its answer. A body over the limits is answered with 413."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -94,17 +75,14 @@ class _Exchange:
         if not problem or self._has_begun:
             return message
         self.is_refused = True
-        await self._read_rest(message)
-        advice = f"{problem} Send less, or upload large files to the thread's folder first."
-        await self._answer(413, advice)
-        return {"type": "http.disconnect"}
-
-    async def _read_rest(self, message: Any) -> None:
-        """Throw away the rest of the body: a client that still sends it may miss the answer."""
-        left = _MOST_THROWN_AWAY
+        # Read and discard the rest: a client that still sends it may miss the answer.
+        left = _MOST_DISCARDED
         while message.get("more_body") and left > 0:
             message = await self._receive()
             left -= len(message.get("body", b""))
+        advice = f"{problem} Send less, or upload large files to the thread's folder first."
+        await self._answer(413, advice)
+        return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
         if self.is_refused:
@@ -116,16 +94,14 @@ class _Exchange:
             await self._send(message)
         else:
             self._body += message.get("body", b"")
-            if not message.get("more_body"):
-                await self._send_invalid(self._invalid)
-
-    async def _send_invalid(self, head: dict[str, Any]) -> None:
-        if len(self._body) > _MOST_REFUSAL_BYTES:
-            shown = self._body[:_MOST_REFUSAL_BYTES].decode("utf-8", "replace")
-            await self._answer(422, f"The request has another form than this takes: {shown} ...")
-            return
-        await self._send(head)
-        await self._send({"type": "http.response.body", "body": self._body})
+            if message.get("more_body"):
+                return
+            if len(self._body) > _MOST_REFUSAL_BYTES:
+                shown = self._body[:_MOST_REFUSAL_BYTES].decode("utf-8", "replace")
+                await self._answer(422, f"The request has the wrong form: {shown} ...")
+            else:
+                await self._send(self._invalid)
+                await self._send({"type": "http.response.body", "body": self._body})
 
     async def _answer(self, status: int, reason: str) -> None:
         content = refusal_of(self._scope, status, reason)
@@ -136,15 +112,13 @@ STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
 ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
 PUBLIC = ("/app", "/app/static/", "/app/t/", "/app/files/")
-"""Paths without a token: the page, which holds no data, and files, which have signed links."""
+"""Paths without a token: the page, which has no data, and files, which have signed links."""
 LIVENESS = ("/ok", "/health")
 INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
 
 
 class ServerGuard(RequestGuard):
-    """The guard of LangGraph's server; see the module."""
-
     host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."
     origin_refused = f"Pages of other sites may not call this server ({ORIGINS_VARIABLE})."
     token_refused = (
@@ -169,10 +143,17 @@ class ServerGuard(RequestGuard):
 
     @override
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await limited(self.app, scope, receive, send)
-        else:
+        is_http = scope["type"] == "http"
+        is_upload = is_http and scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
+        if not is_http or is_upload:  # uploads of files are not parsed, and have their own limits
             await self.app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send)
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        except Exception:
+            if not exchange.is_refused:  # else the app misses the rest of the body
+                raise
 
     @override
     def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
@@ -186,7 +167,7 @@ class ServerGuard(RequestGuard):
     def is_public(self, scope: Scope) -> bool:
         path: str = scope["path"]
         if scope["type"] == "http" and scope["method"] == "OPTIONS":
-            return True  # a browser asks beforehand, without credentials; no route does anything
+            return True  # a browser asks before the request, without credentials
         if path in LIVENESS:
             return not scope.get("query_string")
         return any(path == one or (one.endswith("/") and path.startswith(one)) for one in PUBLIC)
@@ -198,15 +179,17 @@ def _list_variable(variable: str) -> tuple[str, ...]:
 
 auth = Auth()
 PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": True}
-"""There is one user: whoever has the token."""
+"""There is one user, who has the token."""
 
 
 @auth.authenticate
-async def authenticate(
-    headers: dict[bytes, bytes] | dict[str, str],
-) -> Auth.types.MinimalUserDict:
-    """Check the token. LangGraph's server hands over headers as bytes, others as text."""
-    given = [(_as_bytes(name), _as_bytes(value)) for name, value in headers.items()]
+async def authenticate(headers: dict[bytes, bytes] | dict[str, str]) -> Auth.types.MinimalUserDict:
+    """Check the token. LangGraph's server passes headers as bytes, others as text."""
+
+    def as_bytes(text: bytes | str) -> bytes:
+        return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
+
+    given = [(as_bytes(name), as_bytes(value)) for name, value in headers.items()]
     if any(map(is_token, tokens_in(given))):
         return PERSON
     raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
@@ -214,7 +197,6 @@ async def authenticate(
 
 @auth.on
 async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
-    """Allow the user everything."""
     return True
 
 
@@ -222,33 +204,22 @@ async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
 async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -> bool:
     """Refuse runs that cannot work, and complete the others with their thread's options.
 
-    LangGraph's server hands over a run's arguments as `kwargs`, others the request itself.
+    LangGraph's server passes a run's arguments as `kwargs`, others pass the request itself.
     """
     thread, run = value.get("thread_id"), cast("dict[str, Any]", value.get("kwargs", value))
+    assistant: Mapping[str, Any] = {}
+    with contextlib.suppress(NotFoundError):  # which the server reports itself
+        assistant = await own_api().assistants.get(str(value.get("assistant_id")))
     with _refusals_as_http_errors():
-        assistant = await _assistant(str(value.get("assistant_id")))
         await admit(None if thread is None else str(thread), run, assistant)
     return True
 
 
-async def _assistant(name: str) -> Mapping[str, Any]:
-    """Return an assistant, which may bring a context of its own; nothing if there is none."""
-    try:
-        return await own_api().assistants.get(name)
-    except NotFoundError:  # as the server will say
-        return {}
-
-
 @auth.on.threads.delete
 async def check_deletion(ctx: Auth.types.AuthContext, value: Auth.types.ThreadsDelete) -> bool:
-    """Refuse to delete a thread with a running run, or that run."""
     with _refusals_as_http_errors():
         await admit_deletion(str(value.get("thread_id")))
     return True
-
-
-def _as_bytes(text: bytes | str) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
 
 
 @contextlib.contextmanager

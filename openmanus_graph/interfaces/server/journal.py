@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -26,7 +27,7 @@ from openmanus_graph.backends.persistence.steering import JournalTable, Numbered
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
-"""How long the tokens of a complete reply stay in memory for slow followers."""
+"""Seconds that the tokens of a complete reply stay in memory for slow followers."""
 POLL_S = 1.0
 """Interval of polling for events that another process may have written."""
 RETRY_S = 1.0
@@ -53,13 +54,13 @@ class _ThreadEvents:
     seq: int
     events: deque[_Event] = field(default_factory=deque[_Event])
     unsaved: deque[_Event] = field(default_factory=deque[_Event])
-    """Those of them that are still to be written to the database."""
+    """Those that are not in the database yet."""
     followers: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
     runs: int = 0
     asked: set[str] = field(default_factory=set[str])
-    """Ids of the questions that the current run has asked so far, while its other steps go on."""
+    """Ids of the questions of the current run so far, while its other steps continue."""
     answered: set[str] = field(default_factory=set[str])
-    """Ids of those that have an answer, which is taken when the run has ended."""
+    """Ids of those that have an answer, which is used when the run has ended."""
 
 
 class Journal:
@@ -71,7 +72,7 @@ class Journal:
         self._lock = threading.Lock()
         self._database_thread = DatabaseThread("journal")
         self._saves = asyncio.Lock()
-        """One at a time: what a failed one gives up must not be on its way in another."""
+        """One save at a time: another one must not write what a failed one drops."""
         self._writing: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
         self._closing = asyncio.Event()
@@ -93,26 +94,22 @@ class Journal:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the server stops, and all streams with it."""
         return self._ending
 
     async def last(self, thread: str) -> int:
-        """Return the number of a thread's newest saved event, 0 if there is none."""
         return await self._database_thread.do(self._table.last, thread)
 
     async def search(self, words: str) -> dict[str, str]:
-        """Return the ids of the threads in which words were said, each with a line of it."""
+        """Return the ids of the threads that contain the words, each with a line of it."""
         return await self._database_thread.do(self._table.search, words)
 
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
-        """Return a thread's newest saved event."""
         found = await self._database_thread.do(
             self._table.read, thread, await self.last(thread) - 1
         )
         return json.loads(found[-1][1]) if found else None
 
     async def write_past(self, thread: str, events: list[Numbered]) -> None:
-        """Save events that were rebuilt from a thread's messages."""
         await self._database_thread.do(self._table.write, thread, events)
 
     async def release(self, thread: str) -> None:
@@ -131,15 +128,8 @@ class Journal:
             if buffer is None or not buffer.runs:
                 return
             buffer.seq += 1
-            stamped = {
-                **event,
-                "seq": buffer.seq,
-                "run": run,
-                "ns": step,
-                "thread": thread,
-                "ts": now,
-            }
-            text = json.dumps(stamped, default=str)
+            where = {"seq": buffer.seq, "run": run, "ns": step, "thread": thread, "ts": now}
+            text = json.dumps({**event, **where}, default=str)
             kind, source = str(event["type"]), (run, step)
             if kind == "interrupt":
                 buffer.asked.add(str(event["id"]))
@@ -153,14 +143,8 @@ class Journal:
                 buffer.unsaved.append(added)
         self._loop.call_soon_threadsafe(self._wake_followers, thread)
         if kind == "think_end":
-            self._loop.call_soon_threadsafe(
-                self._loop.call_later,
-                TOKEN_RETENTION_S,
-                self._expire_tokens,
-                thread,
-                source,
-                buffer.seq,
-            )
+            expire = partial(self._expire_tokens, thread, source, buffer.seq)
+            self._loop.call_soon_threadsafe(self._loop.call_later, TOKEN_RETENTION_S, expire)
 
     def _expire_tokens(self, thread: str, source: tuple[str, str], before: int) -> None:
         with self._lock:
@@ -186,9 +170,9 @@ class Journal:
             rows = [(event.seq, event.text) for event in events]
             try:
                 await self._database_thread.do(self._table.write, thread, rows)
-            except LeaseLostError:  # they are another worker's to write now
+            except LeaseLostError:  # another worker writes the thread's events now
                 log.warning("Events of %s are dropped: the thread was taken over.", thread)
-            except sqlite3.Error as error:  # never a reason for a run to fail
+            except sqlite3.Error as error:  # no run fails because of this
                 if not self._failing:
                     log.warning("Events of %s wait to be saved: %s", thread, error)
                 self._failing = True
@@ -207,11 +191,9 @@ class Journal:
     async def follow(
         self, thread: str, after: int, ping_s: float
     ) -> AsyncGenerator[list[Numbered] | None]:
-        """Stream a thread's events after a number: the past, then new ones as they come.
+        """Yield a thread's events after a number: the past, then new ones as they come.
 
-        Yields:
-            Events in order; an empty list once, after the past; None after each `ping_s`
-            seconds without an event.
+        An empty list comes once, after the past; None after each `ping_s` seconds without an event.
         """
         with self._subscription(thread) as changed:
             live, quiet_s = False, 0.0
@@ -233,27 +215,23 @@ class Journal:
                         yield None
 
     def is_running(self, thread: str) -> bool:
-        """Say whether a run of this process works on a thread."""
         buffer = self._threads.get(thread)
         return buffer is not None and buffer.runs > 0
 
     def unanswered(self, thread: str) -> set[str]:
-        """Return the questions of the run that works on a thread that nobody has answered yet."""
         buffer = self._threads.get(thread)
         return set() if buffer is None or not buffer.runs else buffer.asked - buffer.answered
 
     def keep_answered(self, thread: str, questions: Collection[str]) -> None:
-        """Note that these questions of a running run have answers, until these are taken."""
+        """Note that these questions of a running run have answers, until the answers are used."""
         if buffer := self._threads.get(thread):
             buffer.answered.update(questions)
 
     @property
     def running(self) -> list[str]:
-        """The threads that runs of this process work on."""
         return [thread for thread, buffer in list(self._threads.items()) if buffer.runs]
 
     async def wait_until_idle(self) -> None:
-        """Wait until no run of this process works on any thread."""
         while self.running:
             self._released.clear()
             await self._released.wait()
@@ -262,8 +240,7 @@ class Journal:
     def end_followers_on_signals(self, on_signal: Callable[[], None]) -> Generator[None]:
         """End the followers on SIGINT and SIGTERM at once: the server waits for them.
 
-        Args:
-            on_signal: Is called as well, in the main thread.
+        `on_signal` is called, too, in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # signal handlers can be set in the main thread only
@@ -286,7 +263,6 @@ class Journal:
                 signal.signal(number, handler)
 
     def end_followers(self) -> None:
-        """End all followers, and those that start later."""
         self._ending = True
         for buffer in self._threads.values():
             for follower in buffer.followers:
@@ -362,14 +338,12 @@ class Journal:
                 self._forget_if_idle(thread)
 
     def _forget_if_idle(self, thread: str) -> None:
-        """Drop the buffer of a thread without runs, followers and unsaved events."""
         buffer = self._threads.get(thread)
         if buffer and not (buffer.runs or buffer.followers or buffer.unsaved):
             del self._threads[thread]
 
 
 def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
-    """Drop the oldest unsaved events above the limit, and put a notice in their place."""
     excess = sum(len(event.text) for event in buffer.unsaved) - MAX_UNSAVED_CHARS
     if excess <= 0:
         return
@@ -391,12 +365,12 @@ def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
 
 
 def _newer(events: deque[_Event], after: int) -> list[_Event]:
-    """Return the events above a number; looks at no others, of which there may be many."""
+    """Return the events above a number, without looking at the others."""
     return list(itertools.takewhile(lambda event: event.seq > after, reversed(events)))[::-1]
 
 
 def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) -> None:
-    """Drop the tokens of a source. They all come after the newest start of a reply of it."""
+    """Drop the tokens of a source. They all come after the newest start of its reply."""
     kept: list[_Event] = []
     while buffer.events:
         event = buffer.events.pop()
@@ -409,7 +383,6 @@ def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) ->
 
 
 def _merge_tokens(events: list[_Event]) -> list[Numbered]:
-    """Merge consecutive tokens of a reply into one event."""
     merged: list[Numbered] = []
     for (kind, _), group in itertools.groupby(events, lambda event: (event.kind, event.source)):
         several = list(group)

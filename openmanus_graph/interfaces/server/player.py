@@ -1,20 +1,21 @@
-"""Makes one HTML file that plays a run: with the page's own scripts and styles, and no server.
+"""Makes one HTML file that plays a run, with the page's scripts and styles and without a server.
 
-Nothing in it is fetched. Its policy lets one script run, by its digest, and the modules that this
-one makes: the page's own, which stand in the file as text. Whatever a model, a tool or a site has
-said is data, and is set as text, as on the page.
+It loads nothing. Its policy allows one script, by its digest, and the modules that this script
+makes: the page's, which the file has as text. Texts of models, tools and sites are data, and shown
+as text, as on the page.
 """
 
 import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
+from string import Template
 
-from openmanus_graph.interfaces.server.web_app import STATIC
+from openmanus_graph.interfaces.server import STATIC
 
 _FIRST = "js/player.js"
 _STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "player")
@@ -29,56 +30,22 @@ for (const [name, text] of Object.entries(texts)) {
 }
 import(made["js/player.js"]);
 """
-"""Makes modules of the texts, each after those that it imports."""
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-{sprite}
-<a class="skip" href="#run-shown">Skip to the run</a>
-<div id="app"></div>
-<div id="live" class="sr-only" role="status" aria-live="polite"></div>
-<noscript>This page needs JavaScript. 此页面需要 JavaScript。</noscript>
-<script type="application/json" id="run">{run}</script>
-<script type="application/json" id="code">{code}</script>
-<script>{start}</script>
-</body>
-</html>
-"""
+"""Makes modules from the texts, each after those that it imports."""
+_PAGE = Path(__file__).with_name("player.html")
 
 
 def player_page(title: str, events: Iterable[str]) -> str:
-    """Make the file. Blocks.
-
-    Args:
-        title: Of the run.
-        events: As a server streams them, each as JSON.
-    """
+    """Make the file of a run, from its events as a server streams them, each as JSON. Blocks."""
     style = "\n".join((STATIC / "css" / f"{name}.css").read_text("utf-8") for name in _STYLES)
     sprite = _SPRITE.search((STATIC / "index.html").read_text("utf-8"))
     run = f'{{"title": {json.dumps(title)}, "events": [{",".join(events)}]}}'
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_digest(_START)}' blob:",  # which only a script makes
-            f"style-src '{_digest(style)}'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
+    # Only a script makes blobs.
+    policy = (
+        f"default-src 'none'; script-src '{_digest(_START)}' blob:; style-src '{_digest(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'"
     )
-    return _PAGE.format(
+    return Template(_PAGE.read_text("utf-8")).substitute(
         policy=policy,
         title=escape(title),
         style=style,
@@ -90,7 +57,7 @@ def player_page(title: str, events: Iterable[str]) -> str:
 
 
 def _in_script(text: str) -> str:
-    """Write JSON so that nothing in it ends the element that it stands in, or begins a comment."""
+    """Escape JSON so that it cannot end the element around it, or start a comment."""
     escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -103,7 +70,7 @@ def _digest(text: str) -> str:
 def _modules() -> Mapping[str, str]:
     """Return the scripts that the player imports, each after those that it imports itself.
 
-    In the place of an address stands `import:` and the name of a module.
+    `import:` and the name of a module replace an address.
     """
     found: dict[str, str] = {}
     _add(_FIRST, found, ())
@@ -116,17 +83,11 @@ def _add(name: str, found: dict[str, str], around: tuple[str, ...]) -> None:
     if name in found:
         return
     source = (STATIC / name).read_text("utf-8")
-    for imported in _imported(name, source):
-        _add(imported, found, (*around, name))
+    for one in _IMPORT.finditer(source):
+        _add(_resolve(name, one[3]), found, (*around, name))
     found[name] = _IMPORT.sub(lambda one: f'{one[1]}"import:{_resolve(name, one[3])}"', source)
 
 
-def _imported(name: str, source: str) -> Iterator[str]:
-    for one in _IMPORT.finditer(source):
-        yield _resolve(name, one[3])
-
-
 def _resolve(name: str, address: str) -> str:
-    """Return the name of the module that another one imports by a relative address."""
     path = (STATIC / Path(name).parent / address).resolve()
     return path.relative_to(STATIC.resolve()).as_posix()

@@ -1,30 +1,48 @@
-"""Records the server's runs: the table of threads, their events, and the locks of threads.
+"""Records the server's runs - the table of threads, events, locks - and streams their events.
 
-Whoever starts a run - the page, Studio, the SDK - it is listed by `openmanus threads` afterwards,
-can be resumed in the terminal, and two processes never work on one thread.
+Every run is recorded, whether the page, Studio or the SDK starts it: `openmanus threads` lists it,
+it can be resumed in the terminal, and two processes never work on one thread.
 """
 
 import asyncio
 import contextlib
+import itertools
+import json
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from langchain_core.messages import HumanMessage, convert_to_messages
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence.steering import Numbered
 from openmanus_graph.backends.persistence.threads import Thread, describe_unused
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.event_stream import replay_events
-from openmanus_graph.interfaces.server.store import Store, options_of, read_final_event, state_of
-from openmanus_graph.interfaces.server.threads import open_questions
-from openmanus_graph.interfaces.server.visits import announce_takeover
+from openmanus_graph.interfaces.server.store import (
+    Store,
+    event_stream,
+    open_questions,
+    options_of,
+    own_server,
+    read_final_event,
+    require_thread,
+    state_of,
+    store,
+)
+from openmanus_graph.interfaces.server.takeover import announce_takeover
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import failed_event, model_label
-from openmanus_graph.interfaces.service.lock import holding_thread
+from openmanus_graph.interfaces.service.final_event import (
+    cancelled_event,
+    events_from_messages,
+    failed_event,
+    model_label,
+)
+from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
@@ -33,9 +51,11 @@ SHOWN_OPTIONS = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "
 RETRY_S = 1.0
 """Between two attempts to write the end of a run after a database error."""
 GIVE_UP_S = 600.0
-"""How long writing the end of a run is retried."""
+"""Seconds for which writing the end of a run is retried."""
+PING_S = 15.0
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+router = APIRouter(prefix="/app/api/threads/{thread}")
 
 
 class Recorder:
@@ -70,14 +90,13 @@ class Recorder:
             self._add_event(run, {"type": "notice", "level": "warning", "text": warning})
 
     def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:
-        """Add an event to the journal."""
         self._journal.add(thread, run, plan_step, event)
 
     async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
         """Record how a run ended, and release the thread.
 
-        The lock is held until the end is written, so that no other run starts before; after
-        `GIVE_UP_S` it is released all the same, and the next start of the server writes the end.
+        The lock is held until the end is written, so that no other run starts before. After
+        `GIVE_UP_S` it is released anyway, and the next start of the server writes the end.
         """
         if isinstance(error, RunError):
             return  # another process has the thread
@@ -91,7 +110,14 @@ class Recorder:
         except (TimeoutError, sqlite3.Error) as failure:
             log.error("The end of the run on %s is not written: %s", run.thread, failure)
         finally:
-            await self._release(run)
+            lock = self._locks.pop(run.id, None)
+            try:
+                if run.id in self._recorded:
+                    self._recorded.discard(run.id)
+                    await self._journal.release(run.thread)
+            finally:
+                if lock is not None:
+                    await lock.aclose()
 
     async def _write_end(self, run: ObservedRun, error: BaseException | None) -> None:
         if run.id not in self._recorded:
@@ -109,23 +135,12 @@ class Recorder:
         end = self._store.threads.end
         await _retry_until_written(run, lambda: asyncio.to_thread(end, run.thread, final["status"]))
 
-    async def _release(self, run: ObservedRun) -> None:
-        lock = self._locks.pop(run.id, None)
-        try:
-            if run.id in self._recorded:
-                self._recorded.discard(run.id)
-                await self._journal.release(run.thread)
-        finally:
-            if lock is not None:
-                await lock.aclose()
-
     async def _lock_thread(self, run: ObservedRun) -> None:
         lock = contextlib.AsyncExitStack()
         await lock.enter_async_context(holding_thread(self._store.home, run.thread))
         self._locks[run.id] = lock
 
     async def _record_failed_start(self, run: ObservedRun) -> None:
-        """Record the start of a run that failed before its settings were known."""
         message = _user_message(run.given)
         if message is not None:
             begin = self._store.threads.begin
@@ -144,11 +159,11 @@ class Recorder:
         known_thread = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = known_thread.agent if known_thread else run.agent
         state = await state_of(run.thread, agent)
-        if state is None:
-            ended = failed_event("The run was cancelled." if stopped else "", {})
-            status, reason = ("cancelled", "cancelled") if stopped else ("finished", "answer")
-            return {**ended, "status": status, "stop_reason": reason}
-        return await read_final_event(run.thread, agent, state, cancelled=stopped)
+        if state is not None:
+            return await read_final_event(run.thread, agent, state, cancelled=stopped)
+        if stopped:
+            return cancelled_event("The run was cancelled.")
+        return {**failed_event("", {}), "status": "finished", "stop_reason": "answer"}
 
     async def _acquire_journal(self, run: ObservedRun) -> None:
         await self._journal.acquire(run.thread)
@@ -176,12 +191,12 @@ async def _retry_until_written(run: ObservedRun, operation: Callable[[], Awaitab
 async def write_missing_ends(store: Store) -> None:
     """Write the ends of runs that an earlier server process could not write.
 
-    A run that was interrupted stays as it is: it can be resumed.
+    An interrupted run stays unchanged: it can be resumed.
     """
     for thread in await asyncio.to_thread(store.threads.all):
-        newest_event = (
-            await store.journal.newest_event(thread.id) if thread.status == "running" else None
-        )
+        if thread.status != "running":
+            continue
+        newest_event = await store.journal.newest_event(thread.id)
         if newest_event is None:
             continue
         with contextlib.suppress(RunError):
@@ -207,7 +222,6 @@ async def _write_missing_end(store: Store, thread: Thread, newest_event: dict[st
 
 
 def _user_message(given: Any) -> HumanMessage | None:
-    """Return the user message that starts a run; a resumed run has none."""
     if not isinstance(given, dict):
         return None
     messages: Any = cast("dict[str, Any]", given).get("messages")
@@ -221,7 +235,6 @@ def _user_message(given: Any) -> HumanMessage | None:
 async def _start_event(
     run: ObservedRun, agent: str, task: str, settings: Settings
 ) -> dict[str, Any]:
-    """Return the `run_start` event, with the fields by which a page tells runs apart."""
     message = _user_message(run.given)
     kind = "start" if message else "resume"
     if isinstance(run.given, Command) and run.given.resume is not None:
@@ -248,7 +261,6 @@ async def _start_event(
 
 
 async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:
-    """Return the answers that a run is resumed with, by question id."""
     if not isinstance(run.given, Command) or run.given.resume is None:
         return {}
     answer: Any = run.given.resume
@@ -256,3 +268,66 @@ async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:
         return {one: answer[one] for one in ids}
     state = await state_of(run.thread, agent)
     return {waiting.id: answer for waiting in (state.interrupts if state else ())}
+
+
+async def replay_events(store: Store, thread: str, until: str | None = None) -> list[Numbered]:
+    """Return the past of a thread that ran in the terminal, as numbered events from its messages.
+
+    Empty if the server has stored events of it. `until` is the id of the message that started the
+    current run, whose events are sent live.
+    """
+    known = await store.find(thread)
+    if known is None or await store.journal.last(thread):
+        return []
+    state = await state_of(thread, known.agent)
+    if state is None:
+        return []
+    messages: list[AnyMessage] = state.values.get("messages", [])
+    before = itertools.takewhile(lambda one: until is None or one.id != until, messages)
+    events = [*events_from_messages(known, before)]
+    if known.status not in ("running", "interrupted"):
+        events += await open_questions(thread, known.agent)
+        stopped = known.status == "cancelled"
+        events.append(await read_final_event(thread, known.agent, state, cancelled=stopped))
+    moment = f"{known.updated.replace(' ', 'T')}+00:00"
+    shared: Mapping[str, Any] = {"run": "", "ns": "", "thread": thread, "ts": moment}
+    return [
+        (number, json.dumps({**event, **shared, "seq": number}, default=str))
+        for number, event in enumerate(events, start=1)
+    ]
+
+
+@router.get("/events")
+async def stream_events(
+    thread: str,
+    after: int = Query(0, alias="from", ge=0, lt=1 << 62),
+    last_event_id: int | None = Header(None, ge=0, lt=1 << 62),
+) -> StreamingResponse:
+    """Stream a thread's events as server-sent events, the past ones first, until the client leaves.
+
+    The past of a thread that ran in the terminal is rebuilt from its messages.
+    """
+    await require_thread(thread)
+    return event_stream(_sse_chunks(thread, after if last_event_id is None else last_event_id))
+
+
+async def _sse_chunks(thread: str, after: int) -> AsyncGenerator[str]:
+    journal = store().journal
+    if past := [event for event in await replay_events(store(), thread) if event[0] > after]:
+        after = past[-1][0]
+        yield _as_sse(past)
+    async for events in journal.follow(thread, after, PING_S):
+        if events is None:
+            yield ": ping\n\n"
+        elif not events:
+            running = journal.is_running(thread)
+            if not running and not own_server().is_alone:
+                running = await store().is_held_elsewhere(thread)
+            yield f'event: live\ndata: {{"running": {json.dumps(running)}, "seq": {after}}}\n\n'
+        else:
+            after = events[-1][0]
+            yield _as_sse(events)
+
+
+def _as_sse(events: list[Numbered]) -> str:
+    return "".join(f"id: {seq}\ndata: {text}\n\n" for seq, text in events)

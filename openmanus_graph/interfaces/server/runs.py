@@ -1,14 +1,18 @@
-"""Routes that start, answer, resume, redo and stop runs of LangGraph's server."""
+"""Runs of LangGraph's server: start, answer, resume, redo, stop them, and follow their events."""
 
 import asyncio
 import contextlib
+import json
 import shlex
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict
 
@@ -17,17 +21,38 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
-from openmanus_graph.interfaces.server.admission import Refused, admit
-from openmanus_graph.interfaces.server.store import Store, graph_of, own_api, state_of, store
-from openmanus_graph.interfaces.server.threads import is_startable, require_thread
+from openmanus_graph.interfaces.server.admission import admit
+from openmanus_graph.interfaces.server.store import (
+    Refused,
+    Store,
+    graph_of,
+    is_startable,
+    open_questions,
+    own_api,
+    require_thread,
+    state_of,
+    store,
+)
+from openmanus_graph.interfaces.server.token import write_ticket
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, cancelled_event, failed_event
 from openmanus_graph.interfaces.service.run_setup import name_files
-from openmanus_graph.interfaces.service.runs import Message
+from openmanus_graph.interfaces.service.runs import (
+    Final,
+    Message,
+    RemoteSink,
+    Upload,
+    bring_files,
+    progress_text,
+)
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.plan import Origin
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0
-"""How long runs may take to end when the server stops."""
+"""Seconds that runs get to end when the server stops."""
+PING_S = 5.0
+PING = ": ping\n\n"
+_stopping = set[asyncio.Task[int]]()
 
 
 class RunRequest(BaseModel):
@@ -42,7 +67,7 @@ class RunRequest(BaseModel):
     files: list[str] = []
     """Files in the workspace that came with the message, which names them to the model."""
     origin: Origin | None = None
-    """What of the message the user typed, if that is not all of it."""
+    """Which part of the message the user typed, if not all of it."""
     answers: dict[str, Any] | None = None
     resume: bool = False
     checkpoint_id: str | None = None
@@ -51,7 +76,6 @@ class RunRequest(BaseModel):
 
 @router.post("/runs", status_code=202)
 async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
-    """Start a run, or resume one."""
     return {"run_id": await start_or_resume(thread, request)}
 
 
@@ -60,10 +84,7 @@ async def start_or_resume(
 ) -> str:
     """Start a run, or resume one, and return the run's id.
 
-    Args:
-        thread: Its thread.
-        request: What to do.
-        history: Messages before the request's, of a conversation that this thread has not seen.
+    `history` are earlier messages of a conversation that this thread has not seen.
     """
     await require_thread(thread)
     if not is_startable(thread):
@@ -73,7 +94,7 @@ async def start_or_resume(
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():
         raise Refused(422, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
-    # An answer to a step of a plan waits until the steps beside it have ended.
+    # An answer to a step of a plan waits until the parallel steps have ended.
     queued = request.answers is not None and store().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     if history:
@@ -94,21 +115,18 @@ async def start_or_resume(
     except httpx.HTTPStatusError as error:
         status, sentence = error.response.status_code, f"The server refused the run: {error}"
         if status == 409:
-            sentence = "A run works on this thread already, maybe begun in another tab."
+            sentence = "A run works on this thread already, maybe started in another tab."
         raise Refused(status, sentence) from error
     return str(created["run_id"])
 
 
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
-    """Cancel the runs of a thread."""
     await require_thread(thread)
     return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
 
 
 class SteeringMessage(BaseModel):
-    """A message to a running agent."""
-
     text: str
     files: list[str] = []
     """As in `RunRequest`."""
@@ -116,13 +134,12 @@ class SteeringMessage(BaseModel):
 
 @router.post("/steer", status_code=202)
 async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
-    """Send a steering message, which the running agent reads at its next step."""
     await require_thread(thread)
     journal = store().journal
     if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
     text = name_files(steering_text.text, steering_text.files)
-    if steering_text.files:  # their names are not the user's words
+    if steering_text.files:  # the user did not type their names
         text = Message(text, words=steering_text.text).as_answer()
     text = without_surrogates(text)
     steering_id = await tell(thread, text)
@@ -131,7 +148,6 @@ async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, s
 
 
 async def cancel_runs(thread: str) -> int:
-    """Cancel the running and the queued runs of a thread, and return how many there were."""
     client, stopped = own_api(), 0
     for status in ("pending", "running"):
         with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
@@ -142,7 +158,6 @@ async def cancel_runs(thread: str) -> int:
 
 
 async def stop_all_runs(store: Store) -> None:
-    """Cancel all runs of this server and wait until their ends are recorded."""
     for thread in store.journal.running:
         await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
@@ -151,7 +166,6 @@ async def stop_all_runs(store: Store) -> None:
 
 
 async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
-    """Return the graph input or command of a request. Refused if it is incomplete."""
     if request.answers is not None:
         if known is None or not request.answers:
             raise Refused(409, "This thread asks nothing.")
@@ -194,3 +208,193 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
         raise Refused(409, "This thread is finished. Ask for more with a message.")
     restart = restart_node(await graph_of(known.agent))
     return {"command": {"goto": restart}} if restart else {"input": None}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A message of a client of OpenAI's or AG-UI's protocol."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    files: tuple[Upload, ...] = ()
+    words: str = ""
+    """The part of the text that the user typed: the first."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The messages of a request in such a protocol."""
+
+    instructions: str
+    """Of system and developer messages."""
+    turns: tuple[Turn, ...]
+    """Of user and assistant; the newest is the user's."""
+
+    def message(self, *, begins: bool) -> Message:
+        """Return the newest turn for a run.
+
+        `begins` says that the thread is new: it gets the instructions and earlier turns' files.
+        """
+        newest, files = self.turns[-1], self.turns[-1].files
+        if not begins:
+            return Message(newest.text, files, newest.words)
+        text = newest.text
+        if self.instructions:
+            text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
+        files = tuple(file for turn in self.turns for file in turn.files)
+        return Message(text, files, newest.words)
+
+    def history(self) -> list[dict[str, str]]:
+        types = {"user": "human", "assistant": "ai"}
+        return [
+            {"type": types[turn.role], "content": turn.text}
+            for turn in self.turns[:-1]
+            if turn.text
+        ]
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    id: str
+    thread: str
+    after: int
+    """Number of the thread's newest event before the run."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run does meanwhile; the text is empty after the past and after some quiet seconds."""
+
+    text: str
+
+
+async def start_prompt(
+    agent: str, thread: str, prompt: Prompt, response_format: dict[str, Any] | None = None
+) -> AgentRun:
+    """Start a run with a prompt's newest message, or answer the question that the thread asks.
+
+    A new thread also gets the prompt's earlier turns. `response_format` is the JSON schema of the
+    answer. Refused if a run works on the thread, or the settings are wrong.
+    """
+    known = await store().find(thread)
+    questions = await open_questions(thread, known.agent) if known else []
+    message = prompt.message(begins=known is None)
+    workspace = await store().workspace(thread)
+    text, images = await asyncio.to_thread(bring_files, message, workspace)
+    origin = message.origin()
+    after = await store().journal.last(thread)
+    context = {"response_format": response_format} if response_format else {}
+    if questions:
+        answer = text if origin is None else replace(message, text=text).as_answer()
+        request = RunRequest(answers={questions[0]["id"]: answer}, context=context)
+    else:
+        request = RunRequest(
+            agent=agent, message=text, images=images, origin=origin, context=context
+        )
+    history = () if known else prompt.history()
+    return AgentRun(await start_or_resume(thread, request, history), thread, after)
+
+
+async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
+    """Yield a run's events up to `final`; an empty one after the past and after quiet seconds."""
+    async with aclosing(store().journal.follow(run.thread, run.after, PING_S)) as batches:
+        async for batch in batches:
+            if not batch:
+                if end := await _unrecorded_end(run):
+                    yield end
+                    return
+                yield {}
+            for _, line in batch or ():
+                event: dict[str, Any] = json.loads(line)
+                yield event
+                if event["type"] == "final":
+                    return
+    raise Refused(503, "The server is shutting down; the run was cut off.")
+
+
+async def _unrecorded_end(run: AgentRun) -> Final | None:
+    """Return how a run ended that recorded no end; None if it works, or did record one.
+
+    It was cancelled or refused before it started, or the server died.
+    """
+    if store().journal.is_running(run.thread):
+        return None
+    status = "unknown"  # the server was restarted
+    with contextlib.suppress(httpx.HTTPStatusError):
+        status = (await own_api().runs.get(run.thread, run.id))["status"]
+    newest = await store().journal.newest_event(run.thread)
+    has_end = newest and newest["type"] == "final" and newest["seq"] > run.after
+    if status in ("pending", "running") or has_end:
+        return None
+    if status == "interrupted":
+        return cancelled_event("The run was cancelled before it began.")
+    return failed_event(
+        "The run was cut off; the server's log may say why. openmanus resume "
+        f"{shlex.quote(run.thread)} continues it.",
+        {},
+    )
+
+
+async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[Progress | Final]:
+    """Yield the progress of a run, and then how it ended.
+
+    Unless `cancel` is false, a reader that stops before the end, or hangs up, cancels the run.
+    """
+    sink = RemoteSink()
+    try:
+        async with aclosing(follow_events(run)) as events:
+            async for event in events:
+                if not event:
+                    yield Progress("")
+                    continue
+                sink.show(event)
+                if final := sink.outcome():
+                    yield final
+                elif text := progress_text(event):
+                    yield Progress(text)
+    finally:
+        if cancel and sink.final is None:
+            cancel_in_background(run)
+
+
+def cancel_in_background(run: AgentRun) -> None:
+    stopping = asyncio.create_task(cancel_runs(run.thread))
+    _stopping.add(stopping)
+    stopping.add_done_callback(_stopping.discard)
+
+
+async def result_of(run: AgentRun, request: Request) -> Final:
+
+    async def read() -> Final:
+        async with aclosing(follow(run)) as parts:
+            async for part in parts:
+                if not isinstance(part, Progress):
+                    return part
+        raise Refused(500, NO_RESULT)
+
+    async def hang_up() -> None:  # the request's body has been read
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    reading = asyncio.create_task(read())
+    hanging_up = asyncio.create_task(hang_up())
+    try:
+        await asyncio.wait({reading, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise Refused(499, "The client hung up; the run is cancelled.")
+        return reading.result()
+    finally:
+        reading.cancel()
+        hanging_up.cancel()
+
+
+def files_of(final: Final, thread: str, base_url: str) -> list[dict[str, Any]]:
+    """Return the run's files, with addresses that need no token for some hours."""
+    return [
+        {
+            **artifact,
+            "url": f"{base_url.rstrip('/')}/app/files/{write_ticket(thread, artifact['path'])}/"
+            f"{quote(artifact['path'])}",
+        }
+        for artifact in final["artifacts"]
+    ]

@@ -1,7 +1,6 @@
-"""Routes for a person without a model: choose one and try it, or watch the demo."""
+"""Routes for settings and notes: choose a model and try it, watch the demo, edit the memory."""
 
 import asyncio
-import uuid
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Literal, get_args, get_origin
@@ -16,10 +15,9 @@ from openmanus_graph.config.declared import DeclaredField, bare_type, declared_f
 from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
-from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
-from openmanus_graph.interfaces.server.store import own_api, store
+from openmanus_graph.interfaces.server.store import Refused, new_thread, store
 from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
@@ -28,12 +26,15 @@ from openmanus_graph.state.context import Context, Policy, SandboxMode
 from openmanus_graph.state.settings import Settings
 
 LATENCY_S = 0.8
-"""How long the recorded model takes for a reply, so that one can watch."""
+"""Seconds that the recorded model takes for a reply, so that the user can watch."""
+SHOWN = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy", "review_plan")
+RECENT_THREADS = 200
+"""How many threads' models are offered."""
 router = APIRouter(prefix="/app/api")
 
 
 class ModelForm(BaseModel):
-    """What the form sends. The key is hidden in whatever is logged of it."""
+    """The form of a model. Logs do not show the key."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -44,7 +45,6 @@ class ModelForm(BaseModel):
 
 @router.get("/setup")
 async def show_setup() -> dict[str, Any]:
-    """Return the providers that a model can be chosen from."""
     return {"providers": providers()}
 
 
@@ -52,7 +52,7 @@ async def show_setup() -> dict[str, Any]:
 async def choose_model(form: ModelForm) -> None:
     """Try a model with its key, and make it the default if it answers.
 
-    ConfigError: It does not, and nothing was stored; or something else comes before it.
+    ConfigError if it does not, and nothing was stored; or if another one has priority.
     """
     key = form.key if form.key.get_secret_value().strip() else None
     await set_up_model(ModelChoice(form.model.strip(), form.base_url.strip() or None, key))
@@ -61,10 +61,9 @@ async def choose_model(form: ModelForm) -> None:
 
 @router.post("/demo", status_code=202)
 async def start_demo() -> dict[str, str]:
-    """Start the demo on a thread of its own: only the model's replies are recorded."""
+    """Start the demo on its own thread: only the model's replies are recorded."""
     await asyncio.to_thread(recorded.require_packages)
-    thread = str(uuid.uuid4())
-    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
+    thread = await new_thread()
     workspace = await store().workspace(thread)
 
     def bring_data() -> None:
@@ -80,7 +79,7 @@ async def start_demo() -> dict[str, str]:
 
 
 def _check_that_it_counts(form: ModelForm) -> None:
-    """Refuse to say that a model is the default where the environment or a file names another."""
+    """Raise ConfigError if the environment or a file names another model than the chosen one."""
     spec, main = parse_spec(form.model), resolve_settings(Context(), "new").main
     found = parse_spec(main.model) if isinstance(main.model, str) else None
     if found != spec:
@@ -104,13 +103,10 @@ def _is_in_form(one: DeclaredField) -> bool:
 
 
 FORM = tuple(filter(_is_in_form, declared_fields()))
-RECENT_THREADS = 200
-"""How many threads' models are offered."""
 
 
 @router.get("/options")
 async def show_options() -> dict[str, Any]:
-    """Return what can be chosen, and the defaults."""
     return await asyncio.to_thread(_options, store().threads)
 
 
@@ -138,7 +134,7 @@ def _options(threads: Threads) -> dict[str, Any]:
 
 
 def _settings() -> tuple[Settings | None, str | None, bool]:
-    """Return the settings of a new run, what is wrong, and whether all that lacks is a model."""
+    """Return the settings of a new run, what is wrong, and whether only a model is missing."""
     try:
         without_model = resolve_settings(Context(), "new", without_model=True)
     except ConfigError as error:
@@ -153,17 +149,13 @@ def _settings() -> tuple[Settings | None, str | None, bool]:
 
 
 def _models(default: str | None, threads: Threads) -> list[str]:
-    """Return the models to choose from: the default, then those of the newest threads."""
     used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
     found = dict.fromkeys(name for name in (default, *used) if isinstance(name, str) and name)
     return [name for name in found if not name.startswith(f"{RECORDED.name}:")]
 
 
-memory_router = APIRouter(prefix="/app/api/memory")
-
-
 class NoteForm(BaseModel):
-    """What a person wrote; `before` is the text that the person saw, null of a new note."""
+    """A note of the user; `before` is the text that the user saw, null for a new note."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -173,16 +165,14 @@ class NoteForm(BaseModel):
     trusted: bool = False
 
 
-@memory_router.get("")
+@router.get("/memory")
 async def list_notes() -> dict[str, Any]:
-    """List the notes of the person and of the server's project, newest change first."""
     notes = await asyncio.to_thread(lambda: own_notes().notes())
     return {"notes": [note_row(note) for note in notes]}
 
 
-@memory_router.get("/note")
+@router.get("/memory/note")
 async def show_note(path: str) -> dict[str, Any]:
-    """Return a note with its text."""
     try:
         note = await asyncio.to_thread(lambda: own_notes().find(path))
     except TrustedToolError as error:
@@ -192,9 +182,8 @@ async def show_note(path: str) -> dict[str, Any]:
     return {**note_row(note), "text": note.text}
 
 
-@memory_router.put("/note", status_code=204)
+@router.put("/memory/note", status_code=204)
 async def write_note(form: NoteForm) -> Response:
-    """Write a new note, change one, or confirm one."""
 
     def write() -> None:
         save_note(own_notes(), form.path, form.text, form.before, trusted=form.trusted)
@@ -202,14 +191,12 @@ async def write_note(form: NoteForm) -> Response:
     return await _done(write)
 
 
-@memory_router.delete("/note", status_code=204)
+@router.delete("/memory/note", status_code=204)
 async def delete_note(path: str) -> Response:
-    """Delete a note."""
     return await _done(lambda: own_notes().delete(path))
 
 
 async def _done(change: Callable[[], None]) -> Response:
-    """Make a change. Refused: it cannot be made, and why."""
     try:
         await asyncio.to_thread(change)
     except TrustedToolError as error:

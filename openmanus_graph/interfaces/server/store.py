@@ -1,12 +1,16 @@
 """Access of the routes to threads: the database's tables, and the state of a thread's graph."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import re
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
+from fastapi.responses import StreamingResponse
 from langgraph.types import StateSnapshot
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
@@ -23,9 +27,10 @@ from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.journal import Journal
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.final_event import agents_within, final_event
-from openmanus_graph.interfaces.service.lock import is_running
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runner import options_to_keep
+from openmanus_graph.interfaces.service.threads import is_running
+from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
@@ -39,6 +44,25 @@ _OPTION_OF = {
 _FIELD_OF = {option: name for name, option in _OPTION_OF.items()}
 _CONTEXT = {field.name for field in fields(Context)}
 _KEPT = {field.name for field in fields(RunOptions)} - {"secret"}
+_THREAD_NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
+
+
+class Refused(Exception):
+    """A request is refused, or its run failed. The text tells the user why.
+
+    `param` is the wrong field of the request, and `code` one of OpenAI's codes.
+    """
+
+    def __init__(
+        self, status: int, sentence: str, *, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.status, self.param, self.code = status, param, code
+
+
+def event_stream(chunks: AsyncGenerator[str]) -> StreamingResponse:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 
 def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
@@ -54,75 +78,69 @@ def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
 
 
 def context_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a thread's options as the fields of a run's context."""
     named = {_FIELD_OF.get(option, option): value for option, value in options.items()}
     return {name: value for name, value in named.items() if name in _CONTEXT and value is not None}
 
 
 @dataclass(frozen=True)
 class Store:
-    """The home folder's threads and their events."""
-
     home: Path
     threads: Threads
     journal: Journal
 
     async def find(self, thread: str) -> Thread | None:
-        """Return a thread with its current status, None if it never ran."""
+        """Return a thread with its current status; None if it never ran."""
         found = await asyncio.to_thread(self.threads.find, thread)
         return None if found is None else await self.with_live_status(found)
 
     async def with_live_status(self, thread: Thread) -> Thread:
-        """Return a thread whose status is `interrupted` where its run has died."""
+        """Return a thread, with the status `interrupted` if its run has died."""
         if thread.status != "running" or self.journal.is_running(thread.id):
             return thread
         running = await asyncio.to_thread(is_running, self.home, thread.id)
         return thread if running else replace(thread, status="interrupted")
 
     async def is_held_elsewhere(self, thread: str) -> bool:
-        """Say whether another process works on a thread."""
         if self.journal.is_running(thread):
             return False
         return await asyncio.to_thread(is_running, self.home, thread)
 
     async def workspace(self, thread: str) -> Workspace:
-        """Return a thread's folder. ConfigError if the configuration is wrong."""
         return Workspace.of(await self.settings(thread))
 
     async def settings(self, thread: str) -> Settings:
-        """Return a thread's settings but for its model. ConfigError if one is wrong."""
-        return await asyncio.to_thread(self._settings, thread)
+        """Return a thread's settings except its model. ConfigError if one is wrong."""
 
-    def _settings(self, thread: str) -> Settings:
-        known = self.threads.find(thread)
-        context = Context(**context_of(known.options)) if known else Context()
-        return resolve_settings(context, thread, without_model=True)
+        def resolve() -> Settings:
+            known = self.threads.find(thread)
+            context = Context(**context_of(known.options)) if known else Context()
+            return resolve_settings(context, thread, without_model=True)
+
+        return await asyncio.to_thread(resolve)
 
 
 _open: list[Store] = []
 
 
 async def open_store() -> Store:
-    """Open the store for as long as the server runs. ConfigError if the home cannot be written."""
+    """Open the store while the server runs. ConfigError if the home cannot be written."""
+    loop = asyncio.get_running_loop()
 
-    def tables() -> tuple[Path, Threads, JournalTable]:
+    def opened() -> Store:
         home = openmanus_home()
         prepare_home(home)
         database = open_database(database_url())
-        return home, Threads(database), JournalTable(database)
+        return Store(home, Threads(database), Journal(JournalTable(database), loop))
 
-    home, threads, events = await asyncio.to_thread(tables)
-    _open[:] = [Store(home, threads, Journal(events, asyncio.get_running_loop()))]
+    _open[:] = [await asyncio.to_thread(opened)]
     return _open[0]
 
 
 def store() -> Store:
-    """Return the server's store."""
     return _open[0]
 
 
 async def state_of(thread: str, agent: str) -> StateSnapshot | None:
-    """Read a thread's state; None for an agent that is not registered (any more)."""
     graph = await graph_of(agent)
     if graph is None:
         return None
@@ -133,13 +151,11 @@ async def state_of(thread: str, agent: str) -> StateSnapshot | None:
 async def read_final_event(
     thread: str, agent: str, state: StateSnapshot, *, cancelled: bool
 ) -> dict[str, Any]:
-    """Return the `final` event of a thread's last run, read off its state."""
     agents = await agents_within(agent, thread, state, saver())
     return final_event(state, agents=agents, cancelled=cancelled)
 
 
 async def graph_of(agent: str) -> Any:
-    """Return an agent's graph over the server's checkpoints, None if there is none."""
     if agent not in agent_names():
         return None
     return await asyncio.to_thread(_build, agent, saver())
@@ -152,13 +168,11 @@ def _build(agent: str, checkpointer: Any) -> Any:
 
 @dataclass(frozen=True)
 class OwnServer:
-    """What routes need to know of the server."""
-
     connect: Callable[[], LangGraphClient]
     """Returns a client of its API, with the token."""
     is_alone: bool
-    """Whether one process does all runs, those on one thread in order. Where several do, a second
-    run on a thread is refused, and what works on it is seen by its lease."""
+    """Whether one process does all runs, those on one thread in order. If several processes do, a
+    second run on a thread is refused, and a lease shows that a run works on it."""
 
 
 _servers = [OwnServer(get_client, is_alone=True)]
@@ -166,15 +180,54 @@ _servers = [OwnServer(get_client, is_alone=True)]
 
 
 def own_server() -> OwnServer:
-    """Return the server."""
     return _servers[0]
 
 
 def own_api() -> LangGraphClient:
-    """Return a client of the server's own API."""
     return own_server().connect()
 
 
 def set_own_server(server: OwnServer) -> None:
-    """Name the server, where it is not LangGraph's."""
     _servers[:] = [server]
+
+
+async def new_thread() -> str:
+    """Create a thread. It is listed after its first run has started."""
+    thread = str(uuid.uuid4())
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
+    return thread
+
+
+async def require_thread(thread: str) -> None:
+    if not _THREAD_NAME.fullmatch(thread):
+        raise Refused(404, "There is no such thread.")
+    if await asyncio.to_thread(store().threads.find, thread) is not None:
+        return
+    try:
+        if is_startable(thread):  # LangGraph's server also lists threads without runs
+            await own_api().threads.get(thread)
+            return
+    except httpx.HTTPStatusError:
+        pass
+    raise Refused(404, f"There is no thread {thread}.")
+
+
+def is_startable(thread: str) -> bool:
+    """Return True if LangGraph's server can run a thread of this name: it takes only UUIDs."""
+    try:
+        return str(uuid.UUID(thread)) == thread
+    except ValueError:
+        return False
+
+
+async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
+    """Return a thread's open questions as `interrupt` events."""
+    state = await state_of(thread, agent)
+    questions: list[dict[str, Any]] = []
+    for waiting in () if state is None else state.interrupts:
+        reviews: Any = None
+        if isinstance(waiting.value, Mapping):  # a third-party graph may have anything there
+            reviews = cast("Mapping[str, Any]", waiting.value).get("review_configs")
+        allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
+        questions.append({**interrupt_event(waiting), "allowed": allowed})
+    return questions

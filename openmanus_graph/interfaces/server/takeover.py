@@ -1,13 +1,16 @@
-"""Routes by which a person takes a thread's browser over, and gives it back.
+"""A user takes a thread's browser over, and gives it back: one user at a time, who is watching.
 
-Nothing that is sent here is logged, stored or passed on but to the browser.
+The server does not log or store what is sent here, and passes it only to the browser.
 """
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator
-from dataclasses import asdict
-from typing import Any, Literal
+import sys
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
@@ -16,30 +19,144 @@ from pydantic import BaseModel, ConfigDict, Field
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.store import store
-from openmanus_graph.interfaces.server.threads import require_thread
-from openmanus_graph.interfaces.server.visits import (
-    Visit,
-    begin_takeover,
-    end_takeover,
-    find_visit,
-)
-from openmanus_graph.runtime.session_registry import find_session
+from openmanus_graph.interfaces.server.store import Refused, event_stream, require_thread, store
+from openmanus_graph.runtime.session_registry import borrow_session, find_session
 
+if TYPE_CHECKING:
+    from openmanus_graph.backends.browser.takeover import Takeover
+
+LEFT_S = 20.0
+"""Seconds until a takeover ends without a watcher: after a closed tab, or a lost connection."""
 FRAME_WAIT_S = 1.0
 MOST_INPUTS = 500
-router = APIRouter(prefix="/app/api/threads/{thread}/takeover")
+SCREENSHOT_TIMEOUT_MS = 3000
+router = APIRouter(prefix="/app/api/threads/{thread}")
 
 
-class Wish(BaseModel):
-    """Which of the thread's browsers, and whether to take it from whoever has it."""
+@dataclass
+class Visit:
+    thread: str
+    worker: str
+    """Of a plan, if it is that worker's browser; empty for the thread's own."""
+    takeover: "Takeover"
+    stack: contextlib.AsyncExitStack
+    watchers: int = 0
+    _leaving: asyncio.TimerHandle | None = None
+    _ending: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
+    @contextlib.contextmanager
+    def watched(self) -> Generator[None]:
+        """Keep the takeover while the user watches, and a little longer."""
+        self.watchers += 1
+        self.stop_leaving()
+        try:
+            yield
+        finally:
+            self.watchers -= 1
+            self.end_unless_watched()
+
+    def end_unless_watched(self) -> None:
+        """End the takeover after a while, unless a watcher comes."""
+        if not self.watchers:
+            self._leaving = asyncio.get_running_loop().call_later(LEFT_S, self._leave)
+
+    def stop_leaving(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+    def _leave(self) -> None:
+        if not self.watchers:
+            self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self)))
+
+
+visits: dict[str, Visit] = {}
+"""By the takeover's id."""
+_beginning = asyncio.Lock()
+
+
+def find_visit(thread: str, takeover: str) -> Visit:
+    visit = visits.get(takeover)
+    if visit is None or visit.thread != thread or visit.takeover.ended:
+        raise Refused(410, "This takeover is over.")
+    return visit
+
+
+async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
+    """Take a thread's browser over; it is opened if it is not open. `worker` as in `Visit`.
+
+    Refused if another user has it (unless `force`), the agent uses it, or it cannot be opened.
+    """
+    from openmanus_graph.backends.browser.action_specs import HANDLE
+    from openmanus_graph.backends.browser.browser_session import BrowserSession
+    from openmanus_graph.backends.browser.browsers import browser_loop
+    from openmanus_graph.backends.browser.takeover import Takeover
+
+    async with _beginning:
+        known = [one for one in visits.values() if (one.thread, one.worker) == (thread, worker)]
+        if not force and any(not one.takeover.ended for one in known):
+            raise Refused(409, "Somebody has taken this browser over in another tab.")
+        for one in known:
+            await end_takeover(one)
+        async with contextlib.AsyncExitStack() as stack:
+            settings = await store().settings(thread)
+            session = await stack.enter_async_context(borrow_session(thread, settings, worker))
+            browser = await asyncio.to_thread(
+                session.handle, HANDLE, lambda: BrowserSession(session)
+            )
+
+            async def begin() -> Takeover:  # on the browser's loop, to which its locks belong
+                takeover = Takeover(browser)
+                await takeover.begin()
+                return takeover
+
+            try:
+                takeover = await browser_loop.run(begin)
+            except ToolError as error:
+                raise Refused(409, str(error)) from error
+            visit = visits[takeover.id] = Visit(thread, worker, takeover, stack.pop_all())
+    visit.end_unless_watched()
+    return visit
+
+
+async def end_takeovers(thread: str) -> None:
+    for visit in [one for one in visits.values() if one.thread == thread]:
+        await end_takeover(visit)
+
+
+async def end_takeover(visit: Visit) -> None:
+    from openmanus_graph.backends.browser.browsers import browser_loop
+
+    if visits.pop(visit.takeover.id, None) is not None:
+        visit.stop_leaving()
+        await browser_loop.run(visit.takeover.end)
+        await visit.stack.aclose()
+
+
+_page: list[str] = []
+
+
+def remember_page(address: str) -> None:
+    """Keep the page's address with its token, as `openmanus serve` prints it."""
+    _page[:] = [address]
+
+
+def announce_takeover(thread: str, worker: str) -> None:
+    """Print where the user finds a browser of a thread; nothing under another server."""
+    for known in _page:
+        page, _, token = known.partition("#")
+        link = f"{page}/t/{thread}?browser={quote(worker, safe='')}#{token}"
+        sys.stdout.write(f"The agent asks you to take its browser over: {link}\n")
+        sys.stdout.flush()
+
+
+class TakeoverRequest(BaseModel):
     worker: str = Field("", max_length=200)
     force: bool = False
 
 
 class GivenInput(BaseModel):
-    """Something that the person does; see `backends.browser.takeover.Input`."""
+    """An input of the user; see `backends.browser.takeover.Input`."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -55,25 +172,21 @@ class GivenInput(BaseModel):
     accept: bool = True
 
 
-@router.post("", status_code=201)
-async def take_over(thread: str, wish: Wish) -> dict[str, str]:
-    """Take the browser over, from another person if that is wished."""
+@router.post("/takeover", status_code=201)
+async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
     await require_thread(thread)
-    visit = await begin_takeover(thread, wish.worker, force=wish.force)
+    visit = await begin_takeover(thread, wanted.worker, force=wanted.force)
     return {"id": visit.takeover.id}
 
 
-@router.get("/{takeover}/frames")
+@router.get("/takeover/{takeover}/frames")
 async def follow_frames(thread: str, takeover: str) -> StreamingResponse:
     """Stream what the browser shows as server-sent events, until the takeover ends."""
-    visit = find_visit(thread, takeover)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_frames(visit), media_type="text/event-stream", headers=headers)
+    return event_stream(_frames(find_visit(thread, takeover)))
 
 
-@router.post("/{takeover}/input", status_code=204)
+@router.post("/takeover/{takeover}/input", status_code=204)
 async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
-    """Do what the person did."""
     from openmanus_graph.backends.browser.browsers import browser_loop
     from openmanus_graph.backends.browser.takeover import Input
 
@@ -83,9 +196,8 @@ async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
     return Response(status_code=204)
 
 
-@router.delete("/{takeover}", status_code=204)
+@router.delete("/takeover/{takeover}", status_code=204)
 async def give_back(thread: str, takeover: str) -> Response:
-    """Give the browser back to the agent."""
     await end_takeover(find_visit(thread, takeover))
     return Response(status_code=204)
 
@@ -105,13 +217,9 @@ async def _frames(visit: Visit) -> AsyncGenerator[str]:
         yield 'data: {"type": "ended"}\n\n'
 
 
-SCREENSHOT_TIMEOUT_MS = 3000
-screen_router = APIRouter(prefix="/app/api/threads/{thread}")
-
-
-@screen_router.get("/browser")
+@router.get("/browser")
 async def show_browser(thread: str) -> dict[str, Any]:
-    """Take a screenshot of the current tab; `open` is false when there is none."""
+    """Take a screenshot of the current tab; `open` is false if there is none."""
     await require_thread(thread)
     session = find_session(thread)
     if session is None or session.find("browser") is None:
@@ -139,9 +247,9 @@ async def show_browser(thread: str) -> dict[str, Any]:
         return {"open": True, "url": browser.current.current_url, "title": "", "image": None}
 
 
-@screen_router.get("/desktop")
+@router.get("/desktop")
 async def show_desktop(thread: str) -> dict[str, Any]:
-    """Take a screenshot of the desktop; `open` is false when there is none."""
+    """Take a screenshot of the desktop; `open` is false if there is none."""
     await require_thread(thread)
     session = find_session(thread)
     if session is None or session.find(DESKTOP) is None:

@@ -1,10 +1,8 @@
 """Routes about threads: the list, one thread, its earlier steps."""
 
 import asyncio
-import re
-import uuid
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
@@ -14,25 +12,33 @@ from pydantic import BaseModel, Field
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
-from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
+from openmanus_graph.interfaces.server.admission import admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.store import context_of, graph_of, own_api, state_of, store
-from openmanus_graph.interfaces.server.visits import end_takeovers
+from openmanus_graph.interfaces.server.store import (
+    Refused,
+    context_of,
+    graph_of,
+    is_startable,
+    new_thread,
+    open_questions,
+    own_api,
+    require_thread,
+    store,
+)
+from openmanus_graph.interfaces.server.takeover import end_takeovers
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
-from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
 TITLE_CHARS = 200
 LARGEST_PAGE = 500
 SHORTEST_WORDS = 2
-"""Characters from which on the threads' contents are searched, too."""
+"""Characters of a search that also covers the threads' contents."""
 LIVE_RESOURCES = ("bash", "python")
 MAX_CHANGES = 200
 """Files of one answer."""
-NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
 _BRANCH_CHANNEL = "branch:to:"
 """LangGraph's prefix of the channels that trigger nodes."""
 _NEW_THREAD: dict[str, Any] = {"options": {}, "interrupts": [], "held_by": None}
@@ -41,10 +47,7 @@ router = APIRouter(prefix="/app/api/threads")
 
 @router.post("", status_code=201)
 async def create_thread() -> dict[str, str]:
-    """Create a thread. It is listed after its first run has started."""
-    thread = str(uuid.uuid4())
-    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
-    return {"id": thread}
+    return {"id": await new_thread()}
 
 
 @router.get("")
@@ -53,7 +56,7 @@ async def list_threads(
     before: int | None = Query(None, ge=0),
     q: str = Query("", max_length=200),
 ) -> dict[str, Any]:
-    """List threads, newest first, a page at a time; those that hold some words, if given."""
+    """List threads, newest first, a page at a time; only those that contain `q`, if given."""
     words = q.strip()
     said = await store().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
     page = await asyncio.to_thread(store().threads.page, limit + 1, before, words, said)
@@ -67,12 +70,11 @@ async def list_threads(
 
 @router.get("/{thread}")
 async def show_thread(thread: str) -> dict[str, Any]:
-    """Return everything about one thread but its events."""
     known = await store().find(thread)
     if known is None:
         await require_thread(thread)
         return {**thread_json(Thread(thread, "", "", {}, "new", "", "")), **_NEW_THREAD}
-    # A worker that has written its run's end lets go of the thread a moment later.
+    # A worker releases the thread a moment after it has written its run's end.
     elsewhere = known.status == "running" and await store().is_held_elsewhere(thread)
     return {
         **thread_json(known),
@@ -83,14 +85,11 @@ async def show_thread(thread: str) -> dict[str, Any]:
 
 
 class Naming(BaseModel):
-    """Another title of a thread."""
-
     title: str = Field(min_length=1, max_length=TITLE_CHARS)
 
 
 @router.patch("/{thread}", status_code=204)
 async def rename_thread(thread: str, naming: Naming) -> Response:
-    """Give a thread another title."""
     await require_thread(thread)
     title = " ".join(naming.title.split())
     if not title:
@@ -101,7 +100,6 @@ async def rename_thread(thread: str, naming: Naming) -> Response:
 
 @router.get("/{thread}/export")
 async def export_thread(thread: str) -> Response:
-    """Return a thread as Markdown, as `openmanus export` writes it."""
     known = await store().find(thread)
     graph = None if known is None else await graph_of(known.agent)
     if known is None or graph is None:
@@ -114,7 +112,7 @@ async def export_thread(thread: str) -> Response:
 
 @router.get("/{thread}/output")
 async def show_output(thread: str) -> dict[str, str]:
-    """Return the newest line of output of what runs just now, by the resource that it uses."""
+    """Return the newest line of output of each resource that runs something now."""
     await require_thread(thread)
     lines = {name: newest_output(thread, name) for name in LIVE_RESOURCES}
     return {name: line for name, line in lines.items() if line}
@@ -122,7 +120,6 @@ async def show_output(thread: str) -> dict[str, str]:
 
 @router.delete("/{thread}", status_code=204)
 async def delete_thread(thread: str) -> Response:
-    """Delete a thread; its workspace stays."""
     await require_thread(thread)
     await admit_deletion(thread)
     await end_takeovers(thread)
@@ -144,16 +141,13 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
     parent: str | None = None
     async for found in saver().alist(config):  # newest first
         if parent not in (None, found.checkpoint["id"]):
-            continue  # on a branch that a fork from an earlier checkpoint has left
+            continue  # a fork from an earlier checkpoint has left this branch
         parent_config: Any = found.parent_config or {}
         parent = str(parent_config.get("configurable", {}).get("checkpoint_id", ""))
         values, metadata = found.checkpoint["channel_values"], found.metadata
-        next_nodes = [
-            name.removeprefix(_BRANCH_CHANNEL)
-            for name in values
-            if name.startswith(_BRANCH_CHANNEL)
-        ]
+        branches = [name for name in values if name.startswith(_BRANCH_CHANNEL)]
         sends: list[Send] = values.get(TASKS) or []
+        next_nodes = [name.removeprefix(_BRANCH_CHANNEL) for name in branches]
         next_nodes += sorted({send.node for send in sends})
         places.append(
             {
@@ -188,58 +182,18 @@ async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
         raise Refused(404, "A snapshot of this thread is gone, or damaged.") from error
 
 
-async def require_thread(thread: str) -> None:
-    """Refuse threads that do not exist."""
-    if not NAME.fullmatch(thread):
-        raise Refused(404, "There is no such thread.")
-    if await asyncio.to_thread(store().threads.find, thread) is not None:
-        return
-    if is_startable(thread) and await is_known_to_server(thread):
-        return
-    raise Refused(404, f"There is no thread {thread}.")
-
-
-async def is_known_to_server(thread: str) -> bool:
-    """Ask LangGraph's server, which also lists threads without runs."""
-    import httpx
-
-    try:
-        await own_api().threads.get(thread)
-    except httpx.HTTPStatusError:
-        return False
-    return True
-
-
-def is_startable(thread: str) -> bool:
-    """Say whether LangGraph's server can run a thread of this name: it takes UUIDs only."""
-    try:
-        return str(uuid.UUID(thread)) == thread
-    except ValueError:
-        return False
-
-
-async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
-    """Return a thread's open questions as `interrupt` events."""
-    state = await state_of(thread, agent)
-    questions: list[dict[str, Any]] = []
-    for waiting in () if state is None else state.interrupts:
-        reviews: Any = None
-        if isinstance(waiting.value, Mapping):  # of a third-party graph it may be anything
-            reviews = cast("Mapping[str, Any]", waiting.value).get("review_configs")
-        allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
-        questions.append({**interrupt_event(waiting), "allowed": allowed})
-    return questions
-
-
 def thread_json(thread: Thread) -> dict[str, Any]:
-    """Return a thread in the form that the page reads."""
+    # SQLite's times are UTC.
+    created, updated = (
+        f"{time.replace(' ', 'T')}Z" if time else "" for time in (thread.created, thread.updated)
+    )
     return {
         "id": thread.id,
         "agent": thread.agent,
         "title": thread.title.strip().partition("\n")[0][:TITLE_CHARS],
         "status": thread.status,
-        "created": _iso_time(thread.created),
-        "updated": _iso_time(thread.updated),
+        "created": created,
+        "updated": updated,
         "startable": is_startable(thread.id),
     }
 
@@ -251,8 +205,3 @@ def _label(next_nodes: list[str], sends: list[Send], metadata: Mapping[str, Any]
     if metadata.get("source") == "input":
         return "before the message was read"
     return f"before {', '.join(next_nodes)}" if next_nodes else "the end"
-
-
-def _iso_time(sqlite_time: str) -> str:
-    """Turn SQLite's time, which is UTC, into ISO 8601."""
-    return f"{sqlite_time.replace(' ', 'T')}Z" if sqlite_time else ""

@@ -19,16 +19,15 @@ from openmanus_graph.interfaces.service.http import equals_secret
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
 MIN_CHARS = 16
 VALID_S = 12 * 3600
-"""How long a ticket is valid."""
+"""Seconds for which a ticket is valid."""
 _SIGNATURE_BYTES = 32
 
 
 @lru_cache(maxsize=1)
 def server_token() -> str:
-    """Return the token: of the environment, else of the home folder, else a new one. Blocks.
+    """Return the token of the environment, of the home folder, or a new one. Blocks.
 
-    Raises:
-        ConfigError: It is too short to be secret, or its file cannot be written.
+    ConfigError if it is too short to be secret, or its file cannot be written.
     """
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
@@ -47,23 +46,20 @@ def server_token() -> str:
 
 
 def token_file() -> Path:
-    """Return where the token is kept when the environment names none."""
     return openmanus_home() / SERVER_TOKEN_FILE
 
 
 def token_source() -> str:
-    """Return where the token is: the variable's name, or the file's path."""
     in_environment = os.environ.get(TOKEN_VARIABLE, "").strip()
     return TOKEN_VARIABLE if in_environment else str(token_file())
 
 
 def is_token(given: str) -> bool:
-    """Compare with the server's token, in constant time."""
     return equals_secret(given, server_token())
 
 
 def _write_new(path: Path) -> None:
-    """Write a new token unless there is one. Another server may do so at the same moment."""
+    """Write a new token unless there is one. Another server may do the same at this moment."""
     if path.exists():
         return
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -90,31 +86,23 @@ def _checked(token: str, source: str) -> str:
 
 
 class Ticket(NamedTuple):
-    """What a ticket is for."""
+    """The thread of a ticket's file, and the file's digest if the user allowed its scripts."""
 
     thread: str
     scripts: str | None
-    """The digest of the file whose scripts a person allowed."""
 
 
 def write_ticket(
     thread: str, path: str, scripts: str | None = None, *, now: float | None = None
 ) -> str:
-    """Return a ticket for one file of one thread.
-
-    Args:
-        thread: Its id.
-        path: Of the file.
-        scripts: The digest of the file, if a person has allowed its scripts.
-        now: The time.
-    """
+    """Return a ticket for one file of one thread. `scripts` as in `Ticket`."""
     until = int((time.time() if now is None else now) + VALID_S)
     claim = json.dumps([thread, until, scripts]).encode()
     return base64.urlsafe_b64encode(_signature(claim, path) + claim).decode().rstrip("=")
 
 
 def read_ticket(ticket: str, path: str, *, now: float | None = None) -> Ticket | None:
-    """Return what a ticket is for, None if it does not hold for this path or time."""
+    """Return what a ticket allows; None if it is not valid for this path or time."""
     try:
         raw = base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))
         signature, claim = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]

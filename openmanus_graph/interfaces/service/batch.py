@@ -1,4 +1,4 @@
-"""Does the tasks of a batch side by side, each on a thread of its own, within one budget."""
+"""Does the tasks of a batch in parallel, each on its own thread, within one budget."""
 
 import asyncio
 import contextlib
@@ -28,38 +28,37 @@ from openmanus_graph.interfaces.service.run_setup import (
     resuming_run,
     to_context,
 )
-from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
+from openmanus_graph.interfaces.service.runner import (
+    Run,
+    Stop,
+    continue_after_cancellation,
+    run_graph,
+)
 from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.state.manus import Usage, no_usage
 
 EXITS = (("failed", 1), ("waiting", 4), ("stopped", 3))
-"""What a batch ends with whose tasks did not all finish, worst first; as for single runs."""
+"""The exit codes of a batch whose tasks did not all finish, worst first; as for single runs."""
 OUT_OF_BUDGET_EXIT = 3
+log = logging.getLogger(__name__)
 
 
 class Budget:
-    """The dollars of a batch: what its tasks have cost, those at work included."""
+    """The dollars of a batch: what its tasks have cost, running ones included."""
 
     def __init__(self, most_usd: float | None, spent_usd: float) -> None:
-        """Make a budget.
-
-        Args:
-            most_usd: None for no limit.
-            spent_usd: By tasks that have a result.
-        """
         self.most_usd, self._ended, self._exhausted = most_usd, spent_usd, False
         self._running: dict[str, float] = {}
+        """Dollars by thread."""
 
     @property
     def spent_usd(self) -> float:
-        """What all tasks have cost so far."""
         return self._ended + sum(self._running.values())
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further task can begin."""
         left = self.most_usd is None or self.spent_usd < self.most_usd
         return self._exhausted or not left
 
@@ -82,7 +81,7 @@ class Budget:
         self._exhausted = True
 
     def end(self, thread: str, cost_usd: float) -> None:
-        """Record what a task has cost that has a result."""
+        """Record the whole cost of a task that has a result."""
         self._running.pop(thread, None)
         self._ended += cost_usd
 
@@ -95,15 +94,14 @@ class TaskRunner(Protocol):
         ...
 
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
-        """Do a task, or go on with it; None if it was cut off before its end.
+        """Do a task, or continue it; None if it was cut off before its end.
 
-        Raises:
-            ConfigError, RunError: No task can be done, now or without a change.
+        ConfigError or RunError if no task can be done, now or without a change.
         """
         ...
 
     def request_drain(self, reason: str) -> None:
-        """Let the running steps finish, and nothing begin after them."""
+        """Let the running steps finish, and start no others."""
         ...
 
     async def close(self) -> None:
@@ -112,8 +110,6 @@ class TaskRunner(Protocol):
 
 
 class Judge(Protocol):
-    """Judges results."""
-
     def ungraded(self) -> Sequence[BatchResult]:
         """Return the results of earlier processes that are not judged."""
         ...
@@ -124,39 +120,27 @@ class Judge(Protocol):
 
 
 class BatchSink(Protocol):
-    """Shows how a batch goes on."""
-
-    def ended(self, result: BatchResult) -> None:
-        """Show that a task has a result."""
-        ...
-
-    def notice(self, text: str) -> None:
-        """Show a sentence."""
-        ...
+    def ended(self, result: BatchResult) -> None: ...
+    def notice(self, text: str) -> None: ...
 
 
 @dataclass
 class Batch:
-    """A batch at work."""
-
     tasks: Sequence[BatchTask]
     results: Results
     runner: TaskRunner
     budget: Budget
     sink: BatchSink
     jobs: int
+    """How many tasks run in parallel."""
     judge: Judge | None = None
-    """Judges each result once it is written; None if nobody does."""
+    """Judges each result once it is written."""
     draining: bool = field(default=False, init=False)
 
     async def run(self, *, ends_process: bool = False) -> int:
         """Do all tasks that have no result yet, and return the exit code.
 
-        Args:
-            ends_process: As for `Signals`.
-
-        Raises:
-            ConfigError, RunError: As `TaskRunner.do`. The tasks at work can be resumed.
+        Raises as `TaskRunner.do`; the running tasks can be resumed.
         """
         signals = Signals(self, self._show, ends_process=ends_process)
         with signals.handled():
@@ -167,25 +151,22 @@ class Batch:
             except asyncio.CancelledError:
                 if signals.first is None:
                     raise
-                task = asyncio.current_task()
-                if task is not None:
-                    task.uncancel()
+                continue_after_cancellation()
             signals.over = True
             code = self._exit_code() if signals.first is None else SIGNAL_EXIT + signals.first
             signals.exit_code = code
         return code
 
     def request_drain(self, reason: str) -> None:
-        """Begin no further task, and let the running steps of those at work finish.
-
-        Args:
-            reason: The signal's name.
-        """
+        """Start no further task, and let the running steps finish. `reason`: the signal's name."""
         self.draining = True
         self.runner.request_drain(reason)
 
     async def _work(self) -> None:
-        queue = iter(await self._in_order())
+        left = [task for task in self.tasks if task.id not in self.results.statuses]
+        begun = await self.runner.begun([self.results.thread(task) for task in left])
+        # Those first that were started: then their costs are known.
+        queue = iter(sorted(left, key=lambda task: self.results.thread(task) not in begun))
         ungraded = iter(self.judge.ungraded() if self.judge is not None else ())
         try:
             async with asyncio.TaskGroup() as group:
@@ -193,17 +174,6 @@ class Batch:
                     group.create_task(self._take(ungraded, queue))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-
-    async def _in_order(self) -> list[BatchTask]:
-        """Return the tasks to do, those first that were begun: what they cost is known then."""
-        threads = {
-            task.id: self.results.thread(task)
-            for task in self.tasks
-            if task.id not in self.results.statuses
-        }
-        begun = await self.runner.begun(list(threads.values()))
-        left = [task for task in self.tasks if task.id in threads]
-        return sorted(left, key=lambda task: threads[task.id] not in begun)
 
     async def _take(self, ungraded: Iterator[BatchResult], queue: Iterator[BatchTask]) -> None:
         for known in ungraded:
@@ -232,25 +202,14 @@ class Batch:
         self.sink.notice("Finishing the running steps; once more stops them at once.")
 
 
-log = logging.getLogger(__name__)
-
-
 class LocalTaskRunner:
-    """Runs tasks side by side in this process, as `openmanus run` does one.
+    """Runs tasks in this process, as `openmanus run` does.
 
-    Args:
-        options: Of all tasks; a task's own limits go before them.
-        agent: Who does the tasks that name nobody.
-        budget: What they may cost together.
-        notice: Shows a sentence that concerns all tasks.
+    A task's own limits have priority over `options`; `notice` shows what concerns all tasks.
     """
 
     def __init__(
-        self,
-        options: RunOptions,
-        agent: str | None,
-        budget: Budget,
-        notice: Callable[[str], None],
+        self, options: RunOptions, agent: str | None, budget: Budget, notice: Callable[[str], None]
     ) -> None:
         self._options, self._agent, self._budget = options, agent or DEFAULT_AGENT, budget
         self.notice = notice
@@ -259,25 +218,22 @@ class LocalTaskRunner:
         self._draining = False
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
-        """Return those of these threads that exist."""
         return await asyncio.to_thread(
             lambda: {thread for thread in threads if find_thread(thread) is not None}
         )
 
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
-        """Do a task on its thread, or go on with it; None if it was cut off before its end.
-
-        Raises:
-            ConfigError: A setting is wrong.
-            RunError: Another process works on the thread, or the disk failed.
-            sqlite3.Error: The database cannot be used.
-        """
+        """Do what `TaskRunner.do` says. Also raises sqlite3.Error: the database cannot be used."""
         known = await asyncio.to_thread(find_thread, thread)
         if known is not None:
             state = (await read_thread_state(thread, known.agent)).state
             if known.status == "finished":
                 return _result(task, thread, final_event(state, cancelled=False))
-            self._budget.record(thread, _cost_usd(state.values))
+            known_values: dict[str, Any] = {}
+            if isinstance(state.values, Mapping):  # a third-party graph may have anything there
+                known_values = {**cast("Mapping[str, Any]", state.values)}
+            usage: Usage = known_values.get("usage") or no_usage()
+            self._budget.record(thread, usage["cost_usd"])
         own_usd = task.limits.get("max_cost_usd", self._own_usd)
         limit_usd = self._budget.limit_usd(thread, own_usd)
         options = replace(self._options, **{**task.limits, "max_cost_usd": limit_usd})
@@ -300,17 +256,15 @@ class LocalTaskRunner:
         return None if final["status"] == "cancelled" else _result(task, thread, final)
 
     def request_drain(self, reason: str) -> None:
-        """Let the running steps finish, and nothing begin after them."""
         self._draining = True
         for stop in self._stops:
             stop.after_step(reason)
 
     async def close(self) -> None:
-        """Close the models' connections."""
         await close_models()
 
     def spend(self, thread: str, cost_usd: float) -> None:
-        """Record what a step has cost, and stop all when nothing is left."""
+        """Record what a step has cost, and stop all tasks when nothing is left."""
         self._budget.add(thread, cost_usd)
         if self._budget.is_spent:
             self.request_drain("budget")
@@ -325,7 +279,7 @@ class LocalTaskRunner:
                 raise
         except (ConfigError, RunError):
             raise
-        except Exception as error:  # of one task: the others go on
+        except Exception as error:  # of one task: the others continue
             if is_storage_fault(error):
                 raise
             log.exception("the run of thread %s failed", run.thread)
@@ -336,7 +290,7 @@ class LocalTaskRunner:
 
 
 class _CostSink(RemoteSink):
-    """Remembers how a run ended, and reports what its steps cost and what fails for all."""
+    """Remembers how a run ended, and reports what its steps cost and what fails for all tasks."""
 
     def __init__(self, runner: LocalTaskRunner, thread: str) -> None:
         super().__init__(self._take)
@@ -356,10 +310,3 @@ class _CostSink(RemoteSink):
 def _result(task: BatchTask, thread: str, final: Final) -> BatchResult:
     names = ("status", "answer", "usage", "artifacts")
     return BatchResult(id=task.id, thread=thread, **{name: final[name] for name in names})
-
-
-def _cost_usd(values: Any) -> float:
-    """Return the cost of a thread's run; 0 for a third-party graph."""
-    known = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else {})
-    usage: Usage = known.get("usage") or no_usage()
-    return usage["cost_usd"]

@@ -1,8 +1,7 @@
-"""The two files of a batch: its tasks, and their results as they come.
+"""The files of a batch: its tasks, and their results, which are written one by one.
 
-Beside the results lies a mark, which says of which batch they are and where its threads are kept.
-A task's thread follows from the batch's id, the task's id and its words, so what was begun is found
-again after a crash without a record of its own.
+A mark next to the results names the batch and the place of its threads. A task's thread is derived
+from the batch's id, the task's id and its words, so that it is found again after a crash.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ _LIMITS = {"max_steps", "max_cost_usd", "max_tokens", "timeout"}
 
 
 class TaskLine(BaseModel):
-    """A line of the tasks' file, as it is written."""
+    """A line of the tasks' file, as the user writes it."""
 
     model_config = _RECORD
 
@@ -46,14 +45,13 @@ class TaskLine(BaseModel):
 
 
 LineT = TypeVar("LineT", bound=TaskLine)
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class BatchTask:
-    """A line of the tasks' file."""
-
     id: str
-    """Unique; the line's number if the line names none."""
+    """Unique; the line's number if the line has no id."""
     text: str
     files: tuple[str, ...]
     """Absolute paths of files to copy into the task's workspace."""
@@ -61,12 +59,10 @@ class BatchTask:
     limits: Mapping[str, Any]
     """Those that the line sets, by the names of `RunOptions`."""
     digest: str
-    """Tells the task from another one of the same id."""
+    """Distinguishes the task from another one of the same id."""
 
 
 class BatchResult(BaseModel):
-    """A line of the results' file."""
-
     model_config = _RECORD
 
     id: str
@@ -79,7 +75,6 @@ class BatchResult(BaseModel):
 
     @property
     def cost_usd(self) -> float:
-        """What the task cost."""
         return self.usage.get("cost_usd", 0.0)
 
 
@@ -92,22 +87,15 @@ class _Mark(BaseModel):
 
 
 def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
-    """Read the tasks. The arguments and errors are those of `read_lines`."""
     return [task for task, _ in read_lines(path, agents, TaskLine)]
 
 
 def read_lines(
     path: Path, agents: Sequence[str] | None, line_type: type[LineT]
 ) -> list[tuple[BatchTask, LineT]]:
-    """Read tasks, and the lines in which they stand. Blocks.
+    """Read tasks, each with its line. Blocks. ConfigError names the line that is wrong.
 
-    Args:
-        path: The file.
-        agents: Those that there are; None if a server knows that.
-        line_type: What a line may say.
-
-    Raises:
-        ConfigError: A line is wrong, which it names.
+    `agents` are the existing ones; None if a server checks the names.
     """
     lines = read_input(path, MAX_TEXT_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     tasks: dict[str, tuple[BatchTask, LineT]] = {}
@@ -119,7 +107,7 @@ def read_lines(
         if task.id in tasks:
             raise ConfigError(
                 f"Lines {line_of[task.id]} and {number} of {path} have the same id {task.id!r}. "
-                "Give each task an id of its own."
+                "Give each task its own id."
             )
         tasks[task.id], line_of[task.id] = (task, as_written), number
     if not tasks:
@@ -146,7 +134,7 @@ def _read_task(
     names = Counter(Path(name).name for name in files)
     if doubled := [name for name, count in names.items() if count > 1]:
         raise ConfigError(f"{place} names several files {doubled[0]}, which go into one folder.")
-    # Of the words, not of paths: the files may be moved together.
+    # Not of absolute paths: the files may be moved together.
     words = json.dumps([line.task, line.files, line.agent])
     task = BatchTask(
         id=line.id or str(number),
@@ -177,11 +165,10 @@ class Results:
         """Of all results together."""
 
     def thread(self, task: BatchTask) -> str:
-        """Return the id of a task's thread."""
         return str(uuid.uuid5(self._batch, f"{task.id}\n{task.digest}"))
 
     def add(self, result: BatchResult) -> None:
-        """Write a result. RunError: it cannot be written; its thread keeps it."""
+        """Write a result. RunError if it cannot be written; its thread keeps it."""
         data = f"{result.model_dump_json()}\n".encode()
         try:
             while data:
@@ -196,8 +183,7 @@ class Results:
     def read(self, tasks: Sequence[BatchTask]) -> None:
         """Read what earlier processes wrote, and cut off a line that a crash left unfinished.
 
-        Raises:
-            ConfigError: They are of other tasks, or a line is damaged.
+        ConfigError if they are of other tasks, or a line is damaged.
         """
         threads = {task.id: self.thread(task) for task in tasks}
         whole = 0
@@ -222,7 +208,7 @@ class Results:
         if threads.get(result.id) != result.thread:
             raise ConfigError(
                 f"{place} is the result of a task {result.id!r} that is not in the tasks' file, or "
-                "that reads otherwise there. Give another --out, or delete the line."
+                "that has other words there. Give another --out, or delete the line."
             )
         if result.id in self.statuses:
             raise ConfigError(f"{place} is a second result of {result.id!r}. Delete one of them.")
@@ -233,12 +219,12 @@ class Results:
         self.cost_usd += result.cost_usd
 
 
-def load_results(path: Path) -> list[BatchResult]:
-    """Return the results in a file that no process need hold, damaged lines left out. Blocks."""
-    found: list[BatchResult] = []
+def read_records(path: Path, kind: type[RecordT]) -> list[RecordT]:
+    """Return the records of a file of JSON lines, damaged lines left out. Blocks."""
+    found: list[RecordT] = []
     for line in read_input(path, MAX_TEXT_BYTES).splitlines() if path.exists() else ():
         with contextlib.suppress(ValidationError):
-            found.append(BatchResult.model_validate_json(line))
+            found.append(kind.model_validate_json(line))
     return found
 
 
@@ -246,14 +232,8 @@ def load_results(path: Path) -> list[BatchResult]:
 def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generator[Results]:
     """Open the results of a batch, new ones or those of an earlier process.
 
-    Args:
-        path: The file.
-        tasks: All of the batch.
-        place: Where the batch's threads are kept.
-
-    Raises:
-        ConfigError: The file cannot be written, or is of another batch.
-        RunError: Another process works on the batch.
+    `place` is where its threads are. ConfigError if the file cannot be written, or is of another
+    batch. RunError if another process works on the batch.
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
     begins_again = not path.exists()

@@ -1,11 +1,11 @@
-"""Does a batch's tasks on a server, by LangGraph's protocol: `openmanus serve`, say."""
+"""Does the tasks of a batch on a server with LangGraph's API, such as `openmanus serve`."""
 
 import asyncio
 import contextlib
 import os
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,6 @@ from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.safety.provenance import origin_of_parts
-from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.settings import MAX_COST_USD
 
@@ -36,17 +35,10 @@ MOST_FOUND = 1000
 
 
 class RemoteTaskRunner:
-    """Runs tasks on a server, and waits for them; a run goes on there if this process ends.
+    """Runs tasks on a server and waits for them; a run continues there if this process ends.
 
-    Args:
-        url: The server's address.
-        options: Of all tasks; a task's own limits go before them.
-        agent: Who does the tasks that name nobody.
-        budget: What they may cost together.
-        notice: Shows a sentence that concerns all tasks.
-
-    Raises:
-        ConfigError: An option names something of this machine.
+    Arguments as of `LocalTaskRunner`, and the server's address. ConfigError if an option names
+    something of this machine.
     """
 
     def __init__(
@@ -66,32 +58,28 @@ class RemoteTaskRunner:
         self._agent, self._notice = agent or DEFAULT_AGENT, notice
         token = os.environ.get(TOKEN_VARIABLE)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # A run may be silent for long: only the connection has a time limit.
-        timeout = (CONNECT_S, None, None, None)
-        self._client = get_client(
-            url=self._url, api_key=None, headers=self._headers, timeout=timeout
-        )
+        # A run may be silent for long: only connecting has a time limit.
+        times = (CONNECT_S, None, None, None)
+        self._client = get_client(url=self._url, api_key=None, headers=self._headers, timeout=times)
         self._at_work: dict[str, str] = {}
-        """Runs by their threads."""
+        """Runs by thread."""
         self._cancelling = set[asyncio.Task[None]]()
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
-        """Return those of these threads that exist."""
         with self._failures():
             limit = min(max(1, len(threads)), MOST_FOUND)
             found = await self._client.threads.search(ids=[*threads], limit=limit)
         return {one["thread_id"] for one in found}
 
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
-        """Do a task on its thread, wait for it, or go on with it; None if it was cut off.
+        """Do what `TaskRunner.do` says.
 
-        Raises:
-            ConfigError: The server refuses the run.
-            RunError: The server cannot be reached.
+        ConfigError if the server refuses the run, RunError if it cannot be reached.
         """
         with self._failures():
             await self._client.threads.create(thread_id=thread, if_exists="do_nothing")
-            run = await self._run_at_work(thread)
+            runs = await self._client.runs.list(thread)
+            run = next((one["run_id"] for one in runs if one["status"] in AT_WORK), None)
             own_usd = task.limits.get("max_cost_usd", MAX_COST_USD)
             limit_usd = own_usd
             if run is None:
@@ -111,11 +99,19 @@ class RemoteTaskRunner:
                 return result
             ended = await self._client.runs.get(thread, run)
         if ended["status"] != "error":
-            return None  # somebody cancelled it
-        return _failed(task, thread, state)
+            return None  # it was cancelled
+        why = "The run failed on the server; its log says why."
+        return BatchResult(
+            id=task.id,
+            status="failed",
+            answer=why,
+            usage=_usage(state),
+            artifacts=[],
+            thread=thread,
+        )
 
     def request_drain(self, reason: str) -> None:
-        """Cancel the runs when the budget is spent; else they go on, and are waited for."""
+        """Cancel the runs if the budget is spent; else wait for them."""
         if reason != "budget":
             return
         for thread, run in self._at_work.items():
@@ -124,16 +120,10 @@ class RemoteTaskRunner:
             cancelling.add_done_callback(self._cancelling.discard)
 
     async def close(self) -> None:
-        """Close the connections to the server."""
         await asyncio.gather(*self._cancelling)
         await self._client.aclose()
 
-    async def _run_at_work(self, thread: str) -> str | None:
-        runs = await self._client.runs.list(thread)
-        return next((run["run_id"] for run in runs if run["status"] in AT_WORK), None)
-
     async def _start(self, task: BatchTask, thread: str, state: Any, limit_usd: float) -> str:
-        """Start a run, or continue the one that was cut off, and return its id."""
         given: Any = None
         if not state["next"]:
             names = [await self._upload(thread, Path(path)) for path in task.files]
@@ -144,11 +134,13 @@ class RemoteTaskRunner:
             text = name_files(task.text, names)
             given = {"messages": [{**message, "content": text, **extra}]}
         options = replace(self._options, **{**task.limits, "max_cost_usd": limit_usd})
+        fields = vars(to_context(options))
+        context = {name: value for name, value in fields.items() if value is not None}
         run = await self._client.runs.create(
             thread,
             task.agent or self._agent,
             input=given,
-            context=_as_json(to_context(options)),
+            context=context,
             stream_mode=["custom"],
             stream_subgraphs=True,
             multitask_strategy="reject",
@@ -178,7 +170,6 @@ class RemoteTaskRunner:
             await self._client.runs.cancel(thread, run)
 
     async def _upload(self, thread: str, path: Path) -> str:
-        """Put a file into the thread's workspace, and return its name there."""
         data = await asyncio.to_thread(path.read_bytes)
         async with httpx.AsyncClient(headers=self._headers, timeout=None) as http:
             target = f"{self._url}/app/api/threads/{thread}/files/{quote(path.name)}?replace=1"
@@ -187,7 +178,6 @@ class RemoteTaskRunner:
 
     @contextlib.contextmanager
     def _failures(self) -> Generator[None]:
-        """Turn what goes wrong on the way into sentences."""
         try:
             yield
         except httpx.HTTPStatusError as error:
@@ -197,21 +187,13 @@ class RemoteTaskRunner:
                     f"{self._url} wants its token. Set {TOKEN_VARIABLE}; `openmanus serve` prints "
                     "it at its start."
                 ) from error
-            said = f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}"
-            raise (RunError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError)(
-                said
-            ) from error
+            kind = RunError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
+            raise kind(f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RunError(
-                f"{self._url} cannot be reached: {error or type(error).__name__}. Its runs may go "
-                "on; the same command takes up their results."
+                f"{self._url} cannot be reached: {error or type(error).__name__}. Its runs may "
+                "continue; the same command takes up their results."
             ) from error
-
-
-def _as_json(context: Context) -> dict[str, Any]:
-    """Return the fields that were given, as a server takes them."""
-    values = {one.name: getattr(context, one.name) for one in fields(context)}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _usage(state: Any) -> Any:
@@ -233,11 +215,4 @@ def _result(task: BatchTask, thread: str, state: Any) -> BatchResult | None:
     return BatchResult(
         id=task.id, status=status, answer=answer, usage=_usage(state), artifacts=artifacts,
         thread=thread,
-    )  # fmt: skip
-
-
-def _failed(task: BatchTask, thread: str, state: Any) -> BatchResult:
-    return BatchResult(
-        id=task.id, status="failed", answer="The run failed on the server; its log says why.",
-        usage=_usage(state), artifacts=[], thread=thread,
     )  # fmt: skip

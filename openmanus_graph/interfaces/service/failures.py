@@ -10,15 +10,9 @@ from openmanus_graph.config.homes import make_folder, overlook
 from openmanus_graph.errors import ConfigError, RefusedDataError
 
 _DISK_ERRNOS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EIO,
-    errno.ESTALE,
-    errno.ENODEV,
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV,
     errno.ENOENT,
-}
+}  # fmt: skip
 _MAKE_ROOM = "Make room there, or bring the disk back."
 
 
@@ -31,7 +25,7 @@ class ReportedError(RunError):
 
 
 def prepare_home(home: Path) -> None:
-    """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
+    """Create the home folder, which git ignores. ConfigError if it cannot be written."""
     try:
         make_folder(home)
         overlook(home)
@@ -44,24 +38,21 @@ def prepare_home(home: Path) -> None:
 
 
 def is_storage_fault(error: Exception) -> TypeGuard[sqlite3.Error | OSError]:
-    """Say whether an error comes from the disk or a database file."""
     return isinstance(error, sqlite3.Error) or (
         isinstance(error, OSError) and error.errno in _DISK_ERRNOS
     )
 
 
 def describe_failure(error: Exception, home: Path) -> str:
-    """Describe the error that ended a run: a storage fault, or a bug."""
     if is_storage_fault(error):
         return describe_storage_failure(error, home)
     return f"{type(error).__name__}: {error}"
 
 
 def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
-    """Say what is wrong with the disk or the databases of a home folder, and what to do."""
-    from openmanus_graph.backends.persistence.database_thread import (
-        StorageError,  # not loaded for `--help`
-    )
+    """Describe what is wrong with the disk or the databases of a home folder, and what to do."""
+    # Not loaded for `--help`.
+    from openmanus_graph.backends.persistence.database_thread import StorageError
 
     if isinstance(error, OSError):
         return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"
@@ -75,13 +66,13 @@ def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
             f"Another program holds the database in {home}. Let it finish, or stop it "
             f"(`fuser {home}/*.db` names it)."
         )
-    # A statement that cannot be understood is right, as all of ours are: the schema is not.
+    # All our statements are correct: one that SQLite cannot understand means a damaged schema.
     if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
         return (
             f"The database in {home} cannot be used: {error}. Check that its disk is there, can be "
             "written, and is not full."
         )
     return (
-        f"The database in {home} is damaged: {error}. Move {home} away to start afresh; "
+        f"The database in {home} is damaged: {error}. Move {home} away to start again; "
         "`sqlite3 FILE .recover` may save its threads."
     )

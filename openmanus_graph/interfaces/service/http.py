@@ -38,16 +38,14 @@ _POLICY_VIOLATION = 1008
 class RequestGuard:
     """Refuses requests without the token, and those of pages from other origins.
 
-    Answers 421 to a `Host` that is not ours (a foreign name that resolves to this machine), 403
-    to an `Origin` that is not ours, 401 to a missing or wrong token. WebSockets are refused
-    likewise, before they are accepted.
+    Answers 421 to a `Host` that is not ours (another name that resolves to this machine), 403 to an
+    `Origin` that is not ours, 401 to a missing or wrong token, before WebSockets are accepted, too.
 
     Args:
-        app: Handles the requests that pass.
-        token: What `Authorization: Bearer` or `X-Api-Key` must hold. None: no token is needed.
-        bound_to: The addresses that the server listens on, and names that it is reached by.
+        token: As `Authorization: Bearer` or `X-Api-Key`. None: no token is needed.
+        bound_to: The addresses that the server listens on, and its names.
         origins: Further allowed origins, such as `https://app.example`.
-        public: Paths that need no token. Host and Origin are checked there as well.
+        public: Paths that need no token. Host and Origin are checked there, too.
         max_body_bytes: Answers 413 to a longer body, and 411 to one of unknown length.
     """
 
@@ -73,7 +71,6 @@ class RequestGuard:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the app, or refuse it."""
         refused = None if scope["type"] == "lifespan" else self._refusal(scope)
         if refused is None:
             await self.pass_on(scope, receive, send)
@@ -85,19 +82,15 @@ class RequestGuard:
             await answer_json(send, status, self.refusal_body(scope, status, reason), headers)
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the app answer a request that is not refused."""
         await self.app(scope, receive, send)
 
     def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
-        """Return the JSON that a refused request is answered with."""
         return {"detail": reason}
 
     def is_token(self, given: str) -> bool:
-        """Compare with the token, in constant time."""
         return self._token is None or equals_secret(given, self._token)
 
     def is_public(self, scope: Scope) -> bool:
-        """Say whether a request needs no token."""
         return self._token is None or scope["path"] in self._public
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -105,12 +98,19 @@ class RequestGuard:
         hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
         if len(hosts) != 1 or not self._is_own_host(hosts[0]):
             return 421, self.host_refused, {}
-        if not all(self._is_allowed_origin(origin, hosts[0]) for origin in origins):
+        if not all(self._is_allowed_origin(one, hosts[0]) for one in origins):
             return 403, self.origin_refused, {}
         if not self.is_public(scope) and not any(map(self.is_token, tokens_in(headers))):
             wrong = ', error="invalid_token"' if _values(headers, b"authorization") else ""
             return 401, self.token_refused, {"www-authenticate": f'Bearer realm="openmanus"{wrong}'}
-        return None if self._max_body_bytes is None else _too_long(headers, self._max_body_bytes)
+        if (limit := self._max_body_bytes) is None:
+            return None
+        lengths = _values(headers, b"content-length")
+        if _values(headers, b"transfer-encoding"):  # it would take priority over the length
+            return 411, "Say how long the body is: Content-Length.", {}
+        if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
+            return 413, f"The body is longer than {limit:,} bytes.", {}
+        return None
 
     def _is_own_host(self, host: str) -> bool:
         return any(is_own_host(host, address) for address in self._bound_to)
@@ -127,10 +127,10 @@ class RequestGuard:
 
 
 def is_own_host(host: str, bound_to: str) -> bool:
-    """Say whether a `Host` header can mean a server that listens on an address.
+    """Return True if a `Host` header can mean a server that listens on an address.
 
-    One that listens everywhere is reached by any address, but not by any name: a name may be a
-    foreign one that somebody made resolve to this machine.
+    A server that listens everywhere is reached by any address, but not by any name: an attacker may
+    have made the name resolve to this machine.
     """
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
@@ -148,7 +148,7 @@ def is_own_host(host: str, bound_to: str) -> bool:
 
 
 def tokens_in(headers: Headers) -> Iterator[str]:
-    """Find what may be the token: clients made for LangGraph send it as an API key."""
+    """Yield what may be the token: clients made for LangGraph send it as an API key."""
     for given in _values(headers, b"authorization"):
         scheme, _, credentials = given.partition(" ")
         if scheme.lower() == "bearer":
@@ -157,7 +157,6 @@ def tokens_in(headers: Headers) -> Iterator[str]:
 
 
 def equals_secret(given: str, secret: str) -> bool:
-    """Compare in constant time, so that a token cannot be guessed letter by letter."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
@@ -165,19 +164,9 @@ def _values(headers: Headers, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key.lower() == name]
 
 
-def _too_long(headers: Headers, limit: int) -> Refusal | None:
-    lengths = _values(headers, b"content-length")
-    if _values(headers, b"transfer-encoding"):  # it would count more than the length
-        return 411, "Say how long the body is: Content-Length.", {}
-    if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
-        return 413, f"The body is longer than {limit:,} bytes.", {}
-    return None
-
-
 async def answer_json(
     send: Send, status: int, content: dict[str, Any], headers: dict[str, str]
 ) -> None:
-    """Answer a request instead of the app."""
     body = json.dumps(content).encode()
     all_headers = {"content-type": "application/json", "content-length": str(len(body)), **headers}
     head = [(name.encode(), value.encode()) for name, value in all_headers.items()]
@@ -211,22 +200,15 @@ def url_of(listening: socket.socket, host: str) -> str:
 
 @dataclass(frozen=True)
 class Token:
-    """The bearer token that clients must send."""
-
     value: str
     generated: bool
-    """Made by us, so it is shown to the person; a token of the person's own is not."""
+    """We made it, so it is shown to the user."""
 
 
 def choose_token(given: str | None, variable: str) -> Token:
-    """Return the token: the option's, the environment's, or a new one.
+    """Return the token of the option, of the environment, or a new one.
 
-    Args:
-        given: The option's value.
-        variable: Of the environment.
-
-    Raises:
-        ConfigError: The token cannot be sent.
+    ConfigError if a header cannot carry it.
     """
     value = given if given is not None else os.environ.get(variable)
     if value is None:
@@ -239,7 +221,7 @@ def choose_token(given: str | None, variable: str) -> Token:
 
 
 def require_token_off_loopback(host: str) -> None:
-    """Raise ConfigError for a server without a token that other machines can reach."""
+    """Raise ConfigError if other machines can reach a server without a token."""
     if not is_loopback(host):
         raise ConfigError(
             f"--no-token on {host} would let everybody run tools here. Listen on 127.0.0.1, or "
@@ -265,8 +247,7 @@ async def serve(app: App, listening: socket.socket) -> None:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None]:
-            """Do not handle signals: uvicorn would raise them again after it has ended."""
-            yield
+            yield  # without handling them: uvicorn would raise them again after its end
 
     config = uvicorn.Config(
         app,
@@ -295,9 +276,9 @@ async def serve(app: App, listening: socket.socket) -> None:
 
 
 def end_in_time(seconds: float = END_S) -> None:
-    """End the process in a while, if it has not ended by then.
+    """End the process after a time, if it has not ended by then.
 
-    A thread that reads from a disk which does not answer keeps Python from ending.
+    A thread that reads from a disk which does not answer prevents Python from ending.
     """
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
@@ -310,16 +291,16 @@ Phase = Literal["head", "body", "complete"]
 
 
 class TimedProtocol(H11Protocol):
-    """One connection. What stops halfway is answered with 408, and closed."""
+    """One connection. A request that stops halfway is answered with 408, and closed."""
 
     head_s = 15.0
-    """Seconds in which the line and the headers of a request must have come."""
+    """Seconds in which the line and the headers of a request must arrive."""
     window_s = 10.0
     """Seconds over which the rate of a body is measured."""
     least_rate = 500
-    """Bytes of a body that must come per second, while we are ready to read them."""
+    """Bytes of a body that must arrive per second while we are ready to read them."""
     stalled_s = 60.0
-    """Seconds after which a client that reads nothing of an answer is given up."""
+    """Seconds after which we drop a client that reads nothing of an answer."""
 
     _phase: Phase = "complete"
     _came = 0
@@ -351,7 +332,7 @@ class TimedProtocol(H11Protocol):
     @override
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.stalled_s, self._look_at_unread, self._buffered())
+        self._check_unread_later()
 
     @override
     def resume_writing(self) -> None:
@@ -359,7 +340,7 @@ class TimedProtocol(H11Protocol):
         super().resume_writing()
 
     def _watch(self) -> None:
-        """Note which part of a request comes next, and begin to wait for it."""
+        """Note which part of a request comes next, and start its timer."""
         state = self.conn.their_state
         phase: Phase = "complete"
         if not self.transport.is_closing() and self.transport.get_protocol() is self:
@@ -389,7 +370,7 @@ class TimedProtocol(H11Protocol):
     def _refuse(self) -> None:
         answerable = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self._phase == "body":
-            self.cycle.disconnected = True  # what the app answers now is left out
+            self.cycle.disconnected = True  # drops what the app answers now
             self.cycle.message_event.set()
         if answerable and (self._came or self._phase == "body"):
             text = f"The {self._phase} of this request came too slowly, or not to its end."
@@ -403,12 +384,13 @@ class TimedProtocol(H11Protocol):
         self._begin("complete")
         self.transport.close()
 
-    def _buffered(self) -> int:
-        return self.transport.get_write_buffer_size()
+    def _check_unread_later(self) -> None:
+        before = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.stalled_s, self._check_unread, before)
 
-    def _look_at_unread(self, before: int) -> None:
-        if (now := self._buffered()) < before:
-            self._unread = self.loop.call_later(self.stalled_s, self._look_at_unread, now)
+    def _check_unread(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() < before:
+            self._check_unread_later()
         else:
             self.transport.abort()
 

@@ -1,7 +1,4 @@
-"""Sets up the person's model: tries provider, key and name, and stores what works.
-
-`openmanus init` and the page's form share it.
-"""
+"""Sets up the user's model, for `openmanus init` and the page: tries it, and stores it."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -24,23 +21,19 @@ QUESTION = "Reply with the word ok."
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model that a person chose. The key stands in no `repr`."""
+    """A model that the user chose. No `repr` shows the key."""
 
     spec: str
     """`PROVIDER:NAME`."""
     base_url: str | None = None
     key: SecretStr | None = None
-    """None: the environment has it, or the server wants none."""
+    """None: the environment has it, or the server needs none."""
     window: int | None = None
-    """Tokens of one request, where the server tells."""
+    """Tokens of one request, if the server reports it."""
 
 
 class TrialError(ConfigError):
-    """A model that did not answer.
-
-    Attributes:
-        kind: Why, in the words of `failures`.
-    """
+    """A model that did not answer; `kind` says why, in the words of `failures`."""
 
     def __init__(self, kind: FailureKind, sentence: str) -> None:
         super().__init__(sentence)
@@ -48,7 +41,7 @@ class TrialError(ConfigError):
 
 
 def providers() -> list[dict[str, Any]]:
-    """Return the providers to choose from, each with what has to be asked about it."""
+    """Return the providers to choose from, each with what to ask the user about it."""
     return [
         {
             "name": one.name,
@@ -61,37 +54,38 @@ def providers() -> list[dict[str, Any]]:
 
 
 async def try_model(choice: ModelChoice) -> ModelChoice:
-    """Ask the model something short; return the choice with the window that its server tells.
+    """Ask the model something short; return the choice with the window that its server reports.
 
-    Raises:
-        TrialError: It did not answer, and why; the sentence holds no key.
-        ConfigError: Its name, its package or its key is wrong or missing.
+    TrialError says why it did not answer, without the key. ConfigError if its name, package or key
+    is wrong or missing.
     """
     settings = ModelSettings(str(parse_spec(choice.spec)), choice.base_url, api_key=choice.key)
     model = await asyncio.to_thread(build_unshared_model, settings)
     try:
         async with asyncio.timeout(TRIAL_S):
-            # No run and no budget yet, so this is no matter of `call_model`.
+            # Not by `call_model`: there is no run and no budget yet.
             await model.ainvoke([HumanMessage(QUESTION)])
     except TimeoutError as error:
         raise TrialError("retry", f"{choice.spec} did not answer within {TRIAL_S:g} s.") from error
-    except Exception as error:  # each provider's client has exceptions of its own
+    except Exception as error:  # each provider's client has its own exceptions
         failure = classify(error, f"The model {choice.spec}")
         if failure is None:
             raise
-        raise TrialError(failure.kind, _without(choice.key, failure.sentence)) from None
+        key = choice.key.get_secret_value().strip() if choice.key else ""
+        said = failure.sentence  # a server may repeat the key in its refusal
+        raise TrialError(failure.kind, said.replace(key, "[redacted]") if key else said) from None
     finally:
         await close_model(model)
     return replace(choice, window=(await facts_of(settings)).window)
 
 
 async def set_up_model(choice: ModelChoice) -> None:
-    """Try a model, and make it the default if it works. ConfigError: nothing was stored."""
+    """Try a model, and make it the default if it works. ConfigError if nothing was stored."""
     await asyncio.to_thread(store_choice, await try_model(choice))
 
 
 def store_choice(choice: ModelChoice) -> list[str]:
-    """Store a model that works and its key; return where each is. Blocks."""
+    """Store a model that works and its key; return sentences that say where each is. Blocks."""
     spec, places = parse_spec(choice.spec), list[str]()
     if choice.key is not None:
         key = choice.key.get_secret_value().strip()
@@ -100,9 +94,3 @@ def store_choice(choice: ModelChoice) -> list[str]:
     path = store_model(str(spec), choice.base_url, choice.window)
     reported = f", with the {choice.window:,} tokens that its server takes" if choice.window else ""
     return [f"The model is set in {path}{reported}.", *places]
-
-
-def _without(key: SecretStr | None, sentence: str) -> str:
-    """Blank out a key that a server repeats in its refusal."""
-    secret = key.get_secret_value().strip() if key else ""
-    return sentence.replace(secret, "[redacted]") if secret else sentence

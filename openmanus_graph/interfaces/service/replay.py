@@ -1,4 +1,4 @@
-"""Replays threads and bundles, to compare what their models would be sent now."""
+"""Replays threads and bundles, to compare their requests with those that we would send now."""
 
 import asyncio
 import dataclasses
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.graphs.catalog import FLOW, build_agent
-from openmanus_graph.interfaces.service.lock import holding_thread
+from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.replay import WhatIf
 from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.serializer import StrictSerializer
@@ -29,7 +29,6 @@ from openmanus_graph.testing.replays import Replayed, replay
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
-    from openmanus_graph.state.context import Context
 
 
 __all__ = ["Replayed", "record_of", "replay_bundle", "replay_graph", "replay_thread"]
@@ -39,27 +38,20 @@ _HOME_VARIABLE = "OPENMANUS_HOME"
 async def record_of(known: "Thread") -> Recording:
     """Return the record of a thread on which no run works.
 
-    Raises:
-        ConfigError: Its record does not suffice.
-        RunError: A run works on the thread.
-        sqlite3.Error: The database is damaged or cannot be used.
+    ConfigError if it is not sufficient, RunError if a run works on the thread, sqlite3.Error if the
+    database is damaged or cannot be used.
     """
     async with holding_thread(openmanus_home(), known.id):
         return await read_recording(database_url(), known)
 
 
 async def replay_thread(
-    known: "Thread", context: "Context", what_if: WhatIf | None = None, graph: Any = None
+    known: "Thread", context: Context, what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
-    """Do a thread's runs again, answered by its record; nothing is written, no model reached.
+    """Do a thread's runs again, answered by its record; writes nothing, and calls no model.
 
-    Args:
-        known: The thread.
-        context: Of its runs.
-        what_if: What is tried on them.
-        graph: From `replay_graph`, for callers that look at where it stopped.
-
-    Raises as `record_of`, and ConfigError if the settings are wrong.
+    `graph` is from `replay_graph`, for callers that look at where it stopped. Raises as
+    `record_of`, and ConfigError if the settings are wrong.
     """
     async with holding_thread(openmanus_home(), known.id):
         record = await read_recording(database_url(), known)
@@ -68,13 +60,9 @@ async def replay_thread(
 
 
 async def replay_bundle(
-    record: Recording, context: "Context", what_if: WhatIf | None = None, graph: Any = None
+    record: Recording, context: Context, what_if: WhatIf | None = None, graph: Any = None
 ) -> Replayed:
-    """Replay what was recorded elsewhere, in empty folders. Arguments as of `replay_thread`.
-
-    Raises:
-        ConfigError: The settings are wrong.
-    """
+    """Replay what was recorded elsewhere, in empty folders. ConfigError if a setting is wrong."""
     with _empty_home() as folder:
         within = dataclasses.replace(context, workspace=str(folder / "workspace"))
         graph = graph or replay_graph(record.agent)
@@ -83,7 +71,7 @@ async def replay_bundle(
         except ConfigError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError, RefusedDataError) as error:
-            what = str(error).partition("\n")[0]  # what follows are the libraries' own addresses
+            what = str(error).partition("\n")[0]  # then come links to the libraries' documentation
             raise ConfigError(
                 f"The bundle cannot be replayed: it was not written by openmanus export, or was "
                 f"changed ({type(error).__name__}: {what})."
@@ -92,16 +80,14 @@ async def replay_bundle(
 
 @contextmanager
 def _empty_home() -> Generator[Path]:
-    before = os.environ.get(_HOME_VARIABLE)
+    before = {name: value for name, value in os.environ.items() if name == _HOME_VARIABLE}
     with tempfile.TemporaryDirectory(prefix="openmanus-replay-") as folder:
         os.environ[_HOME_VARIABLE] = str(Path(folder, "home"))
         try:
             yield Path(folder)
         finally:
-            if before is None:
-                del os.environ[_HOME_VARIABLE]
-            else:
-                os.environ[_HOME_VARIABLE] = before
+            del os.environ[_HOME_VARIABLE]
+            os.environ.update(before)
 
 
 def replay_graph(agent: str) -> Any:
@@ -110,7 +96,7 @@ def replay_graph(agent: str) -> Any:
 
 
 class _NumberingSaver(InMemorySaver):
-    """Numbers versions as our databases' savers do, so that these can take its checkpoints over."""
+    """Numbers versions as our databases' savers do, so that they can load its checkpoints."""
 
     @override
     def get_next_version(self, current: Any, channel: None) -> Any:
@@ -120,70 +106,32 @@ class _NumberingSaver(InMemorySaver):
 _CONTEXT = {"model", "max_steps", "max_cost_usd", "policy", "network"}
 _RENAMED = {"max_tokens": "max_total_tokens", "timeout": "timeout_s"}
 """Options that shape requests, and what `Context` calls them."""
-_TEMPLATE = '''"""Replays a recorded run: no model is asked, and no tool runs.
-
-The record lies beside this file. If the test fails after a change that is meant, record the run
-anew: openmanus replay THREAD --to-test FILE
-"""
-
-import asyncio
-from pathlib import Path
-
-import pytest
-from langgraph.checkpoint.memory import InMemorySaver
-
-from openmanus_graph import Context
-from openmanus_graph.graphs.catalog import build_agent
-from openmanus_graph.testing import load_bundle, replay
-
-BUNDLE = Path(__file__).with_suffix(".zip")
-TOOL_CALLS = {tool_calls}
-ANSWERS = {answers}
-
-
-def test_{name}_goes_as_it_was_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
-    graph = build_agent({agent!r}, checkpointer=InMemorySaver())
-    context = Context(workspace=str(tmp_path / "workspace"){options})
-    replayed = asyncio.run(replay(load_bundle(BUNDLE), graph, context))
-    assert replayed.is_equal, replayed.first_difference()
-    assert {made} == TOOL_CALLS
-    assert replayed.answers == ANSWERS
-'''
-"""What comes from the record is put in as literals only: it may be anybody's."""
+_TEMPLATE = Path(__file__).with_name("recorded_test.txt")
+"""Texts of the record go into it as literals only: anybody may have written them."""
 
 
 async def write_test(record: Recording, path: Path) -> Replayed:
-    """Write the test and its bundle, if the bundle's replay goes as it was recorded.
+    """Write the test, and its bundle next to it, if the bundle's replay equals the record.
 
-    The calls and answers that the test names are those of the bundle, which holds no secrets.
-
-    Args:
-        record: Of the run.
-        path: Of the test; the bundle lies beside it.
-
-    Returns:
-        What the bundle's replay found.
-
-    Raises:
-        ConfigError: The path is no Python file, or the settings are wrong.
-        OSError: A file cannot be written.
+    The test has the calls and answers of the bundle, which holds no secrets. Returns the result of
+    the bundle's replay. ConfigError if the path is no Python file, or the settings are wrong.
     """
     if path.suffix != ".py":
         raise ConfigError(f"{path} is no Python file. Give one, as --to-test tests/test_run.py.")
     bundle = bundle_of(path)
     await asyncio.to_thread(save_bundle, record, bundle)
     kept = await asyncio.to_thread(load_bundle, bundle)
-    options = _options(kept.options)
+    known = {_RENAMED.get(name, name): value for name, value in kept.options.items()}
+    chosen = sorted({*_CONTEXT, *_RENAMED.values()} & known.keys())
+    options: dict[str, Any] = {one: known[one] for one in chosen if known[one] is not None}
     replayed = await replay_bundle(kept, Context(**options))
     if not replayed.is_equal:
         await asyncio.to_thread(bundle.unlink)
         return replayed
     side_by_side = kept.agent == FLOW
     calls = sorted(replayed.tool_calls) if side_by_side else replayed.tool_calls
-    text = _TEMPLATE.format(
+    template = await asyncio.to_thread(_TEMPLATE.read_text, "utf-8")
+    text = template.format(
         name=re.sub(r"\W+", "_", path.stem.removeprefix("test_")),
         agent=kept.agent,
         options="".join(f", {name}={value!r}" for name, value in options.items()),
@@ -196,17 +144,9 @@ async def write_test(record: Recording, path: Path) -> Replayed:
 
 
 def bundle_of(test: Path) -> Path:
-    """Return where the bundle of a test lies."""
     return test.with_suffix(".zip")
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    known = {_RENAMED.get(name, name): value for name, value in options.items()}
-    chosen = sorted({*_CONTEXT, *_RENAMED.values()} & known.keys())
-    return {name: known[name] for name in chosen if known[name] is not None}
-
-
 def _listed(texts: list[str]) -> str:
-    """Write texts as a Python list, one a line."""
     rows = "".join(f"    {json.dumps(text, ensure_ascii=True)},\n" for text in texts)
     return f"[\n{rows}]" if rows else "[]"

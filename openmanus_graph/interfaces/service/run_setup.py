@@ -7,7 +7,8 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.runtime.workspace import Workspace
-    from openmanus_graph.state.context import Context
     from openmanus_graph.state.plan import Origin
 
 
 MAX_FILE_BYTES = 4 << 30
-"""Of a file that is brought into the workspace."""
+"""Of a file that is copied into the workspace."""
 MAX_IMAGE_BYTES = 256 << 20
 """Of a picture, sound or video."""
 CHUNK = 1 << 20
+_NO_THREAD = "server"
+"""Thread id for resolving the settings before there is a thread."""
 
 
 def new_thread() -> str:
@@ -49,21 +51,23 @@ def new_thread() -> str:
 
 def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:
     """Return thread, agent and options; those of an existing thread are the defaults."""
-    given = _with_latest(given)
-    if given.thread is None:
+    thread = given.thread
+    if given.latest:
+        if thread is not None:
+            raise ConfigError("--continue takes the latest thread; remove it or --thread.")
+        from openmanus_graph.interfaces.service.threads import thread_id
+
+        thread = thread_id(None)
+    if thread is None:
         return new_thread(), given.agent or DEFAULT_AGENT, options
-    if not given.thread.strip():
+    if not thread.strip():
         raise ConfigError("The thread's name is empty. Leave --thread out to begin a new one.")
     from openmanus_graph.backends.persistence.threads import DAMAGED
-    from openmanus_graph.interfaces.service.threads import (
-        find_thread,
-        whole_thread,
-        with_stored,
-    )
+    from openmanus_graph.interfaces.service.threads import find_thread, whole_thread, with_stored
 
-    known = find_thread(given.thread)
+    known = find_thread(thread)
     if known is None:
-        return given.thread, given.agent or DEFAULT_AGENT, options
+        return thread, given.agent or DEFAULT_AGENT, options
     if known.status == DAMAGED and given.agent is None:
         whole_thread(known.id)
     agent = given.agent or known.agent
@@ -76,17 +80,6 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
     return known.id, agent, with_stored(options, known)
 
 
-def _with_latest(given: InputOptions) -> InputOptions:
-    """Name the latest thread, if that is what the person wants to go on with."""
-    if not given.latest:
-        return given
-    if given.thread is not None:
-        raise ConfigError("--continue takes the latest thread; leave it or --thread away.")
-    from openmanus_graph.interfaces.service.threads import thread_id
-
-    return replace(given, thread=thread_id(None), latest=False)
-
-
 def new_run(
     text: str,
     given: InputOptions,
@@ -95,37 +88,38 @@ def new_run(
     origin: "Origin | None" = None,
     compact: bool = False,
 ) -> "Run":
-    """Return the run of a task on the thread, agent and options that `take_thread` returned.
+    """Return the run of a task, on what `take_thread` returned.
 
     Args:
-        text: The task.
-        given: Its files and pictures.
-        taken: What `take_thread` returned.
-        origin: What of the text the user typed, if that is not all of it.
-        compact: Make notes of the thread's conversation first.
+        origin: Which part of the text the user typed, if not all of it.
+        compact: Make a summary of the thread's conversation first.
     """
-    from openmanus_graph.interfaces.service.runner import Run
-
     thread, agent, options = taken
     context = to_context(options)
-    return Run(
-        thread=thread,
-        agent=agent,
-        task=text,
-        context=context,
-        options=options.stored(),
-        make_input=lambda: prepare_input(
-            text, given, context, thread, origin=origin, compact=compact
-        ),
-        graph_arguments=graph_arguments(agent, options),
+    return make_run(
+        thread,
+        agent,
+        text,
+        options,
+        lambda: prepare_input(text, given, context, thread, origin=origin, compact=compact),
     )
 
 
-def graph_arguments(agent: str, options: RunOptions) -> "dict[str, Any]":
+def make_run(
+    thread: str, agent: str, task: str, options: RunOptions, make_input: Callable[[], Any]
+) -> "Run":
+    """Return a run with these options. ConfigError as `graph_arguments`."""
+    from openmanus_graph.interfaces.service.runner import Run
+
+    context, stored = to_context(options), options.stored()
+    arguments = graph_arguments(agent, options)
+    return Run(thread, agent, task, context, stored, make_input, arguments)
+
+
+def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:
     """Return what the agent's graph is built with: the tools that functions replace.
 
-    Raises:
-        ConfigError: A function cannot be loaded any more, or the agent has no such tool.
+    ConfigError if a function can no longer be loaded, or the agent has no such tool.
     """
     if not options.replaced_tools:
         return {}
@@ -134,8 +128,7 @@ def graph_arguments(agent: str, options: RunOptions) -> "dict[str, Any]":
     return {"tools": replaced_tools(agent, options.replaced_tools)}
 
 
-def to_context(options: RunOptions) -> "Context":
-    """Turn options into a run's context."""
+def to_context(options: RunOptions) -> Context:
     from pydantic import SecretStr
 
     from openmanus_graph.config.declared import declared_fields
@@ -157,20 +150,16 @@ def to_context(options: RunOptions) -> "Context":
 def prepare_input(
     text: str,
     given: InputOptions,
-    context: "Context",
+    context: Context,
     thread: str,
     *,
     origin: "Origin | None" = None,
     compact: bool = False,
 ) -> dict[str, Any]:
-    """Copy the given files into the workspace and make the run's input."""
-    from openmanus_graph.config import resolve_settings
-    from openmanus_graph.interfaces.service.runner import user_message
     from openmanus_graph.runtime.workspace import Workspace
     from openmanus_graph.safety.provenance import origin_of_parts
 
-    settings = resolve_settings(context, thread)
-    workspace = Workspace.of(settings)
+    workspace = Workspace.of(resolve_settings(context, thread))
     workspace.prepare()
     names = [_copy_file(path, workspace) for path in given.file or ()]
     images = [_save_image(path, workspace) for path in given.image or ()]
@@ -178,15 +167,26 @@ def prepare_input(
     return user_message(name_files(text, names), images, origin, compact=compact)
 
 
+def user_message(
+    text: str, images: list[str], origin: "Origin | None" = None, *, compact: bool = False
+) -> dict[str, Any]:
+    """Return the input of a run: a message, and pictures that the model is shown with it."""
+    from langchain_core.messages import HumanMessage
+
+    from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
+
+    extra: dict[str, Any] = {"images": images, COMPACT_KEY: compact, ORIGIN_KEY: origin}
+    given = {key: value for key, value in extra.items() if value}
+    return {"messages": [HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=given)]}
+
+
 def name_files(text: str, names: Sequence[str]) -> str:
-    """Return a task with the names of the files that came with it."""
     from openmanus_graph.conversation.environment import ATTACHED
 
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 
 def _copy_file(source: str, workspace: "Workspace") -> str:
-    """Copy a file into the workspace, or find it there, and return its name."""
     from openmanus_graph.interfaces.service.user_files import opened_input
     from openmanus_graph.runtime.workspace import find, incoming_file, opened_file
 
@@ -239,8 +239,6 @@ def _save_image(source: str, workspace: "Workspace") -> str:
 
 @dataclass(frozen=True)
 class ResumeAnswer:
-    """The person's answer to an open question."""
-
     answer: str | None = None
     approve: bool = False
     reject: bool = False
@@ -265,29 +263,18 @@ class ResumeAnswer:
 
 def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> "Run":
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
-    from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.interfaces.service.threads import whole_thread, with_stored
 
     known = whole_thread(thread)
-    merged = with_stored(options, known)
-    context = to_context(merged)
-    return Run(
-        thread=thread,
-        agent=known.agent,
-        task=known.task,
-        context=context,
-        options=merged.stored(),
-        graph_arguments=graph_arguments(known.agent, merged),
-        make_input=lambda: _next_input(
-            asyncio.run(read_thread_state(thread, known.agent)), known, reply
-        ),
-    )
+
+    def make_input() -> Any:
+        return _next_input(asyncio.run(read_thread_state(thread, known.agent)), known, reply)
+
+    return make_run(thread, known.agent, known.task, with_stored(options, known), make_input)
 
 
 @dataclass(frozen=True)
 class ThreadState:
-    """The state of a thread, and how a run on it resumes."""
-
     state: "StateSnapshot"
     restart: Sequence[str]
     """The nodes from which a run that has ended is resumed."""
@@ -313,11 +300,10 @@ def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer)
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         if cut_off:
             return None  # interrupted after its end: only the answer is still to be shown
-        if thread_state.has_unread_steering and {"begin", "think"} & {*thread_state.restart}:
-            return Command(goto=thread_state.restart)
-        raise ConfigError(
-            "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
-        )
+        if not (thread_state.has_unread_steering and {"begin", "think"} & {*thread_state.restart}):
+            raise ConfigError(
+                "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
+            )
     return Command(goto=thread_state.restart)
 
 
@@ -326,7 +312,6 @@ def _unsaved_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) 
 
     It keeps its id, by which the ledger finds the effects of its run.
     """
-    from openmanus_graph.interfaces.service.runner import user_message
     from openmanus_graph.interfaces.service.threads import open_threads
 
     saved = state.values.get("messages", [])
@@ -347,66 +332,55 @@ def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> 
 
     asked = {waiting.id: waiting.value for waiting in state.interrupts}
     kinds = {waiting.id: interrupt_event(waiting)["kind"] for waiting in state.interrupts}
-    open_ids, wanted = list(kinds), reply.interrupt
-    if wanted is not None and wanted not in open_ids:
+    wanted = reply.interrupt
+    if wanted is not None and wanted not in asked:
         raise ConfigError(f"There is no question {wanted}. Open:{questions_of(state)}")
     if value is None:
-        return None  # the question is asked again: on a terminal the person can answer it
+        return None  # the question is asked again: on a terminal the user can answer it
     if reply.every:  # an approval answers no question
-        answered_ids = [name for name in open_ids if reply.answer or kinds[name] != "question"]
-        answers = {name: middleware_answer(asked[name], value) for name in answered_ids}
-        return Command(resume=answers) if answered_ids else None
-    if wanted is None and len(open_ids) > 1:
+        chosen = [one for one in asked if reply.answer or kinds[one] != "question"]
+    elif wanted is None and len(asked) > 1:
         choose = "choose one with --id, or --all of them"
         raise ConfigError(f"Several questions are open; {choose}:{questions_of(state)}")
-    chosen = wanted or open_ids[0]
-    return Command(resume={chosen: middleware_answer(asked[chosen], value)})
+    else:
+        chosen = [wanted or next(iter(asked))]
+    answers = {one: middleware_answer(asked[one], value) for one in chosen}
+    return Command(resume=answers) if answers else None
 
 
 async def read_thread_state(thread: str, agent: str) -> ThreadState:
-    """Read the state of a thread."""
+    from langgraph.constants import START
+
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
     from openmanus_graph.backends.persistence.steering import open_steering
     from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.graphs.catalog import build_agent, restart_node
+    from openmanus_graph.graphs.catalog import restart_node
 
     url = await asyncio.to_thread(database_url)
     steering = await asyncio.to_thread(open_steering, url)
     has_unread_steering = any(not steering_text.read for steering_text in await steering.of(thread))
     async with open_checkpointer(url) as checkpointer:
-        graph = build_agent(agent, checkpointer=checkpointer)
+        graph: Any = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        known = restart_node(graph)
-        return ThreadState(state, [known] if known else _first_nodes(graph), has_unread_steering)
-
-
-def _first_nodes(graph: Any) -> list[str]:
-    """Return the entry nodes of a third-party graph."""
-    from langgraph.constants import START
-
-    edges = getattr(getattr(graph, "builder", None), "edges", ())
-    entries = sorted(end for start, end in edges if start == START)
-    return entries or [next(name for name in graph.nodes if name != START)]
-
-
-_NAME = "server"
-"""Thread id for resolving the settings before there is a thread."""
+        if known := restart_node(graph):
+            restart = [known]
+        else:  # the entry nodes of a third-party graph
+            edges = getattr(getattr(graph, "builder", None), "edges", ())
+            restart = sorted(end for start, end in edges if start == START)
+            restart = restart or [next(name for name in graph.nodes if name != START)]
+        return ThreadState(state, restart, has_unread_steering)
 
 
 def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
-    """Check the settings and the sandbox; most tools need no model, so there may be none. Blocks.
-
-    Raises:
-        ConfigError: Which setting is wrong.
-    """
+    """Check the settings and the sandbox. Most tools need no model: it may be missing. Blocks."""
     context = to_context(options)
     try:
-        settings = resolve_settings(context, _NAME)
+        settings = resolve_settings(context, _NO_THREAD)
     except ConfigError as error:
         from openmanus_graph.backends.models.build import MissingModel
 
         context = replace(context, model=MissingModel(why=str(error)))
-        settings = resolve_settings(context, _NAME)  # fails again unless it was for the model
+        settings = resolve_settings(context, _NO_THREAD)  # fails again unless it was the model
     for warning in settings.warnings:
         sys.stderr.write(f"{warning}\n")
     require_sandbox(settings.sandbox)
@@ -414,12 +388,8 @@ def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
 
 
 def ready_for_runs(options: RunOptions, agent: str) -> Settings:
-    """Check that an agent can run: its model and the home folder. Blocks.
-
-    Raises:
-        ConfigError: What is missing, and what to do.
-    """
-    settings = resolve_settings(to_context(options), _NAME)
+    """Check that an agent can run: its model and the home folder. Blocks."""
+    settings = resolve_settings(to_context(options), _NO_THREAD)
     prepare_home(settings.home)
     build_agent(agent)
     asyncio.run(prepare_models(settings))

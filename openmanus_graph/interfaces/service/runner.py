@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import datetime
 import logging
-import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from langchain_core.messages import HumanMessage
@@ -16,7 +14,7 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import LeaseLostError
 from openmanus_graph.backends.persistence.memory import DatabaseStore
@@ -26,7 +24,6 @@ from openmanus_graph.backends.snapshots.shared_files import require_files
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service.failures import (
@@ -43,8 +40,8 @@ from openmanus_graph.interfaces.service.final_event import (
     read_usage,
     recursion_event,
 )
-from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
+from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import recursion_limit
@@ -53,7 +50,6 @@ from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.state.manus import no_usage
-from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
@@ -62,25 +58,17 @@ log = logging.getLogger(__name__)
 
 
 class EventSink(Protocol):
-    """Shows events to a person or a program."""
-
-    def show(self, event: Mapping[str, Any]) -> None:
-        """Show one event."""
-        ...
+    def show(self, event: Mapping[str, Any]) -> None: ...
 
 
 class UserInput(Protocol):
-    """Answers questions, if somebody is there."""
-
     async def answer(self, interrupt: Interrupt) -> Any:
-        """Return the value to resume with, or None when nobody answers."""
+        """Return the value to resume with, or None if there is no answer."""
         ...
 
 
 @dataclass
 class Run:
-    """A run to do."""
-
     thread: str
     agent: str
     task: str
@@ -110,14 +98,18 @@ class Stop:
             self.task.cancel()
 
     def lease_is_lost(self) -> None:
-        """Cancel the run because another worker has taken its thread over."""
         self.lease_lost = True
         if self.task is not None:
             self.task.cancel()
 
     def after_step(self, reason: str) -> None:
-        """Cancel the run when the running step has ended."""
         self.control.request_drain(reason)
+
+
+def continue_after_cancellation() -> None:
+    """Let the current task continue: a cancellation was meant for what it ran."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
 
 
 async def run_graph(
@@ -131,9 +123,6 @@ async def run_graph(
     """Run a graph on its thread to its end, or to a question that is not answered.
 
     Args:
-        run: What to do.
-        sink: Shows the events.
-        user_input: Answers the questions.
         stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
         ends_process: The process ends with the run: a later signal ends it with the run's code.
 
@@ -142,7 +131,7 @@ async def run_graph(
 
     Raises:
         ConfigError: The settings are wrong.
-        RunError: The thread is in use by another process, or the disk failed on the way.
+        RunError: The thread is in use by another process, or the disk failed during the run.
         sqlite3.Error: The database is damaged or cannot be used.
     """
     home = openmanus_home()
@@ -155,8 +144,14 @@ async def run_graph(
             f"The configuration file of thread {run.thread} names another database than this "
             f"command uses. Give the file by --config {run.context.config}."
         )
-    own_stop, stop = stop, stop or Stop()
-    async with _hold(home, run.thread, stop):
+    uses_signals, stop = stop is None, stop or Stop()
+    stop.task = stop.task or asyncio.current_task()
+    loop = asyncio.get_running_loop()
+
+    def report_loss() -> None:
+        loop.call_soon_threadsafe(stop.lease_is_lost)
+
+    async with holding_thread(home, run.thread, report_loss):
         await asyncio.to_thread(require_files, run.thread, settings)
         given = await asyncio.to_thread(run.make_input)
         threads = Threads(await asyncio.to_thread(open_database, settings.database))
@@ -174,7 +169,7 @@ async def run_graph(
             driver = _Driver(
                 graph, run, settings, sink, user_input, stop, ends_process=ends_process
             )
-            with driver.signals.handled() if own_stop is None else contextlib.nullcontext():
+            with driver.signals.handled() if uses_signals else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
@@ -183,22 +178,7 @@ async def run_graph(
     return code
 
 
-@contextlib.asynccontextmanager
-async def _hold(home: Path, thread: str, stop: Stop) -> AsyncGenerator[None]:
-    """Hold a thread; the run is cancelled if a worker on another machine takes it over."""
-    loop = asyncio.get_running_loop()
-    stop.task = stop.task or asyncio.current_task()
-
-    def report_loss() -> None:
-        loop.call_soon_threadsafe(stop.lease_is_lost)
-
-    async with holding_thread(home, thread, report_loss):
-        yield
-
-
 class _Driver:
-    """Drives one graph run and turns what happens into events."""
-
     def __init__(
         self,
         graph: Any,
@@ -219,10 +199,10 @@ class _Driver:
         self.signals = Signals(stop.control, self._emit, ends_process=ends_process)
         self.tagger = StepEventTagger()
         self._asked = set[str]()
-        """Ids of the questions that were shown since the run was begun or resumed."""
+        """Ids of the questions that were shown since the run was started or resumed."""
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
-        """Run to the end and return what the `final` event holds, and the exit code."""
+        """Run to the end. Return what the `final` event holds, and the exit code."""
         self._emit(
             type="run_start",
             task=self.run.task,
@@ -244,26 +224,27 @@ class _Driver:
             self._emit(**final)
             return final, WRONG_USAGE_EXIT
         except GraphRecursionError:
-            final = await self._stopped_by_recursion()
+            final = await self._finish(cancelled=False, too_long=True)
         except Exception as error:  # the `final` event is sent in any case
-            is_untrusted = not is_ours(self.run.agent)
-            description = describe_failure(error, self.settings.home)
-            if is_untrusted:
-                description = (
-                    f"The agent {self.run.agent} failed with {description} (more by --log)."
-                )
-                log.info("the agent %s failed", self.run.agent, exc_info=error)
-            self._emit(**failed_event(description, {}))
-            if is_untrusted or is_storage_fault(error):
-                # Not recorded as failed: the run was interrupted, and can be resumed.
-                raise ReportedError(description) from error
+            self._fail(error)
             raise
         if final["status"] == "cancelled" and self.signals.first is not None:
             return final, SIGNAL_EXIT + self.signals.first
         return final, EXIT_CODES[final["status"]]
 
+    def _fail(self, error: Exception) -> None:
+        """Report a failed run. ReportedError if it counts as interrupted, and can be resumed."""
+        is_third_party = not is_ours(self.run.agent)
+        description = describe_failure(error, self.settings.home)
+        if is_third_party:
+            description = f"The agent {self.run.agent} failed with {description} (more by --log)."
+            log.info("the agent %s failed", self.run.agent, exc_info=error)
+        self._emit(**failed_event(description, {}))
+        if is_third_party or is_storage_fault(error):
+            raise ReportedError(description) from error
+
     async def _stream_to_end(self, step: Any) -> bool:
-        """Stream until the run ends or waits; True when it was cancelled."""
+        """Stream until the run ends or waits. Return True if it was cancelled."""
         try:
             while True:
                 await self._stream(step)
@@ -276,9 +257,7 @@ class _Driver:
         except asyncio.CancelledError:
             if self.signals.first is None and not self.stop.requested and not self.stop.lease_lost:
                 raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
+            continue_after_cancellation()
             if self.stop.lease_lost:
                 raise LeaseLostError(self.run.thread) from None
             return True
@@ -290,7 +269,7 @@ class _Driver:
             self.config,
             context=self.run.context,
             stream_mode=["custom"],
-            subgraphs=True,  # the steps of a plan run in graphs of their own
+            subgraphs=True,  # each step of a plan runs in its own graph
             version="v2",
             durability="sync",
             control=self.stop.control,
@@ -303,14 +282,12 @@ class _Driver:
                     self._asked.add(event["id"])
 
     async def _answers(self) -> dict[str, Any]:
-        """Ask the open questions up to the first that is not answered; return the answers."""
         state = await self.graph.aget_state(self.config)
         answers: dict[str, Any] = {}
         for task in state.tasks:
             for waiting in task.interrupts:
-                if waiting.id in self._asked:  # a plan's step shows its question at once
-                    continue
-                self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
+                if waiting.id not in self._asked:  # a plan's step shows its question at once
+                    self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():
                 value = await self.user_input.answer(waiting)
@@ -319,32 +296,21 @@ class _Driver:
             answers[waiting.id] = middleware_answer(waiting.value, value)
         return answers
 
-    async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
+    async def _finish(self, *, cancelled: bool, too_long: bool = False) -> dict[str, Any]:
+        """Emit the `final` event. `too_long`: the run reached its graph's recursion limit."""
         state = await self.graph.aget_state(self.config)
-        usage = await read_usage(self.graph, self.config, state)
-        agents = await self._embedded_agents()
-        if agents is not None:
-            usage = agents.usage
-        final = final_event(state, usage, agents, cancelled=cancelled)
-        if agents is not None and final["status"] == "stopped":
+        saver, agents = getattr(self.graph, "checkpointer", None), None
+        if isinstance(saver, Checkpointer):
+            agents = await agents_within(self.run.agent, self.run.thread, state, saver)
+        if too_long:
+            final = recursion_event(self.run.agent, agents.usage if agents else no_usage())
+        else:
+            usage = agents.usage if agents else await read_usage(self.graph, self.config, state)
+            final = final_event(state, usage, agents, cancelled=cancelled)
+        if too_long or (agents is not None and final["status"] == "stopped"):
             self._emit(type="limit", reason=final["stop_reason"])
         self._emit(**final)
         return final
-
-    async def _stopped_by_recursion(self) -> dict[str, Any]:
-        agents = await self._embedded_agents()
-        final = recursion_event(self.run.agent, agents.usage if agents else no_usage())
-        self._emit(type="limit", reason=final["stop_reason"])
-        self._emit(**final)
-        return final
-
-    async def _embedded_agents(self) -> EmbeddedAgents | None:
-        """Return how the agents inside a third-party graph ended; None for our graphs."""
-        saver = getattr(self.graph, "checkpointer", None)
-        if not isinstance(saver, Checkpointer):
-            return None
-        state = await self.graph.aget_state(self.config)
-        return await agents_within(self.run.agent, self.run.thread, state, saver)
 
     def _emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
@@ -354,8 +320,8 @@ class _Driver:
 def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Return a run's options as they are stored with its thread.
 
-    Without a password or query that an address may hold. The folder is absolute, so that the thread
-    can be resumed from another one; where files go with threads, each machine has its own instead.
+    An address loses its password and query. The folder becomes absolute, so that the thread can be
+    resumed from another one; if files are stored with threads, each machine has its own instead.
     """
     kept = dict(options)
     if kept.get("base_url"):
@@ -363,20 +329,3 @@ def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, An
     if settings.storage.workspace_url is None or kept.get("workspace"):
         kept["workspace"] = str(settings.workspace)
     return kept
-
-
-def user_message(
-    text: str, images: list[str], origin: Origin | None = None, *, compact: bool = False
-) -> dict[str, Any]:
-    """Return the input of a run.
-
-    Args:
-        text: Of the message.
-        images: Pictures that the model is shown with it.
-        origin: What of the text the user typed, if that is not all of it.
-        compact: Have notes made of the conversation before.
-    """
-    extra: dict[str, Any] = {"images": images} if images else {}
-    extra |= ({COMPACT_KEY: True} if compact else {}) | ({ORIGIN_KEY: origin} if origin else {})
-    message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
-    return {"messages": [message]}

@@ -1,28 +1,41 @@
-"""Runs of an agent for clients of a server: start, answer, resume, cancel."""
+"""Runs of an agent for the clients of a server: start, answer, resume, cancel."""
 
 import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, step_line
+from openmanus_graph.interfaces.service.final_event import (
+    NO_RESULT,
+    cancelled_event,
+    failed_event,
+    step_line,
+)
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
+    make_run,
     name_files,
     read_thread_state,
     resuming_run,
     to_context,
+    user_message,
 )
-from openmanus_graph.interfaces.service.runner import Run, Stop, UserInput, run_graph, user_message
+from openmanus_graph.interfaces.service.runner import (
+    Run,
+    Stop,
+    UserInput,
+    continue_after_cancellation,
+    run_graph,
+)
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
 from openmanus_graph.runtime.session_registry import IDLE_S, open_session
 from openmanus_graph.runtime.workspace import Workspace
@@ -36,17 +49,16 @@ ANSWER_HINTS = {
     "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
     "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
 }
-"""How to answer what is no plain question, by a waiting run's stop reason."""
+"""How to answer what is not a plain question, by a waiting run's stop reason."""
 MAX_ARGS_CHARS = 2000
 Show = Callable[[Mapping[str, Any]], None]
 Final = dict[str, Any]
 """What the `final` event holds: `status, stop_reason, answer, structured, usage, artifacts`."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that came with a message."""
-
     name: str
     data: bytes
     media_type: str
@@ -54,12 +66,10 @@ class Upload:
 
 @dataclass(frozen=True)
 class Message:
-    """A client's message to a thread."""
-
     text: str
     files: tuple[Upload, ...] = ()
     words: str | None = None
-    """What of the text the user typed, which alone verifies anything; None: all of it."""
+    """The part of the text that the user typed, which alone verifies anything; None: all of it."""
 
     def origin(self) -> Origin | None:
         """Return what the message says of its parts; None if the user typed all of it."""
@@ -77,20 +87,19 @@ class Message:
 class RemoteSink:
     """Passes a run's events on, and remembers the `final` one and the open questions."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show = lambda event: None) -> None:
         self._show = show
         self.final: Final | None = None
         self.questions: list[Mapping[str, Any]] = []
         """The `interrupt` events that are open."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event."""
         match event["type"]:
             case "final":
                 self.final = dict(event)
             case "interrupt":
                 self.questions.append(event)
-            case "think_start":  # another step of the plan may go on while one waits
+            case "think_start":  # another step of the plan may continue while one waits
                 step = event.get("plan_step")
                 self.questions = [one for one in self.questions if one.get("plan_step") != step]
             case _:
@@ -98,17 +107,14 @@ class RemoteSink:
         self._show(event)
 
     def outcome(self) -> Final | None:
-        """Return the `final` event; of a run that waits, the first open question is its answer."""
+        """Return the `final` event; if the run waits, the first open question is its answer."""
         if self.final is None or self.final["status"] != "waiting" or not self.questions:
             return self.final
         return self.final | {"answer": question_text(self.questions[0])}
 
 
 class NoInput:
-    """Answers no question, so that the run waits."""
-
     async def answer(self, interrupt: Any) -> Any:
-        """Return None."""
         return None
 
 
@@ -123,40 +129,42 @@ class RemoteRun:
     user_input: UserInput = field(default_factory=NoInput)
     stop: Stop = field(default_factory=Stop)
 
-    async def say(self, message: Message) -> Final:
-        """Start a run with a message, on a new or an existing thread."""
-        return await self._run_to_end(lambda: self._new_run(message))
+    async def send(self, message: Message) -> Final:
+        """Answer the question that the thread asks with a message, or start a run with it."""
+        self.stop.task = asyncio.current_task()  # it may be cancelled before it starts
+        try:
+            question = None
+            if await asyncio.to_thread(find_thread, self.thread) is not None:
+                question = await first_question(self.thread, self.agent)
+        except asyncio.CancelledError:
+            if not self.stop.requested:
+                raise
+            continue_after_cancellation()
+            return cancelled_event("The run was cancelled before it began.")
+        if question and not message.files:
+            return await self.answer(message.as_answer(), question)
+        return await self.start(message)
 
-    async def answer(self, text: str, question: str | None = None) -> Final:
-        """Resume the thread with an answer to its first question, or to the one of this id."""
+    async def start(self, message: Message) -> Final:
 
         def plan() -> Run:
-            known = question or asyncio.run(first_question(self.thread, self.agent))
-            return resuming_run(
-                self.thread, ResumeAnswer(answer=text, interrupt=known), self.options
-            )
+            options = thread_options(self.options, self.thread)
+
+            def make_input() -> dict[str, Any]:
+                workspace = resolve_workspace(options, self.thread)
+                return user_message(*bring_files(message, workspace), message.origin())
+
+            return make_run(self.thread, self.agent, message.text, options, make_input)
 
         return await self._run_to_end(plan)
 
-    async def go_on(self) -> Final:
-        """Resume the thread where it was interrupted."""
-        return await self._run_to_end(
-            lambda: resuming_run(self.thread, ResumeAnswer(), self.options)
-        )
+    async def answer(self, text: str, question: str) -> Final:
+        answer = ResumeAnswer(answer=text, interrupt=question)
+        return await self._run_to_end(lambda: resuming_run(self.thread, answer, self.options))
 
-    def _new_run(self, message: Message) -> Run:
-        options = thread_options(self.options, self.thread)
-        context = to_context(options)
-        return Run(
-            thread=self.thread,
-            agent=self.agent,
-            task=message.text,
-            context=context,
-            options=options.stored(),
-            make_input=lambda: user_message(
-                *bring_files(message, resolve_workspace(options, self.thread)), message.origin()
-            ),
-        )
+    async def resume(self) -> Final:
+        nothing = ResumeAnswer()
+        return await self._run_to_end(lambda: resuming_run(self.thread, nothing, self.options))
 
     async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
         sink = RemoteSink(self.show)
@@ -166,12 +174,9 @@ class RemoteRun:
             await run_graph(run, sink, self.user_input, self.stop)
         except asyncio.CancelledError:
             if not self.stop.requested:
-                raise  # the server is shutting down: the thread can be resumed later
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-            cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
-            return failed_event("The run was cancelled.", {}) | cancelled
+                raise  # the server shuts down: the thread can be resumed later
+            continue_after_cancellation()
+            return cancelled_event("The run was cancelled.")
         except Exception as error:  # the client gets every error
             log.exception("the run of thread %s failed", self.thread)
             is_known = isinstance(error, ConfigError | RunError)
@@ -181,7 +186,7 @@ class RemoteRun:
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:
-    """Return what a client is told about an event while the run works; None for most events."""
+    """Return the text for a client about an event of a running run; None for most events."""
     match event["type"]:
         case "think_end" if event["text"].strip() and event["tool_calls"]:
             return str(event["text"]).strip()
@@ -198,7 +203,6 @@ def progress_text(event: Mapping[str, Any]) -> str | None:
 
 
 def question_text(question: Mapping[str, Any]) -> str:
-    """Return the text of a question, with the calls that it is about."""
     calls = (
         f"{call['tool']} {json.dumps(call['args'], ensure_ascii=False)[:MAX_ARGS_CHARS]}"
         for call in question.get("calls", ())
@@ -206,8 +210,12 @@ def question_text(question: Mapping[str, Any]) -> str:
     return "\n".join([str(question["question"]), *calls])
 
 
+def answer_with_hint(final: Final) -> str:
+    hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
+    return f"{final['answer']}\n\n{hint}".rstrip()
+
+
 async def first_question(thread: str, agent: str) -> str | None:
-    """Return the id of a thread's first open question; None if there is none."""
     state = (await read_thread_state(thread, agent)).state
     return state.interrupts[0].id if state.interrupts else None
 
@@ -220,15 +228,13 @@ def thread_options(options: RunOptions, thread: str) -> RunOptions:
 
 def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
     """Return a thread's workspace. Blocks. ConfigError if a setting is wrong."""
-    settings = resolve_settings(to_context(options), thread)
-    return Workspace.of(settings)
+    return Workspace.of(resolve_settings(to_context(options), thread))
 
 
 def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]:
     """Put a message's files into the workspace. Blocks.
 
-    Returns:
-        The message's text, which names the files, and the pictures among them.
+    Return the message's text, which names the files, and the pictures among them.
     """
     workspace.prepare()
     names = [_save_upload(upload, workspace) for upload in message.files]
@@ -241,7 +247,6 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
-    """Write a file under its own name, or a similar free one, and return that name."""
     from openmanus_graph.runtime.workspace import put_file, same_or_free
 
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
@@ -253,6 +258,32 @@ def _save_upload(upload: Upload, workspace: Workspace) -> str:
         name = f"{stem}-{number}{dot}{suffix}"
     put_file(workspace, workspace.root / target, upload.data)
     return target
+
+
+class Outbox(Generic[T]):
+    """Sends items to a client, in order, while a block runs."""
+
+    def __init__(self, send: Callable[[T], Awaitable[object]]) -> None:
+        self._send = send
+        self._queue: asyncio.Queue[T | None] = asyncio.Queue()
+
+    def put(self, item: T) -> None:
+        self._queue.put_nowait(item)
+
+    @contextlib.asynccontextmanager
+    async def sent(self) -> AsyncGenerator[None]:
+        """Send meanwhile. If the block ends without an error, all has been sent at its end."""
+        sending = asyncio.create_task(self._keep_sending())
+        try:
+            yield
+            self._queue.put_nowait(None)
+            await sending
+        finally:
+            sending.cancel()
+
+    async def _keep_sending(self) -> None:
+        while (item := await self._queue.get()) is not None:
+            await self._send(item)
 
 
 @dataclass
@@ -289,7 +320,6 @@ class SessionLeases:
                 lease.idle = loop.call_later(self.idle_s, self._release, thread)
 
     async def close(self) -> None:
-        """Release all sessions, and wait until they are closed."""
         for thread in list(self._leases):
             self._release(thread)
         if self._closing:

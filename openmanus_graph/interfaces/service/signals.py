@@ -28,19 +28,15 @@ CLOSING_S = 30.0
 
 
 class Drainable(Protocol):
-    """Ends when its running step has ended: a run's `RunControl`, or many of them."""
+    """A run's `RunControl`, or many of them: lets the running step finish, and starts no other."""
 
-    def request_drain(self, reason: str) -> Any:
-        """Let the running step finish, and nothing begin after it."""
-        ...
+    def request_drain(self, reason: str) -> Any: ...
 
 
 class Signals:
     """Handles the process's signals during one run, or one batch of them.
 
     Args:
-        control: The run.
-        emit: Shows an event to the user.
         ends_process: The process ends with the run. Later signals then end it with `exit_code`,
             and so does a thread that never ends.
     """
@@ -49,11 +45,11 @@ class Signals:
         self, control: Drainable, emit: Callable[..., None], *, ends_process: bool = False
     ) -> None:
         self.first: signal.Signals | None = None
-        """The first signal, which ends the run."""
+        """The one that ends the run."""
         self.over = False
         """The run has ended: further signals are ignored."""
         self.exit_code: int | None = None
-        """The run's exit code, once it is known."""
+        """Of the run, once it is known."""
         self._control, self._emit, self._ends_process = control, emit, ends_process
         self._task: asyncio.Task[Any] | None = None
         self._grace: asyncio.TimerHandle | None = None
@@ -62,7 +58,7 @@ class Signals:
 
     @contextlib.contextmanager
     def asking(self) -> Generator[None]:
-        """Mark the time of a question to a person, in which a signal cancels at once."""
+        """Mark the time of a question to the user, in which a signal cancels at once."""
         self._asking = True
         try:
             yield
@@ -71,17 +67,20 @@ class Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Generator[None]:
-        """Handle signals meanwhile. To cut the run off, the current task is cancelled."""
+        """Handle signals meanwhile. Cutting the run off cancels the current task."""
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
 
         def receive(number: int, frame: object) -> None:
             loop.call_soon_threadsafe(self._handle, signal.Signals(number))
 
-        # Any handler of the loop's own makes signals wake it: one that comes just before it waits,
-        # or in another thread, interrupts nothing. This one is never called for.
+        # With any signal handler the loop wakes up for all signals, also for one that arrives just
+        # before it waits, or in another thread. This handler itself is never called.
         loop.add_signal_handler(signal.SIGURG, bool)
-        # Not such ones for these: to remove one is to let the next signal kill the process.
-        before = {number: signal.signal(number, receive) for number in _handled_signals()}
+        # Under `nohup` SIGHUP stays ignored.
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        numbers = [one for one in ENDING_SIGNALS if not (one == signal.SIGHUP and ignored)]
+        # Not the loop's handlers: after removing one, the next signal kills the process.
+        before = {number: signal.signal(number, receive) for number in numbers}
         try:
             yield
         finally:
@@ -89,7 +88,11 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, self._exit if ending else handler)
             loop.remove_signal_handler(signal.SIGURG)
-            self._stay()
+            if self._grace is not None:  # the run has ended in time
+                self._grace.cancel()
+            if self._end is not None:
+                self._end.cancel()
+                self._end = None
             if ending:
                 atexit.register(_ignore, before)
                 self._end_in(CLOSING_S, self.exit_code or 0)
@@ -116,19 +119,10 @@ class Signals:
             self._task.cancel()
 
     def _end_in(self, seconds: float, code: int) -> None:
-        """Have the process end after a time, whatever its threads do."""
         if self._end is None:
             self._end = threading.Timer(seconds, os._exit, (code,))
             self._end.daemon = True
             self._end.start()
-
-    def _stay(self) -> None:
-        """Have the process not end by itself: the run has ended in time."""
-        if self._grace is not None:
-            self._grace.cancel()
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
 
     def _exit(self, number: int, frame: object) -> None:
         os._exit(self.exit_code or 0)
@@ -138,9 +132,3 @@ def _ignore(numbers: Iterable[signal.Signals]) -> None:
     """Ignore signals while the interpreter ends, which resets all other handlers."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _handled_signals() -> list[signal.Signals]:
-    """Return the signals that end a run; under `nohup` SIGHUP stays ignored."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in ENDING_SIGNALS if not (number == signal.SIGHUP and ignored)]

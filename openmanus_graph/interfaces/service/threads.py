@@ -1,14 +1,24 @@
-"""The threads of the home folder's database, found by what people call them.
+"""The threads of the home folder's database: found by what users call them, locked, deleted.
 
-What lists or finds threads loads nothing of graphs and models: it answers at once.
+A thread has one worker at a time. A file lock ensures that if the threads are in a local file:
+the kernel releases it when its process ends. A lease does if they are in a shared database: it
+ends after its time.
+
+This module loads nothing of graphs and models, so that listing threads is instant.
 """
 
+import asyncio
+import contextlib
+import fcntl
 import itertools
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.database_thread import DamagedRowError
@@ -28,21 +38,119 @@ from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
 from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url, private_folders, storage_settings
+from openmanus_graph.config.resolve import (
+    database_url,
+    private_folders,
+    safe_name,
+    storage_settings,
+)
 from openmanus_graph.errors import ConfigError, TrustedToolError
-from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.runtime.output import printable
 
+if TYPE_CHECKING:
+    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+
 MIN_BEGINNING = 4
-"""Characters of an id that may stand for it: a shorter one is a name of its own."""
+"""Characters of an id that may be given instead of all of it: a shorter one is a name."""
+LOOK_S = 0.5
+"""More than the moment for which `is_running` holds a lock that no run holds."""
+
+
+@contextlib.contextmanager
+def hold_thread(
+    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+) -> Generator[None]:
+    """Lock a thread while a run works on it. Blocks. `on_loss`: another worker took it over."""
+    prepare_home(home)
+    with _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def holding_thread(
+    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+) -> AsyncGenerator[None]:
+    lock = contextlib.ExitStack()
+    await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
+    try:
+        yield
+    finally:
+        await asyncio.shield(asyncio.to_thread(lock.close))
+
+
+def is_running(home: Path, thread: str) -> bool:
+    """Return True if a process holds the thread's lock; a crashed process holds none. Blocks.
+
+    Only reads the home, so it also works if the home cannot be written.
+    """
+    if not database_url().is_local:
+        from openmanus_graph.backends.persistence.leases import holder_of
+
+        return holder_of(_shared_database(), thread) is not None
+    try:
+        descriptor = os.open(_lock_path(home, thread), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # it was never locked
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # it is locked; or the disk has no locks, and the file exists while it is held
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def _file_lock(home: Path, thread: str) -> Generator[None]:
+    path = _lock_path(home, thread)
+    # The server acquires and releases it on different OS threads.
+    lock = FileLock(path, timeout=LOOK_S, thread_local=False)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise RunError(
+            f"Thread {thread} is in use by another process. Wait for it, or stop it first."
+        ) from error
+    except OSError as error:
+        if is_storage_fault(error):
+            raise
+        raise RunError(f"{path} cannot be locked: {error.strerror}. Move it away.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
+    from openmanus_graph.backends.persistence import leases
+
+    database, user = _shared_database(), object()
+    try:
+        leases.take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
+    except leases.ThreadInUseError as error:
+        raise RunError(str(error)) from error
+    try:
+        yield
+    finally:
+        leases.give_back_lease(database, thread, user)
+
+
+def _shared_database() -> "PostgresDatabase":
+    return cast("PostgresDatabase", open_database(database_url()))
+
+
+def _lock_path(home: Path, thread: str) -> Path:
+    return home / "locks" / f"{safe_name(thread)}.lock"
 
 
 def open_threads() -> Threads:
-    """Open the table of threads, read-only where it cannot be written.
-
-    ConfigError when there is no database yet and none can be made.
-    """
+    """Open the table of threads, read-only if need be. ConfigError if it cannot be created."""
     url = database_url()
     if url.is_local and not url.file.exists():
         prepare_home(url.file.parent)
@@ -50,18 +158,14 @@ def open_threads() -> Threads:
 
 
 def find_thread(thread: str) -> Thread | None:
-    """Return a thread, or None when there is none of that name."""
     return open_threads().find(thread)
 
 
 def thread_id(given: str | None) -> str:
-    """Return the id of the thread that a person means.
+    """Return the id of the thread that the user means: the latest if none is given.
 
-    Args:
-        given: Its id, or at least four characters that only its id begins with; None: the latest.
-
-    Raises:
-        ConfigError: Several threads begin so, or there is none at all.
+    `given` is its id, or at least four characters that only its id begins with. ConfigError if
+    several threads begin like this, or there is none.
     """
     threads = open_threads()
     if given is None:
@@ -81,32 +185,27 @@ def thread_id(given: str | None) -> str:
 
 
 def short_ids(ids: Sequence[str], least: int) -> list[str]:
-    """Return for each id its shortest unique beginning, at least so long, as `thread_id` takes."""
-    ordered = sorted(ids)
+    """Return for each id its shortest unique beginning of at least this length."""
     needed = dict.fromkeys(ids, least)
-    for one, next_one in itertools.pairwise(ordered):
+    for one, next_one in itertools.pairwise(sorted(ids)):
         common = len(os.path.commonprefix((one, next_one)))
-        needed[one], needed[next_one] = (max(needed[name], common + 1) for name in (one, next_one))
+        for name in (one, next_one):
+            needed[name] = max(needed[name], common + 1)
     return [name[: needed[name]] for name in ids]
 
 
 def known_thread(thread: str) -> Thread:
-    """Return a thread. ConfigError, naming the newest, for one that does not exist."""
+    """Return a thread. ConfigError, which names the newest threads, if it does not exist."""
     threads = open_threads()
     found = threads.find(thread)
     if found is not None:
         return found
+    url = database_url()
     newest = ", ".join(known.id for _, known in threads.page(5, None, ""))
     raise ConfigError(
-        f"There is no thread {thread!r} in {_place()}. "
+        f"There is no thread {thread!r} in {url.file.parent if url.is_local else url}. "
         + (f"The newest are: {newest}." if newest else "There are none yet.")
     )
-
-
-def _place() -> str:
-    """Say where the threads are: in the home folder, or in another database."""
-    url = database_url()
-    return str(url.file.parent if url.is_local else url)
 
 
 def whole_thread(thread: str) -> Thread:
@@ -117,13 +216,13 @@ def whole_thread(thread: str) -> Thread:
     name = shlex.quote(thread)
     raise DamagedRowError(
         f"The row of thread {thread} in {database_url()} is damaged, so its agent and "
-        f"options are not known. Its conversation may be whole (openmanus show {name}); go on by "
-        f"saying them again: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
+        f"options are not known. Its conversation may be whole (openmanus show {name}); continue "
+        f"by naming them: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
 
 
 def with_stored(options: RunOptions, known: Thread) -> RunOptions:
-    """Return the given options, and the thread's where none is given; say which do not count."""
+    """Return the given options, with the thread's as defaults. Prints which ones have no effect."""
     if unused := describe_unused(known.id, known.unused, options.stored()):
         sys.stderr.write(f"{printable(unused)}\n")
     return options.over(known.options)
@@ -151,46 +250,33 @@ def forget_thread(thread: str) -> None:
 
 
 def own_notes() -> Memory:
-    """Return the notes of the person and of the working folder's project. Blocks."""
     return open_memory(database_url(), storage_settings())
 
 
 def save_note(
     memory: Memory, path: str, text: str | None, before: str | None, *, trusted: bool
 ) -> None:
-    """Write a new note, change one, or confirm one. Blocks.
+    """Write a new note (`before` is None), change one, or confirm one (`trusted`). Blocks."""
 
-    Args:
-        memory: Holds it.
-        path: Of the note.
-        text: The new text; None: it stays.
-        before: The text that the person saw; None: there was no note.
-        trusted: Whether the person confirms all of it, also for what was foreign.
+    def replaced(now: str) -> str:
+        if now != before:
+            raise TrustedToolError(
+                f"{path} was changed while you edited it; it was not changed. Edit it again."
+            )
+        return text or ""
 
-    Raises:
-        TrustedToolError: It was changed meanwhile, or cannot be as it is wanted.
-    """
     if before is None and text is not None:
         memory.create(path, text, untrusted=False)
     elif text is not None and text != before:
-        memory.edit(path, lambda now: _unless_changed(path, now, before, text), untrusted=None)
+        memory.edit(path, replaced, untrusted=None)
     if trusted:
         memory.trust(path, before if text is None else text)
 
 
 def note_row(note: Note) -> dict[str, Any]:
-    """Return what is known of a note but its text."""
     return {
         "path": note.path,
         "characters": len(note.text),
         "changed": note.changed.isoformat(),
         "untrusted": note.untrusted,
     }
-
-
-def _unless_changed(path: str, now: str, before: str | None, text: str) -> str:
-    if now != before:
-        raise TrustedToolError(
-            f"{path} was changed while you edited it; it was left as it is. Edit it again."
-        )
-    return text

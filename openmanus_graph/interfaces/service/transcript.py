@@ -24,10 +24,10 @@ Runs = Mapping[str, list[list[AnyMessage]]]
 
 
 def plan_in(values: Mapping[str, Any]) -> Plan | None:
-    """Return the plan that a thread's state holds, if it is a planning graph's and has one."""
+    """Return the plan of a thread's state, if it is a planning graph's and has one."""
     if not values.get("order"):
         return None
-    return plan_of(values)  # type: ignore[arg-type]  # `order` is the planning state's alone
+    return plan_of(values)  # type: ignore[arg-type]  # only the planning state has `order`
 
 
 async def runs_of_steps(
@@ -50,22 +50,16 @@ async def runs_of_steps(
         if match := re.fullmatch(pattern, message_id):
             run = (int(match["replan"]), int(match["attempt"])), messages
             found.setdefault(match["step"], []).append(run)
-    return {
-        step: [messages for _, messages in sorted(runs, key=lambda run: run[0])]
-        for step, runs in found.items()
-    }
+    in_order = {step: sorted(runs, key=lambda run: run[0]) for step, runs in found.items()}
+    return {step: [messages for _, messages in runs] for step, runs in in_order.items()}
 
 
 def transcript(
     thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
 ) -> Iterator[str]:
-    """Yield a thread as lines of Markdown.
+    """Yield a thread as lines of Markdown, with the runs of its plan's steps.
 
-    Args:
-        thread: The thread.
-        values: Its state.
-        runs: The conversations of its plan's steps.
-        cut: Shorten long outputs, and leave out the task messages of steps.
+    `cut` shortens long outputs, and leaves out the task messages of steps.
     """
     yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
     messages: list[AnyMessage] = values.get("messages", [])
@@ -87,7 +81,6 @@ def transcript(
 
 
 def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
-    """Yield the plan and what was said in each step, also in those that were replaced."""
     plan = plan_in(values)
     if plan is None:
         return
@@ -114,7 +107,7 @@ def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
 def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
     text = str(message.text)
     if isinstance(message, HumanMessage):
-        lines = text.replace("\n", "  \n")  # Markdown's mark of a line end that is meant
+        lines = text.replace("\n", "  \n")  # Markdown's mark of a line break
         yield f"{level} User\n\n{lines}\n"
     elif isinstance(message, AIMessage):
         yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"

@@ -1,7 +1,7 @@
-"""Files that the user names on the command line or in a message: read once, if they are files.
+"""Files and functions that the user names on the command line or in a message.
 
-They may lie anywhere, and be links, as the user says. In the workspace programs may swap a file for
-a link to another one, so there it must lie in the workspace.
+A file may be anywhere, and be a link. In the workspace programs may replace a file by a link to
+another one, so there it must be in the workspace.
 """
 
 import sys
@@ -27,15 +27,9 @@ MAX_TEXT_BYTES = 256 << 20
 def opened_input(
     path: str | Path, limit: int, workspace: Workspace | None = None
 ) -> Generator[BinaryIO]:
-    """Open a file that the user named. Blocks.
+    """Open a file that the user named, of at most `limit` bytes. Blocks.
 
-    Args:
-        path: As the user wrote it.
-        limit: The largest size in bytes.
-        workspace: Of the run.
-
-    Raises:
-        ConfigError: There is none, or it cannot be read.
+    ConfigError if there is none, or it cannot be read.
     """
     with ExitStack() as opened:
         try:
@@ -58,21 +52,13 @@ def opened_input(
 
 
 def read_input(path: str | Path, limit: int, workspace: Workspace | None = None) -> bytes:
-    """Return what a file holds that the user named. Blocks. ConfigError as `opened_input`."""
+    """Return the content of a file that the user named. Blocks. ConfigError as `opened_input`."""
     with opened_input(path, limit, workspace) as file:
         return read_whole(file, str(path), limit)
 
 
 def load_function(address: str) -> Callable[..., Any]:
-    """Load a function of a module.
-
-    Args:
-        address: `module:function`; the module may lie in the current folder, or in the one that
-            stands before it: `/folder/module:function`.
-
-    Raises:
-        ConfigError: It cannot be loaded.
-    """
+    """Load `module:function`, or `/folder/module:function`. ConfigError if that fails."""
     place, _, function = address.rpartition(":")
     folder, _, module = place.rpartition("/")
     sys.path.insert(0, folder or str(Path.cwd()))
@@ -88,20 +74,12 @@ def load_function(address: str) -> Callable[..., Any]:
 
 
 def replaced_tools(agent: str, functions: Mapping[str, str]) -> list[BaseTool]:
-    """Return an agent's tools, some of which call functions.
-
-    Args:
-        agent: Its name in the catalogue.
-        functions: Their addresses, by the names of the tools.
-
-    Raises:
-        ConfigError: A function cannot be loaded, or the agent has no such tool of its own.
-    """
+    """Return an agent's tools, some of which call functions, given by the tools' names."""
     tools = {tool.name: tool for tool in agent_tools(agent)}
     for name, address in functions.items():
         if not isinstance(tool := tools.get(name), StructuredTool):
             raise ConfigError(
-                f"The agent {agent} has no tool {name!r} of its own that a function could replace."
+                f"The agent {agent} has no own tool {name!r} that a function could replace."
             )
         tools[name] = with_function(tool, load_function(address))
     return list(tools.values())

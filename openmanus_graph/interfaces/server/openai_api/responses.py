@@ -1,4 +1,4 @@
-"""The Responses API. A response is read off the thread's events, so that it survives a restart."""
+"""The Responses API. A response is made from the thread's events, so it survives a restart."""
 
 import itertools
 import json
@@ -10,38 +10,34 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from openmanus_graph.interfaces.server.openai_api.agent_runs import (
-    AgentRun,
-    Progress,
+from openmanus_graph.interfaces.server.openai_api.chat import (
     answer_text,
-    files_of,
-    follow,
-    follow_or_cancel,
-    new_thread,
     recall,
+    refuse_tools,
     remember,
     require_model,
-    result_of,
-    start,
-)
-from openmanus_graph.interfaces.server.openai_api.chat import (
-    PING,
-    STREAM_HEADERS,
-    refuse_tools,
     schema_of,
 )
-from openmanus_graph.interfaces.server.openai_api.prompts import (
-    PREFIX,
-    ApiError,
-    OpenAIRoute,
-    Prompt,
-    read_prompt,
+from openmanus_graph.interfaces.server.openai_api.prompts import PREFIX, OpenAIRoute, read_prompt
+from openmanus_graph.interfaces.server.runs import (
+    PING,
+    AgentRun,
+    Progress,
+    cancel_runs,
+    files_of,
+    follow,
+    result_of,
+    start_prompt,
 )
-from openmanus_graph.interfaces.server.runs import cancel_runs
-from openmanus_graph.interfaces.server.threads import require_thread
+from openmanus_graph.interfaces.server.store import (
+    Refused,
+    event_stream,
+    new_thread,
+    require_thread,
+)
 from openmanus_graph.interfaces.service.runs import Final
 
 _RESPONSES, _NEWEST = "responses", "newest"
@@ -53,7 +49,7 @@ router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
 
 class ResponseRequest(BaseModel):
-    """What is read of a request; sampling settings are the configuration's, and are ignored."""
+    """The fields of a request that count; sampling settings come from the configuration."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -72,8 +68,6 @@ class ResponseRequest(BaseModel):
 
 @dataclass
 class _Reply:
-    """A response, as far as it is known."""
-
     run: AgentRun
     model: str
     base_url: str
@@ -88,11 +82,9 @@ class _Reply:
         return f"resp_{uuid.UUID(self.run.id).hex}"
 
     def record(self) -> dict[str, Any]:
-        """Return what is stored of it."""
         return {name: value for name, value in asdict(self).items() if name != "output"}
 
     def body(self, final: Final | None = None) -> dict[str, Any]:
-        """Return the response's object: under way, or as the run ended."""
         status = _STATUS.get(final["status"], "completed") if final else "in_progress"
         cut, error = status == "incomplete", None
         if final and status == "failed":
@@ -108,7 +100,7 @@ class _Reply:
             "model": self.model,
             "output": self.output,
             "previous_response_id": self.previous,
-            "conversation": {"id": conversation_id(self.run.thread)},
+            "conversation": {"id": _conversation_id(self.run.thread)},
             "metadata": self.metadata,
             "instructions": None,
             "parallel_tool_calls": True,
@@ -119,7 +111,7 @@ class _Reply:
         }
 
     def add_progress(self, text: str) -> dict[str, Any]:
-        """Add what the agent does meanwhile as an item of reasoning, and return the item."""
+        """Add the agent's progress as an item of reasoning, and return the item."""
         summary = [{"type": "summary_text", "text": text}]
         number = len(self.output)
         item = {"id": f"rs_{number}_{self.id}", "type": "reasoning", "summary": summary}
@@ -127,7 +119,6 @@ class _Reply:
         return item
 
     def add_answer(self, final: Final) -> dict[str, Any] | None:
-        """Add the run's answer, if there is one, and return the item."""
         if final["status"] in ("failed", "cancelled"):
             return None
         text = answer_text(final, self.run.thread, self.base_url)
@@ -147,13 +138,11 @@ class _Reply:
 
 @router.post("/conversations")
 async def create_conversation() -> dict[str, Any]:
-    """Make a thread."""
     return _conversation(await new_thread())
 
 
 @router.get("/conversations/{conversation}")
 async def show_conversation(conversation: str) -> dict[str, Any]:
-    """Return a conversation that exists."""
     thread = thread_of(conversation)
     await require_thread(thread)
     return _conversation(thread)
@@ -161,13 +150,16 @@ async def show_conversation(conversation: str) -> dict[str, Any]:
 
 @router.post("/responses")
 async def respond(wanted: ResponseRequest, request: Request) -> Response:
-    """Run an agent, and answer as a model does."""
     agent = require_model(wanted.model)
     refuse_tools(wanted.tools, wanted.tool_choice)
-    prompt = _read(wanted)
+    given = wanted.input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    # What the agent did in between is in its thread.
+    messages = [item for item in items if item.get("type", "message") != "reasoning"]
+    prompt = read_prompt(messages, wanted.instructions or "")
     schema = schema_of((wanted.text or {}).get("format"))
     thread = await _thread(wanted)
-    run = await start(agent, thread, prompt, schema)
+    run = await start_prompt(agent, thread, prompt, schema)
     reply = _Reply(
         run, agent, str(request.base_url), time.time(), wanted.previous_response_id,
         wanted.metadata or {}, wanted.background,
@@ -175,9 +167,7 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
     await remember(_RESPONSES, reply.id, reply.record())
     await remember(_NEWEST, thread, {"response": reply.id})
     if wanted.stream:
-        return StreamingResponse(
-            _events(reply), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return event_stream(_events(reply))
     if wanted.background:
         return JSONResponse(reply.body())
     await result_of(run, request)
@@ -186,50 +176,32 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
 
 @router.get("/responses/{name}")
 async def show_response(name: str, request: Request) -> dict[str, Any]:
-    """Return a response, finished or under way."""
     return await _body(await _find(name, str(request.base_url)))
 
 
 @router.post("/responses/{name}/cancel")
 async def cancel_response(name: str, request: Request) -> dict[str, Any]:
-    """Cancel a run that goes on in the background."""
     reply = await _find(name, str(request.base_url))
     if await _read_so_far(reply) is None:
         await cancel_runs(reply.run.thread)
-        async with aclosing(follow(reply.run)) as parts:
+        async with aclosing(follow(reply.run, cancel=False)) as parts:
             async for _ in parts:  # to the end, which is written a moment later
                 pass
     return await show_response(name, request)
 
 
-def conversation_id(thread: str) -> str:
-    """Return a thread's name as a conversation."""
-    return f"{_CONVERSATION}{thread.replace('-', '')}"
-
-
 def thread_of(conversation: str) -> str:
-    """Return a conversation's thread. ApiError: this is no conversation's name."""
     try:
         return str(uuid.UUID(hex=conversation.removeprefix(_CONVERSATION)))
     except ValueError as error:
         sentence = f"There is no conversation {conversation!r}."
-        raise ApiError(404, sentence, param="conversation") from error
-
-
-def _read(wanted: ResponseRequest) -> Prompt:
-    """Understand a request's input: a text, or items that are messages."""
-    given = wanted.input
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    # What the agent did in between is in its thread.
-    messages = [item for item in items if item.get("type", "message") != "reasoning"]
-    return read_prompt(messages, wanted.instructions or "")
+        raise Refused(404, sentence, param="conversation") from error
 
 
 async def _thread(wanted: ResponseRequest) -> str:
-    """Return the thread that a request names, or a new one."""
     if wanted.conversation is not None:
         if wanted.previous_response_id:
-            raise ApiError(400, "Give conversation or previous_response_id, not both.")
+            raise Refused(400, "Give conversation or previous_response_id, not both.")
         named = wanted.conversation
         thread = thread_of(str(named.get("id", "")) if isinstance(named, dict) else named)
         await require_thread(thread)
@@ -240,15 +212,15 @@ async def _thread(wanted: ResponseRequest) -> str:
     thread = str(previous["run"]["thread"])
     newest = await recall(_NEWEST, thread) or {}
     if newest.get("response") != wanted.previous_response_id:
-        sentence = f"The conversation went on after this: {newest.get('response')} is its newest."
-        raise ApiError(409, sentence, param="previous_response_id")
+        sentence = f"The conversation continued after this: {newest.get('response')} is its newest."
+        raise Refused(409, sentence, param="previous_response_id")
     return thread
 
 
 async def _record(name: str) -> dict[str, Any]:
     found = await recall(_RESPONSES, name)
     if found is None:
-        raise ApiError(404, f"There is no response {name!r}.", param="response_id")
+        raise Refused(404, f"There is no response {name!r}.", param="response_id")
     return dict(found)
 
 
@@ -259,7 +231,6 @@ async def _find(name: str, base_url: str) -> _Reply:
 
 
 async def _body(reply: _Reply) -> dict[str, Any]:
-    """Return a response as the thread's events show it."""
     final = await _read_so_far(reply)
     if final is not None:
         reply.add_answer(final)
@@ -267,8 +238,8 @@ async def _body(reply: _Reply) -> dict[str, Any]:
 
 
 async def _read_so_far(reply: _Reply) -> Final | None:
-    """Add what the run did to a response, and return how it ended; None if it is under way."""
-    async with aclosing(follow(reply.run)) as parts:
+    """Add a run's progress to a response, and return how it ended; None if it is running."""
+    async with aclosing(follow(reply.run, cancel=False)) as parts:
         async for part in parts:
             if not isinstance(part, Progress):
                 return part
@@ -279,7 +250,7 @@ async def _read_so_far(reply: _Reply) -> Final | None:
 
 
 async def _events(reply: _Reply) -> AsyncGenerator[str]:
-    """Stream a response's events; who hangs up cancels the run, unless it is in the background."""
+    """Stream a response's events. Hanging up cancels the run, unless it is in the background."""
     numbers = itertools.count()
 
     def send(kind: str, **fields: Any) -> str:
@@ -288,9 +259,8 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
 
     yield send("response.created", response=reply.body())
     yield send("response.in_progress", response=reply.body())
-    following = follow(reply.run) if reply.background else follow_or_cancel(reply.run)
     try:
-        async with aclosing(following) as parts:
+        async with aclosing(follow(reply.run, cancel=not reply.background)) as parts:
             async for part in parts:
                 if not isinstance(part, Progress):
                     for kind, fields in _answer_events(reply, part):
@@ -300,12 +270,11 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
                         yield send(kind, **fields)
                 else:
                     yield PING
-    except ApiError as error:
+    except Refused as error:
         yield send("error", code=error.code, message=str(error), param=error.param)
 
 
 def _progress_events(reply: _Reply, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the events of an item of reasoning: kinds and fields."""
     item = reply.add_progress(text)
     index = len(reply.output) - 1
     place = {"item_id": item["id"], "output_index": index, "summary_index": 0}
@@ -331,7 +300,7 @@ def _answer_events(reply: _Reply, final: Final) -> Iterator[tuple[str, dict[str,
         yield "response.content_part.done", {**place, "part": part}
         yield "response.output_item.done", {"output_index": index, "item": item}
     body = reply.body(final)
-    # There is no event for a cancelled response: its status says it.
+    # There is no event for a cancelled response: it has the status.
     kind = "failed" if body["status"] == "cancelled" else body["status"]
     yield f"response.{kind}", {"response": body}
 
@@ -348,9 +317,13 @@ def _usage(final: Final) -> dict[str, Any]:
     }
 
 
+def _conversation_id(thread: str) -> str:
+    return f"{_CONVERSATION}{thread.replace('-', '')}"
+
+
 def _conversation(thread: str) -> dict[str, Any]:
     return {
-        "id": conversation_id(thread),
+        "id": _conversation_id(thread),
         "object": "conversation",
         "created_at": int(time.time()),
         "metadata": {"thread": thread},

@@ -1,23 +1,17 @@
-"""The folder of an evaluation: what was done, its results, its verdicts, and their figures."""
+"""The folder of an evaluation: what it does, its figures, and how two evaluations differ."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
-from openmanus_graph.interfaces.service.evals.grading import (
-    RESULTS,
-    VERDICTS,
-    Verdict,
-    load_verdicts,
-)
-from openmanus_graph.interfaces.service.evals.suite import attempt_id
+from openmanus_graph.interfaces.service.batch_files import BatchResult, read_records
+from openmanus_graph.interfaces.service.evals.suite import RESULTS, VERDICTS, Verdict, attempt_id
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import write_own_file
 
@@ -41,7 +35,7 @@ class About(BaseModel):
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """What is known of one task."""
+    """The figures of one task. Costs, steps and times are means; None if there are no attempts."""
 
     id: str
     attempts: Sequence[tuple[BatchResult, Verdict]]
@@ -51,17 +45,15 @@ class TaskFigures:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """How often there is each outcome."""
         return Counter(verdict.outcome for _, verdict in self.attempts)
 
     @property
     def passed(self) -> int:
-        """How many attempts passed."""
         return self.outcomes["passed"]
 
     @property
     def counted(self) -> int:
-        """How many attempts are known to have passed or not: errors of checks say nothing."""
+        """How many attempts are known to have passed or not: an error of a check says nothing."""
         return len(self.attempts) - self.outcomes["error"]
 
     @property
@@ -71,35 +63,24 @@ class TaskFigures:
 
     @property
     def cost_usd(self) -> float | None:
-        """Mean of the attempts; None if there are none."""
         return _mean(result.cost_usd for result, _ in self.attempts)
 
     @property
     def steps(self) -> float | None:
-        """Mean of the attempts; None if there are none."""
         return _mean(verdict.steps for _, verdict in self.attempts)
 
     @property
     def elapsed_s(self) -> float | None:
-        """Mean of the attempts; None if there are none."""
         return _mean(verdict.elapsed_s for _, verdict in self.attempts)
-
-    @property
-    def where(self) -> Counter[str]:
-        """What the attempts failed at."""
-        return Counter(verdict.where for _, verdict in self.attempts if verdict.where)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation as its folder has it."""
-
     about: About
     tasks: Sequence[TaskFigures]
 
     @property
     def left(self) -> int:
-        """Attempts that have no verdict."""
         return sum(task.left for task in self.tasks)
 
     @property
@@ -109,29 +90,25 @@ class Evaluation:
 
     @property
     def has_passed(self) -> bool:
-        """Whether all attempts passed."""
         return all(task.passed == self.about.repeat for task in self.tasks)
 
     @property
     def where(self) -> Counter[str]:
-        """What the attempts failed at."""
-        return sum((task.where for task in self.tasks), Counter[str]())
+        verdicts = (verdict for task in self.tasks for _, verdict in task.attempts)
+        return Counter(verdict.where for verdict in verdicts if verdict.where)
 
     def outcomes(self) -> Counter[str]:
-        """How often there is each outcome."""
         return sum((task.outcomes for task in self.tasks), Counter[str]())
 
     def pass_at(self, k: int) -> float | None:
         """Return pass@k: how likely one of k attempts at a task passes; None if unknown."""
-        return _mean(
-            pass_at_k(task.counted, task.passed, k) for task in self.tasks if task.counted >= k
-        )
+        tasks = (task for task in self.tasks if task.counted >= k)
+        return _mean(pass_at_k(task.counted, task.passed, k) for task in tasks)
 
     def pass_all(self, k: int) -> float | None:
         """Return pass^k: how likely all of k attempts at a task pass; None if unknown."""
-        return _mean(
-            pass_hat_k(task.counted, task.passed, k) for task in self.tasks if task.counted >= k
-        )
+        tasks = (task for task in self.tasks if task.counted >= k)
+        return _mean(pass_hat_k(task.counted, task.passed, k) for task in tasks)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -144,13 +121,18 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
     return math.comb(c, k) / math.comb(n, k)
 
 
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
 def load_evaluation(folder: Path) -> Evaluation:
-    """Read an evaluation. Blocks. ConfigError if the folder holds none."""
+    """Read an evaluation. Blocks. ConfigError if the folder has none."""
     about = load_about(folder)
     if about is None:
         raise ConfigError(f"{folder} holds no evaluation: there is no {ABOUT} in it.")
-    results = {one.id: one for one in load_results(folder / RESULTS)}
-    verdicts = {one.attempt: one for one in load_verdicts(folder / VERDICTS)}
+    results = {one.id: one for one in read_records(folder / RESULTS, BatchResult)}
+    verdicts = {one.attempt: one for one in read_records(folder / VERDICTS, Verdict)}
     tasks: list[TaskFigures] = []
     for task in about.tasks:
         ids = [attempt_id(task, number) for number in range(1, about.repeat + 1)]
@@ -161,31 +143,30 @@ def load_evaluation(folder: Path) -> Evaluation:
 
 
 def load_about(folder: Path) -> About | None:
-    """Return what an evaluation does; None if there is none. ConfigError: it is damaged."""
+    """Return what an evaluation does; None if there is none. ConfigError if it is damaged."""
     path = folder / ABOUT
+    if not path.exists():
+        return None
     try:
-        return (
-            About.model_validate_json(read_input(path, MAX_TEXT_BYTES)) if path.exists() else None
-        )
+        return About.model_validate_json(read_input(path, MAX_TEXT_BYTES))
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
 
 
 def prepare_folder(folder: Path, about: About) -> None:
-    """Make the folder of a new evaluation, or see that one can go on there. Blocks.
+    """Make the folder of a new evaluation, or check that this one can continue there. Blocks.
 
-    Raises:
-        ConfigError: The folder holds another evaluation, or something else.
+    ConfigError if the folder holds another evaluation, or something else.
     """
     known = load_about(folder)
     try:
-        if known is None:
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise ConfigError(f"{folder} holds something else already. Give another --out.")
-            folder.mkdir(parents=True, exist_ok=True)
-            store_about(folder, about)
-        else:
+        if known is not None:
             _require_same(folder, known, about)
+            return
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{folder} holds something else already. Give another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        store_about(folder, about)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
 
@@ -196,7 +177,10 @@ def store_about(folder: Path, about: About) -> None:
 
 
 def _require_same(folder: Path, known: About, about: About) -> None:
-    before, now = _settings(known), _settings(about)
+    before, now = (
+        {"suite": one.suite, "model": one.model, "agent": one.agent, **one.options}
+        for one in (known, about)
+    )
     for name in before | now:
         if before.get(name) != now.get(name):
             raise ConfigError(
@@ -210,10 +194,55 @@ def _require_same(folder: Path, known: About, about: About) -> None:
         )
 
 
-def _settings(about: About) -> dict[str, Any]:
-    return {"suite": about.suite, "model": about.model, "agent": about.agent, **about.options}
+ChangeKind: TypeAlias = Literal[
+    "now fails", "worse", "now passes", "better", "same", "unknown", "new", "gone"
+]
+REGRESSIONS = frozenset({"now fails", "worse", "unknown"})
+"""The changes with which a comparison ends with exit code 1."""
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return sum(known) / len(known) if known else None
+@dataclass(frozen=True)
+class Change:
+    """How one task differs between two evaluations."""
+
+    id: str
+    kind: ChangeKind
+    before: TaskFigures | None
+    after: TaskFigures | None
+    other_checks: bool
+    """Whether the task or its checks have changed."""
+
+    def difference(self, figure: Literal["cost_usd", "steps", "elapsed_s"]) -> float | None:
+        """Return by how much a mean has grown; None if one of the two is unknown."""
+        before = getattr(self.before, figure, None)
+        after = getattr(self.after, figure, None)
+        return None if before is None or after is None else after - before
+
+
+def compare(before: Evaluation, after: Evaluation) -> Sequence[Change]:
+    """Return the changes, regressions first, then in the order of the suite."""
+    earlier = {task.id: task for task in before.tasks}
+    later = {task.id: task for task in after.tasks}
+    changes: list[Change] = []
+    for name in later | earlier:
+        figures = earlier.get(name), later.get(name)
+        old, new = (
+            {verdict.digest for _, verdict in one.attempts} if one else set[str]()
+            for one in figures
+        )
+        changes.append(Change(name, _kind(*figures), *figures, bool(old and new) and old != new))
+    return sorted(changes, key=lambda one: one.kind not in REGRESSIONS)
+
+
+def _kind(before: TaskFigures | None, after: TaskFigures | None) -> ChangeKind:
+    if after is None:
+        return "gone"
+    if before is None or before.rate is None:
+        return "new"
+    if after.rate is None:
+        return "unknown"
+    if after.rate == before.rate:
+        return "same"
+    if after.rate < before.rate:
+        return "now fails" if after.rate == 0 else "worse"
+    return "now passes" if before.rate == 0 else "better"

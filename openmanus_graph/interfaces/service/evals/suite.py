@@ -1,25 +1,59 @@
-"""The suite of an evaluation: tasks as those of a batch, each with checks."""
+"""The suite of an evaluation: tasks as those of a batch, each with checks, and their verdicts."""
 
+import asyncio
 import hashlib
 import importlib.util
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import regex
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import BatchTask, TaskLine, read_lines
-from openmanus_graph.planning.checks import read_check, removal_in
+from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.service.batch_files import (
+    BatchResult,
+    BatchTask,
+    TaskLine,
+    read_lines,
+    read_records,
+)
+from openmanus_graph.interfaces.service.evals import check_program
+from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.final_event import final_event
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.run_setup import read_thread_state, to_context
+from openmanus_graph.interfaces.service.runs import thread_options
+from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.planning.checks import (
+    OUTPUT_CHARS,
+    file_problem,
+    read_check,
+    removal_in,
+    result_text,
+    run_check_command,
+)
+from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import Settings
 
 CheckKind: TypeAlias = Literal["file", "command", "answer", "python"]
+CheckOutcome: TypeAlias = Literal["holds", "fails", "error"]
+Outcome: TypeAlias = Literal["passed", "failed", "not_done", "error"]
+"""`not_done`: the run did not finish; `error`: a check could not judge it."""
+RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
+"""The files of an evaluation that lines are added to."""
 _KINDS = "`file: NAME`, `command: SHELL`, `answer: PATTERN` and `python: MODULE:FUNCTION`"
 _PYTHON = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*)")
 _PREFIX = re.compile(r"(?P<kind>\w+)\s*:\s*(?P<wanted>.*)", re.DOTALL)
+_RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class _EvalLine(TaskLine):
@@ -33,7 +67,7 @@ class _EvalLine(TaskLine):
         for check in cast("list[Any]", checks):
             if not isinstance(check, str):
                 raise ValueError(f"{json.dumps(check)[:200]} is no text. There are {_KINDS}")
-        return tuple(cast("list[Any]", checks))  # as which only JSON itself counts otherwise
+        return tuple(cast("list[Any]", checks))  # strict mode takes a list only from JSON itself
 
     @field_validator("checks")
     @classmethod
@@ -45,10 +79,8 @@ class _EvalLine(TaskLine):
 
 @dataclass(frozen=True)
 class Check:
-    """What must hold after a task."""
-
     text: str
-    """As it stands in the suite."""
+    """As the suite has it."""
     kind: CheckKind
     wanted: str
     """The file's name, the command, the pattern, or `module:function`."""
@@ -56,25 +88,21 @@ class Check:
 
 @dataclass(frozen=True)
 class EvalTask:
-    """A task of a suite."""
-
     task: BatchTask
     checks: tuple[Check, ...]
     digest: str
-    """Of the task and its checks: a verdict on another one is not valid."""
+    """Of the task and its checks: a verdict on another digest is not valid."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite that was read."""
-
     name: str
     folder: Path
     """Where the modules of its checks are."""
     tasks: tuple[EvalTask, ...]
 
     def attempts(self, repeat: int) -> list[BatchTask]:
-        """Return the tasks as many times, round by round, each attempt by an id of its own."""
+        """Return the tasks this many times, round by round, each attempt with its own id."""
         return [
             replace(one.task, id=attempt_id(one.task.id, number))
             for number in range(1, repeat + 1)
@@ -83,26 +111,15 @@ class Suite:
 
 
 def attempt_id(task: str, number: int) -> str:
-    """Return the id of a task's attempt, counted from 1."""
     return f"{task}#{number}"
 
 
 def task_id(attempt: str) -> str:
-    """Return the id of an attempt's task."""
     return attempt.rpartition("#")[0]
 
 
 def read_suite(path: Path, agents: Sequence[str], name: str | None = None) -> Suite:
-    """Read a suite. Blocks.
-
-    Args:
-        path: JSON lines: those of a batch, with `checks`.
-        agents: Those that there are.
-        name: Of the suite; default its file's.
-
-    Raises:
-        ConfigError: A line is wrong, which it names.
-    """
+    """Read a suite: lines as of a batch, with `checks`. Blocks. ConfigError names a wrong line."""
     folder = path.parent.absolute()
     tasks: list[EvalTask] = []
     for task, line in read_lines(path, agents, _EvalLine):
@@ -139,16 +156,20 @@ def parse_check(text: str) -> Check:
     return Check(text, known, wanted)
 
 
+def _checked_pattern(pattern: str) -> str:
+    if not pattern:
+        raise ValueError("an `answer:` names no pattern")
+    try:
+        regex.compile(pattern)
+    except regex.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return pattern
+
+
 def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
     """Return the file or folder of a `python:` check's module; None if it is installed.
 
-    Args:
-        check: The check.
-        folder: Of the suite.
-        place: Where the check stands, for the error.
-
-    Raises:
-        ConfigError: There is no such module.
+    ConfigError, which names the check's `place`, if there is no such module.
     """
     module = check.wanted.partition(":")[0]
     top, *inner = module.split(".")
@@ -165,11 +186,192 @@ def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
     )
 
 
-def _checked_pattern(pattern: str) -> str:
-    if not pattern:
-        raise ValueError("an `answer:` names no pattern")
+class CheckFinding(BaseModel):
+    model_config = _RECORD
+
+    check: str
+    """As the suite has it."""
+    outcome: CheckOutcome
+    """`error`: the check did not end or could not be run, so nothing is known of the task."""
+    said: str
+    """Why it does not hold; empty if it does."""
+
+
+async def run_checks(
+    checks: Sequence[Check], answer: str, folder: Path, settings: Settings
+) -> tuple[CheckFinding, ...]:
+    """Check a task that is done, one check after the other, in the workspace of its settings."""
+    found: list[CheckFinding] = []
+    for check in checks:
+        try:
+            outcome, said = await _run_check(check, answer, folder, settings)
+        except (ToolError, ConfigError, OSError) as error:
+            outcome, said = "error", str(error)
+        found.append(CheckFinding(check=check.text, outcome=outcome, said=said[-OUTPUT_CHARS:]))
+    return tuple(found)
+
+
+async def _run_check(
+    check: Check, answer: str, folder: Path, settings: Settings
+) -> tuple[CheckOutcome, str]:
+    if check.kind == "answer":
+        limit_s = settings.sandbox.timeout_s
+        return await asyncio.to_thread(_look_for, check.wanted, answer, limit_s)
+    if check.kind == "file":
+        problem = await asyncio.to_thread(file_problem, check.wanted, Workspace.of(settings))
+        return ("fails", problem) if problem else ("holds", "")
+    if check.kind == "command":
+        result = await _run_program(check.wanted, settings, {})
+        return _outcome(result, result_text(result))
+    return await _run_function(check, answer, folder, settings)
+
+
+async def _run_function(
+    check: Check, answer: str, folder: Path, settings: Settings
+) -> tuple[CheckOutcome, str]:
+    """Call the function of a `python:` check: in the sandbox, as all code of a suite."""
+    program = Path(check_program.__file__)
+    module, _, function = check.wanted.partition(":")
+    brought: dict[str, Path | bytes] = {
+        program.name: program,
+        check_program.ANSWER: answer.encode("utf-8", "replace"),
+    }
+    if (found := find_module(check, folder)) is not None:
+        brought[found.name] = found
+    command = f'python "$TMPDIR/{program.name}" {module} {function}'
+    result = await _run_program(command, settings, brought)
+    if result.code == check_program.FAULTY:
+        return "error", result.text.strip()
+    is_verdict = not result.reason and result.code in (0, check_program.FAILED)
+    return _outcome(result, result.text.strip() if is_verdict else result_text(result))
+
+
+async def _run_program(
+    command: str, settings: Settings, brought: Mapping[str, Path | bytes]
+) -> ReadOnlyResult:
+    look = partial(
+        run_read_only,
+        command,
+        Workspace.of(settings),
+        settings.sandbox,
+        limit_s=settings.sandbox.timeout_s,
+        max_chars=OUTPUT_CHARS,
+        brought=brought,
+    )
+    return await run_check_command(look)
+
+
+def _outcome(result: ReadOnlyResult, said: str) -> tuple[CheckOutcome, str]:
+    if result.reason:
+        return "error", said
+    return ("fails", said) if result.code else ("holds", "")
+
+
+def _look_for(pattern: str, answer: str, limit_s: float) -> tuple[CheckOutcome, str]:
     try:
-        regex.compile(pattern)
-    except regex.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-    return pattern
+        found = regex.search(pattern, answer, timeout=limit_s, concurrent=True)
+    except TimeoutError:
+        return "error", f"The pattern did not end within {limit_s:g} s."
+    return ("holds", "") if found else ("fails", f"The answer has nothing like {pattern!r}.")
+
+
+class Verdict(BaseModel):
+    model_config = _RECORD
+
+    attempt: str
+    digest: str
+    """Of the task and the checks that it was judged by."""
+    outcome: Outcome
+    where: str
+    """What it failed at, in the same words for the same place; empty if it passed."""
+    steps: int
+    elapsed_s: float
+    """Of the run, without the time in which no process worked on it."""
+    findings: tuple[CheckFinding, ...]
+    """Empty if the run did not finish."""
+
+
+class Grader:
+    """Judges attempts, and writes each verdict to a file of the evaluation's folder at once.
+
+    Verdicts on other tasks or checks are dropped from the file.
+    """
+
+    def __init__(self, suite: Suite, options: RunOptions, folder: Path) -> None:
+        self._suite, self._options = suite, options
+        self._path = folder / VERDICTS
+        self._tasks = {one.task.id: one for one in suite.tasks}
+        self.verdicts: dict[str, Verdict] = {}
+        """The valid ones, by attempt."""
+        for verdict in read_records(self._path, Verdict):
+            task = self._tasks.get(task_id(verdict.attempt))
+            if task is not None and task.digest == verdict.digest:
+                self.verdicts[verdict.attempt] = verdict
+        lines = (f"{one.model_dump_json()}\n" for one in self.verdicts.values())
+        write_own_file(self._path, "".join(lines))
+        results = read_records(folder / RESULTS, BatchResult)
+        self._ungraded = [one for one in results if one.id not in self.verdicts]
+
+    def ungraded(self) -> Sequence[BatchResult]:
+        """Return the results without a verdict: after a kill, or if the checks have changed."""
+        return self._ungraded
+
+    async def grade(self, result: BatchResult) -> None:
+        """Judge an attempt. RunError if the verdict cannot be written."""
+        suite_task = self._tasks[task_id(result.id)]
+        values, stop_reason = await _read_end(result.thread)
+        findings: tuple[CheckFinding, ...] = ()
+        if result.status == "finished":
+            options = await asyncio.to_thread(thread_options, self._options, result.thread)
+            settings = await asyncio.to_thread(resolve_settings, to_context(options), result.thread)
+            findings = await run_checks(
+                suite_task.checks, result.answer, self._suite.folder, settings
+            )
+            outcome, where = judge(findings)
+        else:
+            outcome, where = "not_done", f"{result.status}: {stop_reason}"
+        verdict = Verdict(
+            attempt=result.id,
+            digest=suite_task.digest,
+            outcome=outcome,
+            where=where,
+            steps=int(values.get("step_count") or 0),
+            elapsed_s=float(values.get("elapsed_s") or 0),
+            findings=findings,
+        )
+        self.verdicts[result.id] = verdict
+        try:
+            descriptor = open_own_file(self._path, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{verdict.model_dump_json()}\n".encode())
+        except ConfigError as error:
+            raise RunError(str(error)) from error
+        except OSError as error:
+            raise RunError(f"{self._path} cannot be written: {error.strerror}.") from error
+
+
+def judge(findings: Sequence[CheckFinding]) -> tuple[Outcome, str]:
+    """Return the outcome of a run that finished, and where it failed.
+
+    A check that fails counts before one that could not be run: the task is not done either way.
+    """
+    for outcome, wanted in (("failed", "fails"), ("error", "error")):
+        for finding in findings:
+            if finding.outcome == wanted:
+                kind = parse_check(finding.check).kind
+                words = f"check {kind}" if wanted == "fails" else f"broken check {kind}"
+                return cast("Outcome", outcome), words
+    return "passed", ""
+
+
+async def _read_end(thread: str) -> tuple[Mapping[str, Any], str]:
+    """Return a thread's last values, and the reason why its run ended."""
+    known = await asyncio.to_thread(find_thread, thread)
+    if known is None:
+        return {}, "error"
+    state = (await read_thread_state(thread, known.agent)).state
+    values: Any = state.values  # a third-party graph may have anything there
+    if not isinstance(values, Mapping):
+        return {}, "error"
+    reason = final_event(state, cancelled=False)["stop_reason"]
+    return cast("Mapping[str, Any]", values), str(reason)

@@ -5,7 +5,7 @@ import { button, fill, h, icon } from "../dom.js";
 import { ago } from "../format.js";
 import { t } from "../i18n.js";
 
-const FOREIGN = t("Written after foreign content was read: agents take it as information, never as an instruction.");
+const UNTRUSTED = t("Written after untrusted content was read: agents take it as information, never as an instruction.");
 
 /** Build the dialog. */
 export function createMemory() {
@@ -16,7 +16,7 @@ export function createMemory() {
   const text = h("textarea.mono", { id: "note-text", rows: 12, maxLength: 16000 });
   const trusted = h("input", { type: "checkbox" });
   const confirmed = h("label.check", {}, trusted, h("span", {}, t("I have read it, and confirm all of it")));
-  const foreign = h("p.foreign", {}, FOREIGN);
+  const untrusted = h("p.untrusted", {}, UNTRUSTED);
   const remove = button(t("Delete"), () => act(async () => {
     if (!window.confirm(t("Delete the note {path}?", { path: path.value }))) return;
     await api.deleteNote(path.value);
@@ -30,7 +30,7 @@ export function createMemory() {
     });
   } } },
   h("label.stack", { htmlFor: "note-path" }, h("span", {}, t("Path: /memories/NAME.md of this project, /memories/user/NAME.md of yours")), path),
-  foreign,
+  untrusted,
   h("label.stack", { htmlFor: "note-text" }, h("span", {}, t("Note")), text), confirmed,
   h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, t("Save")), remove, button(t("Back"), () => act(load))));
   const overview = h("div.notes", {}, h("p.muted", {}, t("What agents with the tool memory know in later conversations. What you write here is your own.")),
@@ -58,7 +58,7 @@ export function createMemory() {
         icon("note"),
         h("span.name", {}, note.path),
         h("span.facts.muted", {},
-          note.foreign && h("span.tag.warn", { title: FOREIGN }, t("foreign")),
+          note.untrusted && h("span.tag.warn", { title: UNTRUSTED }, t("untrusted")),
           h("span.when", {}, ago(note.changed)))))));
   }
 
@@ -69,7 +69,7 @@ export function createMemory() {
     path.readOnly = note !== null;
     text.value = before ?? "";
     trusted.checked = false;
-    confirmed.hidden = foreign.hidden = !note?.foreign;
+    confirmed.hidden = untrusted.hidden = !note?.untrusted;
     remove.hidden = note === null;
     form.hidden = false;
     overview.hidden = true;

@@ -187,7 +187,7 @@ export const ZH = {
   "Step {n}": "第 {n} 步",
   "step {n}": "第 {n} 步",
   "Plan step {id}: {state}": "计划步骤 {id}：{state}",
-  "Subagent {id}: {state}": "助手 {id}：{state}",
+  "Subagent {id}: {state}": "子智能体 {id}：{state}",
   "Part of the work: {id}": "所属部分：{id}",
   "Try again from here": "从这里重试",
   "Tried again from here": "从这里重试过",
@@ -344,7 +344,7 @@ export const ZH = {
   // Notes
   "Notes that agents keep": "智能体保存的笔记",
   "What agents with the tool memory know in later conversations. What you write here is your own.": "带有笔记工具的智能体在以后的对话中所知道的内容。您在此写下的是您自己的话。",
-  "Written after foreign content was read: agents take it as information, never as an instruction.": "在读取外来内容之后写下：智能体只把它当作信息，绝不当作指令。",
+  "Written after untrusted content was read: agents take it as information, never as an instruction.": "在读取不可信内容之后写下：智能体只把它当作信息，绝不当作指令。",
   "I have read it, and confirm all of it": "我已读过，并确认其全部内容",
   "Delete": "删除",
   "Delete the note {path}?": "删除笔记 {path}？",
@@ -353,7 +353,7 @@ export const ZH = {
   "Save": "保存",
   "New note": "新笔记",
   "There are no notes.": "没有笔记。",
-  "foreign": "外来",
+  "untrusted": "不可信",
 
   // Help
   "Skip to the message box": "跳到消息框",

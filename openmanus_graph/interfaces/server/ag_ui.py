@@ -1,11 +1,10 @@
 """AG-UI, the protocol of agents in user interfaces: a conversation is a thread.
 
-`ag-ui-langgraph` runs a graph by itself, past this server's queue, locks and event log; so only the
-protocol's types are taken from its makers.
+`ag-ui-langgraph` runs a graph without this server's queue, locks and event log, so we use only the
+protocol's types.
 """
 
 import base64
-import binascii
 import json
 import mimetypes
 import uuid
@@ -47,55 +46,49 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
-from openmanus_graph.interfaces.server.admission import Refused
-from openmanus_graph.interfaces.server.openai_api.agent_runs import (
+from openmanus_graph.interfaces.server.runs import (
+    PING,
     AgentRun,
+    Prompt,
+    RunRequest,
+    Turn,
     cancel_in_background,
     files_of,
     follow_events,
-    start,
+    start_or_resume,
+    start_prompt,
 )
-from openmanus_graph.interfaces.server.openai_api.chat import PING, STREAM_HEADERS
-from openmanus_graph.interfaces.server.openai_api.prompts import ApiError, Prompt, Turn
-from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
-from openmanus_graph.interfaces.server.store import own_api, store
+from openmanus_graph.interfaces.server.store import Refused, event_stream, own_api, store
 from openmanus_graph.interfaces.service.runs import Final, RemoteSink, Upload
 
 NOT_RUN = "This call was not run: the run ended before."
 _REASONS = {"question": "input_required", "approval": "tool_call"}
-"""AG-UI's words for what is asked; the outcome of a call that a crash cut off is a confirmation."""
-_DECISIONS = {"approval": ["approve", "edit", "reject", "respond"]}
-_OTHER_DECISIONS = ["approve", "reject", "respond"]
-_TOLD_ELSEWHERE = ("run_start", "tool_start", "interrupt", "answered")
-"""Events that others of AG-UI's say already."""
+"""AG-UI's words for kinds of questions; others, such as a call's outcome, are confirmations."""
+_SHOWN_OTHERWISE = ("run_start", "tool_start", "interrupt", "answered")
+"""Events that other events of AG-UI contain."""
 
 
 class EventTranslator:
-    """Translates the events of one run, in order.
-
-    Args:
-        thread: The client's name of the conversation.
-        run: The client's name of the run.
-    """
+    """Translates the events of one run, in order. Names of thread and run are the client's."""
 
     def __init__(self, thread: str, run: str) -> None:
         self._thread, self._run = thread, run
-        self._sink = RemoteSink(lambda event: None)
+        self._sink = RemoteSink()
         self._texts: dict[str, str] = {}
-        """Ids of the messages that are being written, by the plan step that writes them."""
+        """Ids of the unfinished messages, by the plan step that writes them."""
         self._unanswered: list[str] = []
         """Ids of the calls without a result."""
         self._steps: list[str] = []
-        """Names of the plan steps and subagents at work."""
+        """Names of the running plan steps and subagents."""
         self._said = ""
         """The agent's newest text."""
 
     def translate(self, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """Yield what AG-UI's clients are told about an event; `final` only by `end`."""
+        """Yield AG-UI's events for an event, except `final`: see `end`."""
         self._sink.show(event)
         source = str(event.get("plan_step", ""))
         match event["type"]:
-            case "think_start":  # what came of an earlier attempt is void
+            case "think_start":  # the text of an earlier attempt is void
                 yield from self._end_text(source)
             case "token":
                 yield from self._add_text(source, event["text"], event)
@@ -105,18 +98,12 @@ class EventTranslator:
                 yield from self._result(event["call_id"], event["output"], _message_id(event))
             case "step_start" | "step_end":
                 yield from self._step("/".join(filter(None, (source, event["id"]))), event)
-            case kind if kind not in _TOLD_ELSEWHERE:
+            case kind if kind not in _SHOWN_OTHERWISE:
                 yield CustomEvent(name=kind, value=dict(event))
             case _:
                 pass
 
     def end(self, final: Final, files: list[dict[str, Any]]) -> Iterator[BaseEvent]:
-        """Yield how the run ended.
-
-        Args:
-            final: The `final` event.
-            files: The run's files, with their addresses.
-        """
         self._sink.show(final)
         for source in list(self._texts):
             yield from self._end_text(source)
@@ -132,7 +119,7 @@ class EventTranslator:
             outcome = RunFinishedInterruptOutcome(interrupts=asked)
         elif status != "cancelled":
             outcome = RunFinishedSuccessOutcome()
-            # A call without a result would be one that the client is to run.
+            # The client would have to run a call without a result.
             for number, call in enumerate(list(self._unanswered)):
                 yield from self._result(call, NOT_RUN, f"{self._run}-{number}")
             if answer.strip() and answer.strip() != self._said:
@@ -159,7 +146,6 @@ class EventTranslator:
         yield TextMessageEndEvent(message_id=message)
 
     def _reply(self, source: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """Yield the end of a reply: its text, as far as it was not streamed, and its calls."""
         message, text = self._texts.get(source), str(event["text"]).strip()
         if message is not None:
             yield from self._end_text(source)
@@ -183,18 +169,17 @@ class EventTranslator:
         yield ToolCallResultEvent(message_id=message, tool_call_id=call, content=text, role="tool")
 
     def _step(self, name: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        begins, known = event["type"] == "step_start", name in self._steps
-        if begins and not known:
+        starts, known = event["type"] == "step_start", name in self._steps
+        if starts and not known:
             self._steps.append(name)
             yield StepStartedEvent(step_name=name)
-        elif known and not begins:
+        elif known and not starts:
             self._steps.remove(name)
             yield StepFinishedEvent(step_name=name)
         yield CustomEvent(name=event["type"], value=dict(event))
 
 
 def _message_id(event: Mapping[str, Any]) -> str:
-    """Return the id of a message that begins with an event: events are numbered."""
     return f"msg-{event['seq']}"
 
 
@@ -213,10 +198,10 @@ def _interrupt(question: Mapping[str, Any]) -> Interrupt:
 
 
 def _answer_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of the answers to a kind of question."""
     if kind == "question":
         return {"type": "string"}
-    words = _DECISIONS.get(kind, _OTHER_DECISIONS)
+    edit = ["edit"] if kind == "approval" else []
+    words = ["approve", *edit, "reject", "respond"]
     fields = {
         "type": {"type": "string", "enum": words},
         "args": {"type": "object", "description": "Of an edit: the call's new arguments."},
@@ -227,16 +212,9 @@ def _answer_schema(kind: str) -> dict[str, Any]:
 
 
 def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Prompt:
-    """Understand a conversation, oldest message first.
+    """Read a conversation, oldest message first. The application's `context` joins the newest turn.
 
     Tools' results, reasoning and activities are left out: the thread has what the agent did.
-
-    Args:
-        messages: Of a request.
-        context: What the application says beside them; the newest turn tells it.
-
-    Raises:
-        Refused: The newest message is not the user's, or is empty, or holds what is not taken.
     """
     instructions, turns = list[str](), list[Turn]()
     for message in messages:
@@ -271,7 +249,6 @@ def _user_turn(content: str | Sequence[ContentPart]) -> Turn:
 
 
 def _upload(part: ContentPart, number: int) -> Upload:
-    """Return the file that a part holds. Refused: it names one that is elsewhere."""
     source = None if isinstance(part, TextPart) else part.source
     if not isinstance(source, DataSource):
         raise Refused(
@@ -281,7 +258,7 @@ def _upload(part: ContentPart, number: int) -> Upload:
         )
     try:
         data = base64.b64decode(source.value, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise Refused(422, f"The {part.type}'s data is no base64: {error}.") from error
     suffix = mimetypes.guess_extension(source.mime_type) or ""
     return Upload(f"{part.type}-{number}{suffix}", data, source.mime_type)
@@ -292,17 +269,11 @@ router = APIRouter(prefix="/ag-ui")
 
 @router.post("")
 async def run_default_agent(wanted: RunAgentInput, request: Request) -> StreamingResponse:
-    """Run the agent that runs where none is named."""
     return await run_agent(DEFAULT_AGENT, wanted, request)
 
 
 @router.post("/{agent}")
 async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> StreamingResponse:
-    """Run an agent on the newest message, or with the answers, and stream its events.
-
-    Raises:
-        Refused: There is no such agent, or the request holds what it does not take.
-    """
     if agent not in agent_names():
         raise Refused(404, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
     if wanted.tools:
@@ -319,19 +290,12 @@ async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> Stre
         run = AgentRun(await start_or_resume(thread, answers), thread, after)
     else:
         prompt = read_messages(wanted.messages, wanted.context or ())
-        try:
-            run = await start(agent, thread, prompt)
-        except ApiError as error:
-            raise Refused(error.status, str(error)) from error
-    return StreamingResponse(
-        _events(run, wanted, str(request.base_url)),
-        media_type=EventEncoder().get_content_type(),
-        headers=STREAM_HEADERS,
-    )
+        run = await start_prompt(agent, thread, prompt)
+    return event_stream(_events(run, wanted, str(request.base_url)))
 
 
 def thread_of(name: str) -> str:
-    """Return the thread of a conversation: of the same name, where that is a thread's."""
+    """Return the thread of a conversation: the same name, if it can be a thread's."""
     try:
         return str(uuid.UUID(name))
     except ValueError:
@@ -339,10 +303,9 @@ def thread_of(name: str) -> str:
 
 
 def answers_of(resume: Iterable[ResumeEntry]) -> dict[str, Any]:
-    """Return the answers of a request, by question; what was abandoned is rejected.
+    """Return the answers of a request, by question; abandoned questions are rejected.
 
-    Raises:
-        Refused: One that is said to be resolved has no answer.
+    Refused if a resolved one has no answer.
     """
     answers = dict[str, Any]()
     for entry in resume:
@@ -356,16 +319,13 @@ def answers_of(resume: Iterable[ResumeEntry]) -> dict[str, Any]:
 
 
 async def _events(run: AgentRun, wanted: RunAgentInput, base_url: str) -> AsyncGenerator[str]:
-    """Stream a run's events as AG-UI's; who hangs up before the end cancels the run."""
+    """Stream a run's events in AG-UI's form. Hanging up before the end cancels the run."""
     encode, ended = EventEncoder().encode, False
     translator = EventTranslator(wanted.thread_id, wanted.run_id)
     try:
+        thread, name = wanted.thread_id, wanted.run_id
         yield encode(
-            RunStartedEvent(
-                thread_id=wanted.thread_id,
-                run_id=wanted.run_id,
-                protocol_version=PROTOCOL_VERSION,
-            )
+            RunStartedEvent(thread_id=thread, run_id=name, protocol_version=PROTOCOL_VERSION)
         )
         async with aclosing(follow_events(run)) as events:
             async for event in events:
@@ -379,7 +339,7 @@ async def _events(run: AgentRun, wanted: RunAgentInput, base_url: str) -> AsyncG
                 else:
                     for translated in translator.translate(event):
                         yield encode(translated)
-    except ApiError as error:
+    except Refused as error:
         yield encode(RunErrorEvent(message=str(error), code=error.code))
     finally:
         if not ended:
