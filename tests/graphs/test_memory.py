@@ -207,9 +207,9 @@ from openmanus_graph.errors import ToolError
 name, count, first = sys.argv[1], int(sys.argv[2]), 0
 notes = open_memory(database_url(), storage_settings())
 for number in range(count):
-    notes.edit("/memories/log.md", lambda text: f"{text}{name}{number}\\n", foreign=False)
+    notes.edit("/memories/log.md", lambda text: f"{text}{name}{number}\\n", untrusted=False)
     try:
-        notes.create(f"/memories/{number}.md", name, foreign=False)
+        notes.create(f"/memories/{number}.md", name, untrusted=False)
         first += 1
     except ToolError:
         pass

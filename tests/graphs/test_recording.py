@@ -12,8 +12,8 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.persistence import database_thread
+from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError
 from openmanus_graph.backends.persistence.model_call_records import (
     RecordedCall,
     open_model_call_records,

@@ -16,11 +16,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.database_thread import (
-    LeaseLostError,
-    StorageError,
-    UnavailableError,
-)
+from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.leases import require_lease
 from openmanus_graph.backends.snapshots.objects import (
     MissingObjectError,
@@ -29,7 +25,7 @@ from openmanus_graph.backends.snapshots.objects import (
     digest_of,
 )
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.errors import ConfigError, StorageError, UnavailableError, install_extra
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import DatabaseUrl, WorkspaceUrl
 

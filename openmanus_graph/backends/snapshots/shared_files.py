@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import StorageError
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.persistence.threads import FileLocationsTable, Place
+from openmanus_graph.backends.persistence.threads import FileLocation, FileLocationsTable
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
@@ -44,7 +43,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
 )
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.run_observer import prepare_runs_with
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
@@ -153,7 +152,7 @@ class ThreadFiles:
         self._workspace = workspace
         self._files = _Part(workspace, _FILES)
         self._private = _Part(private, _PRIVATE)
-        self._recorded: Place | None = None
+        self._recorded: FileLocation | None = None
         self._reported = set[str]()
         self._lock = threading.Lock()
         self._moved_before = (0, 0)
@@ -163,7 +162,7 @@ class ThreadFiles:
         self.failed = False
         """Whether the database or the store failed: nobody waits for them at the run's end."""
 
-    def find(self) -> Place | None:
+    def find(self) -> FileLocation | None:
         """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
         self._recorded = place = self._places.find(self._thread)
         if place is None or self._are_here(place):
@@ -244,7 +243,7 @@ class ThreadFiles:
                 self._private.save()
             return list(self._new_notices())
 
-    def _record(self, place: Place) -> bool:
+    def _record(self, place: FileLocation) -> bool:
         """Record where the files are; False if that was known."""
         if place == self._recorded:
             return False
@@ -252,10 +251,10 @@ class ThreadFiles:
         self._recorded = place
         return True
 
-    def _here(self) -> Place:
+    def _here(self) -> FileLocation:
         root = self._workspace.root
         inode = root.stat().st_ino if root.is_dir() else 0
-        return Place(
+        return FileLocation(
             host=socket.gethostname(),
             home=home_id(self._home),
             root=os.fspath(root),
@@ -263,7 +262,7 @@ class ThreadFiles:
             outputs=os.fspath(self._workspace.outputs),
         )
 
-    def _are_here(self, place: Place) -> bool:
+    def _are_here(self, place: FileLocation) -> bool:
         """Say whether the newest of a thread's files are in its folder on this machine."""
         here = self._here()
         if self._store is None:
@@ -274,7 +273,7 @@ class ThreadFiles:
             return not place.files or (root.is_dir() and not is_empty(root))
         return bool(place.files) and place.files == self._files.index.snapshot
 
-    def _fetch(self, place: Place, store: RemoteObjects) -> list[str]:
+    def _fetch(self, place: FileLocation, store: RemoteObjects) -> list[str]:
         self._begin_transfer(store, 0)
         notices = self._fetch_part(self._files, place.files, store)
         self._fetch_part(self._private, place.private, store)
@@ -342,7 +341,7 @@ def home_id(home: Path) -> str:
     return file.read_text("ascii").strip()
 
 
-def _elsewhere(thread: str, place: Place) -> str:
+def _elsewhere(thread: str, place: FileLocation) -> str:
     """Say where a thread's files are that are not here, and what to do."""
     there = f"The files of thread {thread} are in {place.root} on {place.host}"
     if place.behind:

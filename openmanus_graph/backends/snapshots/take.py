@@ -292,7 +292,7 @@ def take_snapshot(
     Raises:
         ConfigError: The workspace has too many files.
         OSError: It cannot be read.
-        sqlite3.Error: The store cannot be written.
+        StorageError: The store cannot be written.
     """
     began = time.time_ns()
     found = scan(workspace, extent.ignored)

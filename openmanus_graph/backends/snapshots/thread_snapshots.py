@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import difflib
 import io
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +36,7 @@ from openmanus_graph.backends.snapshots.take import (
     write_index,
 )
 from openmanus_graph.config.resolve import private_folders, safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import printable
@@ -88,7 +87,7 @@ async def snapshot_files(
             snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
     except TooManyFilesError as error:
         return note_gap(str(error), state, emit)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, StorageError) as error:
         session.files_may_differ = True
         return note_gap(f"It could not be stored: {error}.", state, emit)
     for text in snapshots.new_notices():
@@ -116,7 +115,7 @@ class ThreadSnapshots:
         """Bytes that earlier snapshots stored."""
 
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
-        """Take a snapshot and return its id. ConfigError, OSError, sqlite3.Error: it failed."""
+        """Take a snapshot and return its id. ConfigError, OSError, StorageError: it failed."""
         before, self._stored_before = self._known(workspace), self.store.moved_bytes
         self._index = take_snapshot(
             self.store, self._thread, workspace, Extent.of_snapshots(limits), before
@@ -143,7 +142,7 @@ class ThreadSnapshots:
         if taken_of is not None and taken_of != workspace.root:  # files of a copied thread
             self.store.move(self._thread, taken_of, workspace.root)
         done = restore_snapshot(self.store, snapshot, workspace, extent, newest, aside)
-        with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
+        with suppress(ConfigError, OSError, StorageError):  # else what was written is read again
             self.take(workspace, limits)
         return list(describe_restore(done, aside))
 
@@ -228,7 +227,7 @@ def bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
         return []
     try:
         return _bring_back(session, workers)
-    except (OSError, sqlite3.Error) as error:  # never a reason for a run to fail
+    except (OSError, StorageError) as error:  # never a reason for a run to fail
         return [f"The snapshots of the files cannot be read, so they are as they are: {error}"]
 
 

@@ -6,8 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import Point, points_of
+from openmanus_graph.backends.persistence.checkpoints import Point, open_checkpointer, points_of
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.thread_snapshots import (
     change_as_json,

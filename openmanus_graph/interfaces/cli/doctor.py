@@ -288,8 +288,8 @@ def _home() -> Iterator[Finding]:
 def _database() -> Iterator[Finding]:
     """Look at a database that somebody named; the home folder's own needs no look."""
     from openmanus_graph.backends.persistence.database import open_database
-    from openmanus_graph.backends.persistence.database_thread import StorageError
     from openmanus_graph.config.resolve import configured_database
+    from openmanus_graph.errors import StorageError
     from openmanus_graph.state.context import Context
 
     try:

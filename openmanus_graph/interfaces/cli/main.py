@@ -1,11 +1,10 @@
 """The command `openmanus`: from what was typed to an exit code."""
 
-import sqlite3
 import sys
 import warnings
 from pathlib import Path
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.cli.commands import app
 from openmanus_graph.interfaces.cli.quick_exit import quick_exit
 from openmanus_graph.interfaces.cli.streams import secure_standard_streams, stdout_failure
@@ -53,7 +52,7 @@ def _run() -> None:
         sys.exit(1)
     except RunError as error:
         _end(str(error), 1)
-    except (sqlite3.Error, OSError) as error:
+    except (StorageError, OSError) as error:
         from openmanus_graph.config.homes import home_place
 
         if _is_working_folder_gone():

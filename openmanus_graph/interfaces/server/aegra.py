@@ -6,14 +6,12 @@ dies, another one starts its runs again; `shared_graph` has them go on where the
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import cache
 from importlib import import_module
 from typing import Any, Self, cast
 
 import httpx
-import psycopg
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient
@@ -22,9 +20,10 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.leases import LEASE_GRACE_S, LEASE_POLL_S
 from openmanus_graph.backends.persistence.memory import DatabaseStore
+from openmanus_graph.backends.persistence.postgres import holding_lock
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.store import OwnServer, set_own_server
@@ -34,7 +33,6 @@ from openmanus_graph.interfaces.service.lock import is_running
 
 _START_LOCK = 0x0A_E6_2A
 """The advisory lock of the database that a process holds while it starts."""
-_POLL_S = 0.2
 
 
 class OpenWhileServing:
@@ -55,8 +53,9 @@ class OpenWhileServing:
         async with contextlib.AsyncExitStack() as opened, contextlib.AsyncExitStack() as starting:
             try:
                 await opened.enter_async_context(_opened())
-                await starting.enter_async_context(_alone())
-            except (ConfigError, sqlite3.Error, psycopg.Error, OSError) as error:
+                # While no other process does: aegra's cannot make their tables side by side.
+                await starting.enter_async_context(holding_lock(database_url(), _START_LOCK))
+            except (ConfigError, StorageError, OSError) as error:
                 await receive()
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
@@ -77,22 +76,6 @@ async def _opened() -> AsyncGenerator[None]:
         )
     async with open_server_saver(), serving():
         yield
-
-
-@contextlib.asynccontextmanager
-async def _alone() -> AsyncGenerator[None]:
-    """Start while no other process does: aegra's cannot make their tables side by side."""
-    address = database_url().secret.get_secret_value()
-    async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
-        # A statement that waits would keep the other's `CREATE INDEX CONCURRENTLY` from ending.
-        while not await _try_lock(connection):  # noqa: ASYNC110  # another process holds it
-            await asyncio.sleep(_POLL_S)
-        yield
-
-
-async def _try_lock(connection: psycopg.AsyncConnection[Any]) -> bool:
-    cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (_START_LOCK,))
-    return await cursor.fetchone() == (True,)
 
 
 def _assistant_id(graph: str) -> str:

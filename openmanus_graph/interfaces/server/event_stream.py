@@ -12,8 +12,8 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.backends.persistence.journal import Numbered
 from openmanus_graph.backends.persistence.recording import Recording
-from openmanus_graph.backends.persistence.steering import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.interfaces.server.store import (

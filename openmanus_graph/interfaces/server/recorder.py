@@ -7,7 +7,6 @@ can be resumed in the terminal, and two processes never work on one thread.
 import asyncio
 import contextlib
 import logging
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -15,7 +14,7 @@ from langchain_core.messages import HumanMessage, convert_to_messages
 from langgraph.types import Command
 
 from openmanus_graph.backends.persistence.threads import Thread, describe_unused
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.event_stream import replay_events
@@ -88,7 +87,7 @@ class Recorder:
                 await self._write_end(run, error)
         except RunError as refusal:
             log.warning("%s", refusal)
-        except (TimeoutError, sqlite3.Error) as failure:
+        except (TimeoutError, StorageError) as failure:
             log.error("The end of the run on %s is not written: %s", run.thread, failure)
         finally:
             await self._release(run)
@@ -164,9 +163,7 @@ async def _retry_until_written(run: ObservedRun, operation: Callable[[], Awaitab
     while True:
         try:
             return await operation()
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
-                raise  # the schema is damaged
+        except UnavailableError as error:
             if not warned:
                 log.warning("The end of the run on %s waits to be written: %s", run.thread, error)
             warned = True

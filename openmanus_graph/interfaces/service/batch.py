@@ -270,7 +270,7 @@ class LocalTaskRunner:
         Raises:
             ConfigError: A setting is wrong.
             RunError: Another process works on the thread, or the disk failed.
-            sqlite3.Error: The database cannot be used.
+            StorageError: The database cannot be used.
         """
         known = await asyncio.to_thread(find_thread, thread)
         if known is not None:

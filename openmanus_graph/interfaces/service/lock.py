@@ -9,16 +9,11 @@ import fcntl
 import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
 from openmanus_graph.config.resolve import database_url, safe_name, storage_settings
 from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
-
-if TYPE_CHECKING:
-    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-
 
 LOOK_S = 0.5
 """More than the moment for which `is_running` holds a lock that nobody has."""
@@ -38,7 +33,7 @@ def hold_thread(
     Raises:
         RunError: Another process holds the lock, or it cannot be created.
         OSError: The disk is full or gone.
-        sqlite3.Error: The database cannot be reached.
+        StorageError: The database cannot be reached.
     """
     prepare_home(home)
     lock = _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss)
@@ -65,9 +60,10 @@ def is_running(home: Path, thread: str) -> bool:
     The home is only read, so that it works where the home cannot be written, too.
     """
     if not database_url().is_local:
+        from openmanus_graph.backends.persistence.database import open_database
         from openmanus_graph.backends.persistence.leases import holder_of
 
-        return holder_of(_database(), thread) is not None
+        return holder_of(open_database(database_url()), thread) is not None
     try:
         descriptor = os.open(_lock_path(home, thread), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -107,13 +103,14 @@ def _file_lock(home: Path, thread: str) -> Generator[None]:
 
 @contextlib.contextmanager
 def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
+    from openmanus_graph.backends.persistence.database import open_database
     from openmanus_graph.backends.persistence.leases import (
         ThreadInUseError,
         give_back_lease,
         take_lease,
     )
 
-    database, user = _database(), object()
+    database, user = open_database(database_url()), object()
     try:
         take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
     except ThreadInUseError as error:
@@ -122,12 +119,6 @@ def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         give_back_lease(database, thread, user)
-
-
-def _database() -> "PostgresDatabase":
-    from openmanus_graph.backends.persistence.database import open_database
-
-    return cast("PostgresDatabase", open_database(database_url()))
 
 
 def _lock_path(home: Path, thread: str) -> Path:

@@ -42,7 +42,7 @@ async def record_of(known: "Thread") -> Recording:
     Raises:
         ConfigError: Its record does not suffice.
         RunError: A run works on the thread.
-        sqlite3.Error: The database is damaged or cannot be used.
+        StorageError: The database is damaged or cannot be used.
     """
     async with holding_thread(openmanus_home(), known.id):
         return await read_recording(database_url(), known)

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
 from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.steering import JournalTable, open_steering
+from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.backends.persistence.threads import (
     DAMAGED,
     FileLocationsTable,
