@@ -29,9 +29,8 @@ from openmanus_graph.backends.persistence.leases import (
     take_lease,
 )
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
 from openmanus_graph.backends.persistence.steering import SteeringMessages
-from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
@@ -178,11 +177,6 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
             lambda: saver.adelete_thread("t"),
             lambda: ledger.first_at(PLACE, "m", "c"),
-            lambda: asyncio.to_thread(ledger.forget_thread, "t"),
-            lambda: asyncio.to_thread(journal.forget_thread, "t"),
-            lambda: asyncio.to_thread(steering.forget_thread, "t"),
-            lambda: asyncio.to_thread(FileLocationsTable(ours).forget_thread, "t"),
-            lambda: asyncio.to_thread(ModelCallRecords(ours).forget_thread, "t"),
             lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
         ):

@@ -244,7 +244,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     first, second = machines
     monkeypatch.setattr(take, "FIRST_PROGRESS_S", 0.01)
     noticed, texts = threading.Event(), list[str]()
-    reads, writes = RemoteObjects.read, RemoteObjects._write  # pyright: ignore[reportPrivateUsage]
+    reads, writes = RemoteObjects.read, RemoteObjects.write
 
     def emit(event: dict[str, Any]) -> None:
         texts.append(event["text"])
@@ -263,7 +263,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     for session in sessions:
         session.checkpointed = True
     first.write(large="x" * (3 << 20))
-    monkeypatch.setattr(RemoteObjects, "_write", slow_write)
+    monkeypatch.setattr(RemoteObjects, "write", slow_write)
     await take_up_files(sessions[0], emit)
     await put_files_back(sessions[0], emit)
     place = f"file://{tmp_path}/shared"

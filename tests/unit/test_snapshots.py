@@ -411,7 +411,7 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
         replace(*args, **kwargs)
 
     monkeypatch.setattr(os, "replace", replacing)
-    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*lies in .*aside now"):
+    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*is in .*aside now"):
         folder.restore(first)
     monkeypatch.undo()
     assert (folder.home / "aside" / "mine").exists()

@@ -104,11 +104,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     @abstractmethod
     def namespaces(self, thread: str) -> list[str]:
-        """Return the namespaces in which a thread has checkpoints. Blocks."""
+        """Return the namespaces of a thread's checkpoints. Blocks."""
 
     @abstractmethod
     def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread. Blocks."""
+        """Copy a checkpoint and those before it to a new thread, all or nothing. Blocks."""
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -133,7 +133,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             yield checkpoint
 
     async def anamespaces(self, thread: str) -> list[str]:
-        """Return where a thread has checkpoints: its own graph's, and those of graphs within."""
+        """Return the namespaces of a thread's checkpoints: of its graph, and of graphs inside."""
         return await self._read(
             partial(self.namespaces, thread), {"configurable": {"thread_id": thread}}
         )
@@ -252,7 +252,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             self._task_writes.pop(thread, None)
 
     async def acopy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread; all or nothing."""
+        """Copy a checkpoint of a thread, and those before it, to a new thread."""
         await self._store_writes_of([thread])
         await self.database.off_loop(partial(self.copy_line, thread, checkpoint, new))
 

@@ -70,14 +70,8 @@ Commit = Callable[[Sequence[Write]], list[Any]]
 _Work = Callable[[], Any] | Write
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """Where the answer of a job goes."""
-
-    loop: asyncio.AbstractEventLoop
-    on_end: OnEnd
-
-
+_Answer = tuple[asyncio.AbstractEventLoop, OnEnd]
+"""Called in this loop with the answer of a job."""
 _Job = tuple[_Work, _Answer]
 _WriteJob = tuple[Write, _Answer]
 _Done = tuple[_Answer, Any, BaseException | None]
@@ -91,12 +85,7 @@ class GroupConnection(threading.local, Generic[C]):
     def commit(
         self, writes: Sequence[Write], transaction: contextlib.AbstractContextManager[C]
     ) -> list[Any]:
-        """Execute writes in one transaction and return their answers. Blocks.
-
-        Args:
-            writes: They use `current` instead of a connection of their own.
-            transaction: Gives what they share. It commits on exit, and rolls back on an error.
-        """
+        """Execute writes, which use `current`, in one transaction and return their answers."""
         with transaction as shared:
             self.current = shared
             try:
@@ -107,7 +96,10 @@ class GroupConnection(threading.local, Generic[C]):
 
 
 class DatabaseThread:
-    """Runs jobs one after another. Its thread ends with `close` or with the process."""
+    """Runs jobs one after another, until `close` or the end of the process.
+
+    After `close`, methods raise RuntimeError.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -141,11 +133,7 @@ class DatabaseThread:
         self._thread: threading.Thread | None = None
 
     async def do(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking job. It completes even if its caller is cancelled.
-
-        Raises:
-            RuntimeError: It is closed.
-        """
+        """Run a blocking job. It completes even if its caller is cancelled."""
         answer: T = await self._ask(partial(job, *args, **kwargs))
         return answer
 
@@ -153,26 +141,17 @@ class DatabaseThread:
         """Execute and commit a write, in one transaction with others that wait.
 
         It completes even if its caller is cancelled, and may be executed more than once.
-
-        Raises:
-            RuntimeError: It is closed.
         """
         return self._ask(write)
 
     def write_later(self, write: Write, on_end: OnEnd) -> None:
         """Execute a write right before the next job, or in a few milliseconds.
 
-        Args:
-            write: What to write.
-            on_end: Called in this event loop before the waiting callers continue. It must not
-                raise.
-
-        Raises:
-            RuntimeError: It is closed.
+        `on_end` is called in this event loop before waiting callers continue. It must not raise.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
-            self._keep(write, _Answer(loop, on_end))
+            self._keep(write, (loop, on_end))
             if self._timer is None or self._timer[0] is not loop:
                 self._timer = loop, loop.call_later(LATER_S, self._on_timer)
 
@@ -180,7 +159,7 @@ class DatabaseThread:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
-            self._keep(work, _Answer(loop, partial(_set_future, future)))
+            self._keep(work, (loop, partial(_set_future, future)))
             self._send_kept(loop)
         return future
 
@@ -194,11 +173,7 @@ class DatabaseThread:
             self._send_kept()
 
     def _send_kept(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Give the thread all jobs so far as one piece. Call this with the lock held.
-
-        Args:
-            loop: The loop that runs here, whose timer is no longer needed.
-        """
+        """Give the thread all jobs so far, with the lock held. `loop` needs no timer then."""
         if self._timer is not None and self._timer[0] is loop:
             self._timer[1].cancel()
         self._timer = None
@@ -309,15 +284,15 @@ def _deliver(done: Iterable[_Done]) -> None:
     """Give answers to those who wait, all of an event loop at once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Done]] = {}
     for one in done:
-        by_loop.setdefault(one[0].loop, []).append(one)
+        by_loop.setdefault(one[0][0], []).append(one)
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
             loop.call_soon_threadsafe(_call_all, answers)
 
 
 def _call_all(answers: list[_Done]) -> None:
-    for answer, result, error in answers:
-        answer.on_end(result, error)
+    for (_, on_end), result, error in answers:
+        on_end(result, error)
 
 
 def _set_future(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

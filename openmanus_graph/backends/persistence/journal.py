@@ -62,7 +62,7 @@ class JournalTable:
         """
         written = json.dumps(words)[1:-1]  # events are stored so
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in written)
-        like = "event LIKE ? ESCAPE '\\'"
+        like = "lower(event) LIKE lower(?) ESCAPE '\\'"
         threads = self._run(f"SELECT DISTINCT thread FROM events WHERE {like}", (f"%{pattern}%",))
         found: dict[str, str] = {}
         for (thread,) in threads:
@@ -74,10 +74,6 @@ class JournalTable:
             if line := next(filter(None, lines), ""):
                 found[thread] = line
         return found
-
-    def forget_thread(self, thread: str) -> None:
-        """Delete a thread's events."""
-        self._run("DELETE FROM events WHERE thread = ?", (thread,), worker_of=thread)
 
 
 def line_with(words: str, text: str) -> str:

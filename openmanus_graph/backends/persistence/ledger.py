@@ -187,12 +187,6 @@ class Ledger:
         rows = await self._run(f"SELECT message, call_id FROM first_sights WHERE {_PLACE}", values)
         return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
 
-    def forget_thread(self, thread: str) -> None:
-        """Delete all entries of a thread. Blocks."""
-        for table in ("ledger", "questions", "first_sights"):
-            delete = f"DELETE FROM {table} WHERE thread = ?"
-            self._database.run(delete, (thread,), worker_of=thread)
-
     def _entry(self, key: EffectKey, rows: Sequence[Row]) -> LedgerEntry | None:
         for args, stage, outcome, checksum, attempts in rows:
             try:

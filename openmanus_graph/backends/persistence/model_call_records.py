@@ -146,11 +146,6 @@ class ModelCallRecords:
                 raise _damaged(thread, f"model call {position}") from error
         return list(found.values())
 
-    def forget_thread(self, thread: str) -> None:
-        """Delete all calls and facts of a thread. Blocks."""
-        for table in ("model_calls", "recorded_facts"):
-            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
-
 
 def _damaged(thread: str, what: str) -> DamagedRowError:
     return DamagedRowError(

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "openmanus"
 MAX_CONNECTIONS = 8
-"""Of one process. A statement takes less than a millisecond of one."""
+"""Of one process: a statement takes less than a millisecond."""
 READERS = 3
 """Threads that wait for the server in place of the event loop, in addition to the writer."""
 WAIT_S = 10.0
@@ -50,7 +51,6 @@ WAIT_S = 10.0
 TABLES_WAIT_S = 10.0
 """How long to wait for another process that makes tables."""
 _POLL_S = 0.05
-"""Between two attempts to get a lock of the server."""
 _TABLES_LOCK = 0x6F70656E6D616E
 _STORE_LOCK = 0x6F6D73746F7265
 _TRIES = 4
@@ -109,9 +109,9 @@ def _migrate(connection: Connection, database: str) -> None:
     """Bring our tables up to date. It looks first, without a write: the server may be a replica."""
     if _version(connection, database) == len(VERSIONS):
         return
-    with _alone(connection, database):
+    with making_tables(connection, database):
         missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
-        if _finds(connection, missing, SCHEMA):
+        if finds(connection, missing, SCHEMA):
             connection.execute(f"CREATE SCHEMA {SCHEMA}")
         known = _version(connection, database)
         with connection.transaction():
@@ -126,44 +126,27 @@ def _migrate(connection: Connection, database: str) -> None:
 
 def _version(connection: Connection, database: str) -> int:
     """Return the version of our tables, 0 if there are none. StorageError: it is a later one."""
-    if _finds(connection, "to_regclass('openmanus_schema') IS NULL"):
+    if finds(connection, "to_regclass('openmanus_schema') IS NULL"):
         return 0
     ((found,),) = connection.execute("SELECT version FROM openmanus_schema").fetchall()
     check_version(database, found, len(VERSIONS), has_tables=True)
     return int(found)
 
 
-def _migrate_checkpoints(connection: Connection, database: str) -> None:
-    """Bring LangGraph's tables up to date; loads LangGraph."""
-    from langgraph.checkpoint.postgres import PostgresSaver
-
-    newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
-    if not _finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
-        ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
-    if found is not None and found > newest:
-        raise StorageError(
-            f"The checkpoints in {database} were written by a later version of "
-            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
-            "langgraph-checkpoint-postgres"
-        )
-    if found != newest:
-        with _alone(connection, database):
-            PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
-
-
-def _finds(connection: Connection, condition: str, *values: Any) -> bool:
+def finds(connection: Connection, condition: str, *values: Any) -> bool:
+    """Return the value of a condition of the server."""
     return connection.execute(f"SELECT {condition}".encode(), values).fetchone() == (True,)
 
 
 @contextlib.contextmanager
-def _alone(connection: Connection, database: str) -> Generator[None]:
+def making_tables(connection: Connection, database: str) -> Generator[None]:
     """Hold the lock by which processes make tables one after another.
 
     It polls: a statement that waits for the lock would keep LangGraph's
     `CREATE INDEX CONCURRENTLY` in the other process from ending.
     """
     until = time.monotonic() + TABLES_WAIT_S
-    while not _finds(connection, "pg_try_advisory_lock(%s)", _TABLES_LOCK):
+    while not finds(connection, "pg_try_advisory_lock(%s)", _TABLES_LOCK):
         if time.monotonic() > until:
             raise UnavailableError(
                 f"Another process makes the tables of {database}. Try again later."
@@ -181,27 +164,24 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._rows: dict[str, list[Sequence[Any]]] = {}
+        self._rows = defaultdict[str, list[Sequence[Any]]](list)
 
     def execute(self, statement: str, values: Sequence[Any]) -> Cursor:
         """Execute a statement with `?` for values. Its rows are there after the transaction."""
         return self.connection.execute(_translated(statement), _storable(values))
 
     def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows at the end of the transaction, with all others of that statement.
+        """Insert rows at the end of the transaction, all of a statement at once.
 
-        Args:
-            statement: Takes a list for each column, so that it is executed once.
-            rows: Values for the columns.
+        The statement takes a list for each column.
         """
-        if rows:
-            self._rows.setdefault(statement, []).extend(rows)
+        self._rows[statement] += rows
 
     def insert_all(self) -> None:
-        """Insert the rows so far."""
         for statement, rows in self._rows.items():
             columns = [list(column) for column in zip(*rows, strict=True)]
-            self.connection.execute(statement.encode(), columns)
+            if columns:
+                self.connection.execute(statement.encode(), columns)
 
 
 class PostgresDatabase(Database):
@@ -225,13 +205,10 @@ class PostgresDatabase(Database):
         self._has_store = False
         self.leave_to_parent()
         _databases.add(self)
-        self._prepare(_migrate)
+        self.prepare(_migrate)
 
-    def prepare_checkpoints(self) -> None:
-        """Bring LangGraph's tables up to date. Blocks."""
-        self._prepare(_migrate_checkpoints)
-
-    def _prepare(self, migrate: Callable[[Connection, str], None]) -> None:
+    def prepare(self, migrate: Callable[[Connection, str], None]) -> None:
+        """Bring some tables up to date. Blocks."""
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
             self._configure(connection)
             migrate(connection, str(self._url))
@@ -286,13 +263,10 @@ class PostgresDatabase(Database):
 
     @contextlib.contextmanager
     def writing(self, worker_of: str | None) -> Generator[Transaction]:
-        """Begin a transaction, which is one round trip to the server.
+        """Begin a transaction, which is one round trip to the server, or use the group's.
 
-        Rows can be fetched after it. If this process holds the lease of `worker_of`, everything
-        fails once another worker has it. Within a group it is the group's transaction.
-
-        Raises:
-            LeaseLostError: Another worker has it.
+        Rows can be fetched after it. LeaseLostError: this process held the lease of `worker_of`,
+        and another one has it now.
         """
         if self._group.current is not None:
             yield self._group.current
@@ -319,11 +293,7 @@ class PostgresDatabase(Database):
             raise
 
     def repeated(self, job: Callable[[], T]) -> T:
-        """Run a job that takes connections, a few times more if one was lost. Blocks.
-
-        Raises:
-            StorageError: The server refused, or could not be reached, or a row is damaged.
-        """
+        """Run a job that takes connections, a few times more if one was lost. Blocks."""
         with self._errors_in_words():
             for _ in range(_TRIES - 1):
                 try:
@@ -339,7 +309,7 @@ class PostgresDatabase(Database):
         from langgraph.store.postgres import PostgresStore
 
         def make_tables() -> None:
-            with self.connection() as connection, _alone(connection, str(self._url)):
+            with self.connection() as connection, making_tables(connection, str(self._url)):
                 PostgresStore(connection).setup()  # type: ignore[arg-type]  # as for checkpoints
 
         def execute() -> T:
@@ -492,7 +462,7 @@ async def holding_lock(url: DatabaseUrl, number: int) -> AsyncGenerator[None]:
     try:
         connecting = psycopg.AsyncConnection.connect(url.secret.get_secret_value(), autocommit=True)
         async with await connecting as connection:
-            while True:  # polls as `_alone` does
+            while True:  # polls as `making_tables` does
                 cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (number,))
                 if await cursor.fetchone() == (True,):
                     break

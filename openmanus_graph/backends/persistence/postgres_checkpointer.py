@@ -24,7 +24,14 @@ from openmanus_graph.backends.persistence.checkpointer import (
     thread_of,
 )
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.postgres import PostgresDatabase, Transaction
+from openmanus_graph.backends.persistence.postgres import (
+    Connection,
+    PostgresDatabase,
+    Transaction,
+    finds,
+    making_tables,
+)
+from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 
@@ -64,6 +71,22 @@ _BLOBS_OF_COPY = """
 """
 
 
+def _migrate_checkpoints(connection: Connection, database: str) -> None:
+    """Bring LangGraph's tables up to date."""
+    newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
+    if not finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
+        ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
+    if found is not None and found > newest:
+        raise StorageError(
+            f"The checkpoints in {database} were written by a later version of "
+            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
+            "langgraph-checkpoint-postgres"
+        )
+    if found != newest:
+        with making_tables(connection, database):
+            PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
+
+
 class LeanPostgresSaver(Checkpointer, PostgresSaver):
     """LangGraph's saver on the connections of our database, several at once."""
 
@@ -83,7 +106,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @override
     def of_database(cls, url: DatabaseUrl) -> Self:
         database = cast("PostgresDatabase", open_database(url))  # by the address
-        database.prepare_checkpoints()
+        database.prepare(_migrate_checkpoints)
         return cls(database)
 
     @contextlib.contextmanager

@@ -104,12 +104,8 @@ class SteeringMessages:
         )
         self._note_change()
 
-    def forget_thread(self, thread: str) -> None:
-        """Delete all steering messages of a thread. Blocks."""
-        self._database.run("DELETE FROM steering WHERE thread = ?", (thread,), worker_of=thread)
-        self._note_change()
-
-    def _note_change(self) -> None:
+    @staticmethod
+    def _note_change() -> None:
         SteeringMessages.changed_at = time.monotonic()
 
 

@@ -124,6 +124,10 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 _ASKED_AT_ONCE = 500
+_TABLES_OF_THREAD = (
+    *("ledger", "questions", "first_sights", "steering", "events", "file_locations"),
+    *("model_calls", "recorded_facts", "user_messages", "titles"),
+)
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -281,9 +285,10 @@ class Threads:
         return [_readable(row[0]) for row in self._run(found, values)]
 
     def delete(self, thread: str) -> None:
-        """Forget a thread."""
-        for table, column in (("user_messages", "thread"), ("titles", "thread"), ("threads", "id")):
-            self._run(f"DELETE FROM {table} WHERE {column} = ?", (thread,), worker_of=thread)
+        """Delete all rows of a thread. The last one lists it, so that it can be deleted again."""
+        for table in _TABLES_OF_THREAD:
+            self._run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
+        self._run("DELETE FROM threads WHERE id = ?", (thread,), worker_of=thread)
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
         rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)
@@ -370,7 +375,3 @@ class FileLocationsTable:
             (thread, json.dumps(asdict(location))),
             worker_of=thread,
         )
-
-    def forget_thread(self, thread: str) -> None:
-        """Delete a thread's row."""
-        self._run("DELETE FROM file_locations WHERE thread = ?", (thread,), worker_of=thread)

@@ -12,9 +12,8 @@ import itertools
 import json
 import os
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -73,29 +72,33 @@ class MissingObjectError(Exception):
     """An object is not in the store, or damaged."""
 
 
-class ObjectStore(ABC):
+class ObjectStore:
     """A store of objects, in which folders can be written and read. Methods block."""
 
     moved_objects = moved_bytes = 0
     """Read and written so far."""
 
-    @abstractmethod
     def read(self, digest: str) -> bytes:
         """Return an object. MissingObjectError if it is gone or damaged."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def write(self, objects: Mapping[str, bytes]) -> None:
+        """Store objects by their digests."""
+        raise NotImplementedError
+
     def read_ahead(self, digests: Iterable[str]) -> None:
         """Announce the next likely reads, in this order, so that several are fetched at once."""
 
-    @abstractmethod
-    def adding(self) -> AbstractContextManager["NewObjects"]:
+    @contextmanager
+    def adding(self) -> Generator["NewObjects"]:
         """Collect new objects, which are saved at the end."""
+        new = NewObjects(self.write)
+        yield new
+        new.save()
 
-    @abstractmethod
     def require_room(self, sizes: Iterable[int]) -> None:
         """Raise OSError if files of these sizes surely do not fit."""
 
-    @abstractmethod
     def name_snapshot(self, thread: str, snapshot: str, root: Path) -> None:
         """Keep a snapshot of a folder for a thread."""
 
@@ -142,13 +145,11 @@ class SnapshotStore(ObjectStore):
     @override
     @contextmanager
     def adding(self) -> Generator["NewObjects"]:
-        """Collect new objects, which are saved at the end. No sweep runs meanwhile."""
-        with self._locked(fcntl.LOCK_SH):
-            new = NewObjects(self._write)
+        with self._locked(fcntl.LOCK_SH), super().adding() as new:  # no sweep runs meanwhile
             yield new
-            new.save()
 
-    def _write(self, objects: Mapping[str, bytes]) -> None:
+    @override
+    def write(self, objects: Mapping[str, bytes]) -> None:
         marks = ", ".join(["(?, ?)"] * len(objects))
         rows = ((bytes.fromhex(digest), data) for digest, data in objects.items())
         self._run(
@@ -169,10 +170,6 @@ class SnapshotStore(ObjectStore):
         if not rows or digest_of(rows[0][0]) != digest:
             raise MissingObjectError(digest)
         return bytes(rows[0][0])
-
-    @override
-    def read_ahead(self, digests: Iterable[str]) -> None:
-        """Do nothing: each is read in a moment."""
 
     def has(self, digest: str) -> bool:
         """Return True if there is such an object."""
@@ -221,7 +218,6 @@ class SnapshotStore(ObjectStore):
         return (rows[0][0], rows[0][1]) if rows else ("", "")
 
     def record_restore(self, thread: str, came_back: str, under_way: str) -> None:
-        """Record what `restored` returns."""
         self._run(
             "INSERT INTO restores (thread, came_back, under_way) VALUES (?, ?, ?)"
             " ON CONFLICT (thread) DO UPDATE"
@@ -266,7 +262,7 @@ class SnapshotStore(ObjectStore):
             self._run(f"DELETE FROM objects WHERE digest IN ({marks})", batch)
 
     def _mark(self, tree: str, used: set[str]) -> None:
-        """Add all objects of a tree to a set. Trees in the set were walked before."""
+        """Add all objects of a tree to a set, whose trees were walked before."""
         waiting = [tree]
         while waiting:
             digest = waiting.pop()
@@ -304,7 +300,7 @@ class NewObjects:
         self._unsaved_bytes = 0
 
     def add(self, data: bytes) -> str:
-        """Store an object and return its digest."""
+        """Store an object soon, and return its digest."""
         digest = digest_of(data)
         if digest not in self._unsaved:
             self._unsaved[digest] = data
@@ -313,12 +309,7 @@ class NewObjects:
                 self.save()
         return digest
 
-    def add_list(self, items: Sequence[Any]) -> str:
-        """Store a list of pieces, or of a folder's names and entries, and return its digest."""
-        return self.add(list_of(items))
-
     def save(self) -> None:
-        """Write what is not saved yet."""
         if self._unsaved:
             self._write(self._unsaved)
         self._unsaved, self._unsaved_bytes = {}, 0

@@ -12,14 +12,9 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.backends.persistence.threads import (
     DAMAGED,
-    FileLocationsTable,
     Thread,
     Threads,
     describe_unused,
@@ -133,14 +128,8 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
 def forget_thread(thread: str) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
     home, url = openmanus_home(), database_url()
-    database = open_database(url)
-    open_ledger(url).forget_thread(thread)
-    open_steering(url).forget_thread(thread)
-    JournalTable(database).forget_thread(thread)
     if (workspace_url := storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
-    FileLocationsTable(database).forget_thread(thread)
-    ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
         snapshots.forget_threads([thread])
@@ -148,7 +137,7 @@ def forget_thread(thread: str) -> None:
             forget_deleted(snapshots, url)
     for folder in private_folders(home, thread):
         remove_folder(folder)
-    Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
+    Threads(open_database(url)).delete(thread)  # last: half deleted, it can be deleted again
 
 
 def own_notes() -> Memory:
