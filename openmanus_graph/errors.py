@@ -1,7 +1,5 @@
 """The errors people and models are meant to read."""
 
-import sqlite3
-
 
 class ToolError(Exception):
     """What a tool tells the model: what failed, why, and what to try next."""
@@ -28,7 +26,15 @@ class ConfigError(ValueError):
     """
 
 
-class RefusedDataError(sqlite3.DatabaseError):
+class StorageError(Exception):
+    """A fault of a database or of stored data, as a sentence for people without any password."""
+
+
+class UnavailableError(StorageError):
+    """A database cannot be reached, is locked, is full or cannot be written. Later it may work."""
+
+
+class RefusedDataError(StorageError):
     """Data from a file or a database that may not be read. Nothing of it was run or used.
 
     Args:

@@ -11,7 +11,6 @@ import json
 import logging
 import operator
 import re
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +29,7 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel
-from openmanus_graph.backends.persistence.database_thread import LeaseLostError
+from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.model_call_records import (
     ModelCallRecords,
     NewCall,
@@ -38,6 +37,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
     open_model_call_records,
 )
 from openmanus_graph.backends.persistence.recording import FOLDERS
+from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
 from openmanus_graph.runtime.run_observer import plan_step_of
@@ -241,7 +241,7 @@ class Recorder:
             await self._records.add_fact(self._thread, name, value)
         except LeaseLostError:
             raise
-        except sqlite3.Error as error:  # a run does not end for its record
+        except StorageError as error:  # a run does not end for its record
             self._note_failure("A fact", error)
 
     def _note_failure(self, what: str, error: BaseException) -> None:

@@ -107,7 +107,7 @@ def test_the_address_is_an_option_of_each_command(
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "reported"),
     [
         (f"postgresql://u:{PASSWORD}@127.0.0.1:1/db", "cannot be reached"),
         (f"postgresql://u:{PASSWORD}@h", "names no database"),

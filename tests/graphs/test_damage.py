@@ -1,4 +1,4 @@
-"""A damaged database is an sqlite3.Error wherever the damage is, and never another failure."""
+"""A damaged database is a StorageError wherever the damage is, and never another failure."""
 
 import asyncio
 import contextlib
@@ -16,20 +16,18 @@ from langgraph.checkpoint.base import id as ids
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence import sqlite
+from openmanus_graph.backends.persistence.backend import DamagedRowError, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
-from openmanus_graph.backends.persistence.steering import (
-    JournalTable,
-    SteeringMessages,
-    open_steering,
-)
+from openmanus_graph.backends.persistence.steering import SteeringMessages, open_steering
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.interfaces.service.failures import RunError, prepare_home
 from openmanus_graph.interfaces.service.threads import hold_thread
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -71,7 +69,7 @@ async def test_every_page_of_the_checkpoints_may_be_damaged() -> None:
         path.write_bytes(whole[: page * PAGE] + filling * PAGE + whole[(page + 1) * PAGE :])
         try:
             assert await read_all(home) == known, "what can be read is whole"
-        except sqlite3.Error:
+        except StorageError:
             refused += 1
     assert refused > len(whole) // PAGE
     path.write_bytes(whole)
@@ -124,11 +122,11 @@ def test_a_damaged_event_is_told_in_its_place() -> None:
     assert ["damaged" in text for _, text in found] == [False, True, True, False]
 
 
-async def test_a_damaged_remark_is_left_out() -> None:
+async def test_a_damaged_steering_message_is_left_out() -> None:
     steering = open_steering(database_url())
     kept = [await steering.add("t", text) for text in ("one", "two")]
     open_database(database_url()).run(
-        "UPDATE remarks SET text = CAST(x'6bff' AS TEXT) WHERE id = ?", (kept[0],)
+        "UPDATE steering SET text = CAST(x'6bff' AS TEXT) WHERE id = ?", (kept[0],)
     )
     assert [one.text for one in await steering.of("t")] == ["two"]
 
@@ -159,39 +157,7 @@ async def test_an_outcome_that_is_not_as_it_was_written_is_unknown(damage: str) 
     assert await ledger.find(hit) == LedgerEntry("done", {"text": "paid again"}, {"eur": 6}, 2)
 
 
-LEDGER_OF_0_1 = """
-    CREATE TABLE ledger (
-        effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
-        args TEXT NOT NULL, occurrence INTEGER NOT NULL, call_id TEXT NOT NULL,
-        attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
-        at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-    )
-"""
-
-
-async def test_a_ledger_of_0_1_is_as_good_as_before() -> None:
-    url = database_url()
-    url.file.parent.mkdir()
-    begun, done = (EffectKey("t", "b", "pay", "{}", number) for number in range(2))
-    with contextlib.closing(sqlite3.connect(url.file, isolation_level=None)) as old:
-        old.execute(LEDGER_OF_0_1)
-        old.execute("CREATE UNIQUE INDEX ledger_effect ON ledger (effect)")
-        for key, stage, outcome in ((begun, "intent", None), (done, "done", '{"text": "paid"}')):
-            old.execute(
-                "INSERT INTO ledger (effect, thread, branch, tool, args, occurrence, call_id,"
-                " attempts, stage, outcome) VALUES (?, 't', 'b', 'pay', '{}', 0, 'c', 1, ?, ?)",
-                (key.digest, stage, outcome),
-            )
-    rows = open_database(url)
-    ledger = open_ledger(database_url())
-    assert await ledger.find(done) == LedgerEntry("done", {"text": "paid"}, {}, 1)
-    await ledger.conclude(begun, {}, {"text": "paid"})
-    assert await ledger.find(begun) == LedgerEntry("done", {"text": "paid"}, {}, 1)
-    rows.run('UPDATE ledger SET outcome = \'{"text": "said"}\'')
-    assert await ledger.find(begun) == LedgerEntry("intent", None, {}, 1), "it has a checksum now"
-
-
-async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path) -> None:
+async def test_a_flipped_bit_anywhere_is_a_storage_error_at_most(tmp_path: Path) -> None:
     path = tmp_path / "openmanus.db"
     database = SqliteDatabase(path)
     await use_all(database)
@@ -203,12 +169,12 @@ async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
         try:
             database = SqliteDatabase(path)
-        except sqlite3.Error:
+        except StorageError:
             named += 1
             continue
         try:
             await use_all(database)
-        except sqlite3.Error:
+        except StorageError:
             named += 1
         finally:
             database.close()
@@ -248,7 +214,7 @@ async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.M
         while not writing.done():
             await asyncio.sleep(0.01)
             ticks += 1
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
+        with pytest.raises(UnavailableError, match="holds the database"):
             await writing
         other.execute("ROLLBACK")
     assert ticks > 5
@@ -265,7 +231,7 @@ def test_another_process_that_opens_for_ever_is_not_waited_for(
     path.parent.mkdir()
     with (
         FileLock(path.with_suffix(".lock")),
-        pytest.raises(sqlite3.OperationalError, match="locked"),
+        pytest.raises(UnavailableError, match="holds the database"),
     ):
         SqliteDatabase(path)
 

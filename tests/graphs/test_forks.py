@@ -12,8 +12,12 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import find_point, fork, points_of
+from openmanus_graph.backends.persistence.checkpoints import (
+    find_point,
+    fork,
+    open_checkpointer,
+    points_of,
+)
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import calls, run_graph, scripted

@@ -12,8 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import points_of
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer, points_of
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.environment import listed_heads

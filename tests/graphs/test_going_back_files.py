@@ -14,8 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import fork
+from openmanus_graph.backends.persistence.checkpoints import fork, open_checkpointer
 from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.homes import openmanus_home

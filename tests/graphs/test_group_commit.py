@@ -16,7 +16,6 @@ from openmanus_graph.backends.persistence import (
     database_thread,
     postgres,
     sqlite,
-    sqlite_checkpointer,
 )
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database_thread import Write
@@ -46,9 +45,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.groups: list[int] = []
         self.hand_overs = 0
-        for owner in (
-            postgres.PostgresDatabase, sqlite.SqliteDatabase, sqlite_checkpointer.LeanSqliteSaver
-        ):  # fmt: skip
+        for owner in (postgres.PostgresDatabase, sqlite.SqliteDatabase):
             monkeypatch.setattr(owner, "_commit", self._counted(vars(owner)["_commit"]))
         deliver = vars(database_thread)["_deliver"]
 

@@ -19,12 +19,9 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from openmanus_graph import build_manus_graph, manus_tool
-from openmanus_graph.backends.persistence.checkpoints import (
-    open_checkpointer,
-    read_embedded_agents,
-)
+from openmanus_graph.backends.persistence.backend import crc32
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer, read_embedded_agents
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.database_thread import crc32
 from openmanus_graph.backends.persistence.recording import read_recording
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,9 +17,10 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence import leases
+from openmanus_graph.backends.persistence.backend import Database, LeaseLostError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.database_thread import LeaseLostError
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.leases import (
     Holder,
     ThreadInUseError,
@@ -28,10 +29,8 @@ from openmanus_graph.backends.persistence.leases import (
     take_lease,
 )
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-from openmanus_graph.backends.persistence.steering import JournalTable, SteeringMessages
-from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
+from openmanus_graph.backends.persistence.steering import SteeringMessages
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.threads import hold_thread, is_running
@@ -58,32 +57,28 @@ def urls(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[D
     close_databases()
 
 
-def opened(url: DatabaseUrl) -> PostgresDatabase:
-    return cast("PostgresDatabase", open_database(url))
-
-
 @pytest.fixture
-def ours(urls: list[DatabaseUrl]) -> PostgresDatabase:
+def ours(urls: list[DatabaseUrl]) -> Database:
     """A worker's connections."""
-    return opened(urls[0])
+    return open_database(urls[0])
 
 
 @pytest.fixture
-def theirs(urls: list[DatabaseUrl]) -> PostgresDatabase:
+def theirs(urls: list[DatabaseUrl]) -> Database:
     """Those of another worker."""
-    return opened(urls[1])
+    return open_database(urls[1])
 
 
 def address_of(urls: list[DatabaseUrl]) -> str:
     return urls[0].secret.get_secret_value()
 
 
-def let_expire(database: PostgresDatabase) -> None:
+def let_expire(database: Database) -> None:
     """Have the time of all leases be over."""
     database.run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
 
 
-def take_over(taker: PostgresDatabase, holder: PostgresDatabase) -> None:
+def take_over(taker: Database, holder: Database) -> None:
     """Take a lease that is over, again if its holder has renewed it in between."""
     while True:
         let_expire(holder)
@@ -92,7 +87,7 @@ def take_over(taker: PostgresDatabase, holder: PostgresDatabase) -> None:
             return
 
 
-def test_a_thread_has_one_worker(ours: PostgresDatabase, theirs: PostgresDatabase) -> None:
+def test_a_thread_has_one_worker(ours: Database, theirs: Database) -> None:
     take_lease(ours, "t", LONG_S, "run")
     with pytest.raises(ThreadInUseError, match="Thread t is in use by process .* ends in \\d+ s"):
         take_lease(theirs, "t", LONG_S, "run")
@@ -106,7 +101,7 @@ def test_a_thread_has_one_worker(ours: PostgresDatabase, theirs: PostgresDatabas
 
 
 def test_runs_of_one_process_share_a_lease_unless_they_want_it_alone(
-    ours: PostgresDatabase, theirs: PostgresDatabase
+    ours: Database, theirs: Database
 ) -> None:
     take_lease(ours, "t", LONG_S, "command", alone=True)
     take_lease(ours, "t", LONG_S, "graph")
@@ -119,7 +114,7 @@ def test_runs_of_one_process_share_a_lease_unless_they_want_it_alone(
 
 
 async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
-    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+    urls: list[DatabaseUrl], ours: Database, theirs: Database
 ) -> None:
     take_lease(ours, "t", LONG_S, "run")
     Threads(ours).begin("t", "manus", "task", {}, None)
@@ -140,7 +135,7 @@ async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
     await asyncio.to_thread(give_back_lease, theirs, "t", "run")
 
 
-async def later(database: PostgresDatabase) -> None:
+async def later(database: Database) -> None:
     """Write something that nobody waits for, and wait for it."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -152,7 +147,7 @@ async def later(database: PostgresDatabase) -> None:
 
 
 async def test_a_worker_that_lost_its_thread_changes_no_row(
-    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+    urls: list[DatabaseUrl], ours: Database, theirs: Database
 ) -> None:
     lost = threading.Event()
     take_lease(ours, "t", 1.0, "run", lost.set)
@@ -182,11 +177,6 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
             lambda: saver.adelete_thread("t"),
             lambda: ledger.first_at(PLACE, "m", "c"),
-            lambda: asyncio.to_thread(ledger.forget_thread, "t"),
-            lambda: asyncio.to_thread(journal.forget_thread, "t"),
-            lambda: asyncio.to_thread(steering.forget_thread, "t"),
-            lambda: asyncio.to_thread(FileLocationsTable(ours).forget_thread, "t"),
-            lambda: asyncio.to_thread(ModelCallRecords(ours).forget_thread, "t"),
             lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
         ):
@@ -201,7 +191,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
 
 
 def test_a_lease_is_renewed_as_long_as_it_is_held(
-    ours: PostgresDatabase, theirs: PostgresDatabase, postgres: Postgres
+    ours: Database, theirs: Database, postgres: Postgres
 ) -> None:
     def ends() -> Any:
         return theirs.run("SELECT expires FROM leases WHERE thread = 't'")[0][0]
@@ -220,7 +210,7 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(
 
 
 def test_a_worker_that_hears_late_of_a_renewal_asks_whether_it_still_has_its_thread(
-    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+    urls: list[DatabaseUrl], ours: Database, theirs: Database
 ) -> None:
     def waiting(statement: str, at_least_s: int) -> bool:
         old = f"clock_timestamp() - xact_start > interval '{at_least_s} seconds'"
@@ -236,13 +226,13 @@ def test_a_worker_that_hears_late_of_a_renewal_asks_whether_it_still_has_its_thr
         until(lambda: waiting("INSERT INTO leases", 0))
     taking.join()
     with pytest.raises(LeaseLostError):
-        leases.require_leases("t")
+        leases.require_lease(urls[0], "t")
     for database in (ours, theirs):
         give_back_lease(database, "t", "run")
 
 
 def test_a_worker_that_is_paused_within_a_write_keeps_nobody_from_its_thread(
-    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+    urls: list[DatabaseUrl], ours: Database, theirs: Database
 ) -> None:
     take_lease(ours, "t", LONG_S, "run")
     let_expire(ours)
@@ -266,7 +256,7 @@ def test_a_worker_that_is_paused_within_a_write_keeps_nobody_from_its_thread(
     give_back_lease(ours, "t", "run")
 
 
-def held_by(database: PostgresDatabase, name: str) -> None:
+def held_by(database: Database, name: str) -> None:
     database.run(
         "INSERT INTO leases VALUES ('t', nextval('lease_tokens'), ?, now() + interval '1 hour')",
         (name,),
@@ -274,7 +264,7 @@ def held_by(database: PostgresDatabase, name: str) -> None:
 
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(
-    ours: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+    ours: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, process, began, machine = leases.own_name().split("/")
     held_by(ours, f"{host}/{process}/{int(began) - 9}/{machine}")
@@ -287,7 +277,7 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(
 
 
 def test_a_thread_of_another_machine_is_in_use_until_its_lease_ends(
-    ours: PostgresDatabase, urls: list[DatabaseUrl], tmp_path: Any
+    ours: Database, urls: list[DatabaseUrl], tmp_path: Any
 ) -> None:
     held_by(ours, "far/7/1.0/elsewhere")
     assert is_running(tmp_path, "t")
@@ -305,8 +295,8 @@ def test_a_thread_of_another_machine_is_in_use_until_its_lease_ends(
 
 async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
     urls: list[DatabaseUrl],
-    ours: PostgresDatabase,
-    theirs: PostgresDatabase,
+    ours: Database,
+    theirs: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(leases, "LEASE_POLL_S", 0.01)
@@ -343,7 +333,7 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
 
 
 async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_its_own(
-    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+    urls: list[DatabaseUrl], ours: Database, theirs: Database
 ) -> None:
     class Pauses(AgentMiddleware):
         """Does before each request what a pause of the process does: no lease is renewed."""
@@ -374,7 +364,7 @@ async def test_a_worker_that_was_paused_asks_its_model_only_while_the_thread_is_
 
 
 async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(
-    urls: list[DatabaseUrl], theirs: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+    urls: list[DatabaseUrl], theirs: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE_GRACE_S", 0.1)
     monkeypatch.setenv("OPENMANUS_LEASE_S", "1")
@@ -400,7 +390,7 @@ async def test_a_run_that_is_cancelled_while_it_takes_its_lease_keeps_none(
     urls: list[DatabaseUrl], tmp_path: Path
 ) -> None:
     """Other threads' leases are taken and given back meanwhile."""
-    ours = await asyncio.to_thread(opened, urls[0])
+    ours = await asyncio.to_thread(open_database, urls[0])
     session = tool_session(tmp_path / "here")
     session.settings = replace(session.settings, database=urls[0])
     await asyncio.to_thread(take_lease, ours, "other", LONG_S, "run")

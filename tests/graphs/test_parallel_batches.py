@@ -15,8 +15,7 @@ from langgraph.types import Command, interrupt
 from typing_extensions import override
 
 from openmanus_graph import Context, build_manus_graph
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import fork, points_of
+from openmanus_graph.backends.persistence.checkpoints import fork, open_checkpointer, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.state.addresses import DatabaseUrl

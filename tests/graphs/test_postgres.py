@@ -12,15 +12,15 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
 from openmanus_graph import ConfigError, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence import postgres as backend
+from openmanus_graph.backends.persistence.backend import Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import (
-    Database,
     close_databases,
     load_postgres,
     open_database,
 )
-from openmanus_graph.backends.persistence.database_thread import StorageError, UnavailableError
 from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import calls, run_graph
@@ -124,8 +124,7 @@ def test_connections_that_are_cut_are_replaced(place: DatabaseUrl, postgres: Pos
 def test_connections_that_are_cut_one_after_another_are_replaced(
     place: DatabaseUrl, postgres: Postgres
 ) -> None:
-    database = open_database(place)
-    assert isinstance(database, backend.PostgresDatabase)
+    database = backend.PostgresDatabase(place)
     cuts = iter([True, True, False])
 
     def job() -> object:
@@ -135,6 +134,7 @@ def test_connections_that_are_cut_one_after_another_are_replaced(
             return connection.execute("SELECT 1").fetchone()
 
     assert database.repeated(job) == (1,)
+    database.close()
 
 
 async def test_a_server_that_goes_is_told_and_used_again_when_it_is_back(

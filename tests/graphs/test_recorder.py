@@ -19,6 +19,7 @@ from openmanus_graph.backends.persistence.database import close_databases, open_
 from openmanus_graph.backends.persistence.leases import give_back_lease, take_lease
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal, recorder
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
@@ -108,7 +109,7 @@ async def test_an_end_that_a_locked_database_refused_is_written_when_it_is_free(
 
 async def test_a_run_that_could_not_even_begin_is_written_down_as_failed(store: Store) -> None:
     made = Recorder(store)
-    with Locked(store), pytest.raises(sqlite3.OperationalError) as refused:
+    with Locked(store), pytest.raises(UnavailableError) as refused:
         await begin(made)
     with Locked(store):
         await made.on_end(RUN, refused.value)

@@ -12,8 +12,8 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.persistence import database_thread
+from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError
 from openmanus_graph.backends.persistence.model_call_records import (
     RecordedCall,
     open_model_call_records,
@@ -174,7 +174,7 @@ async def test_a_record_that_cannot_be_written_does_not_end_the_run(
     with caplog.at_level(logging.INFO):
         ran = await run_graph(graph, "done", config=CONFIG)
     assert ran.values["answer"] == "done"
-    assert "A model call of thread t was not recorded: no such table" in caplog.text
+    assert "A model call of thread t was not recorded: The database in" in caplog.text
 
 
 async def test_a_damaged_row_is_told_not_replayed() -> None:

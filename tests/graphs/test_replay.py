@@ -90,8 +90,8 @@ async def replayed(agent: str = "putting", **context: Any) -> Replayed:
 
 def rows() -> list[list[tuple[Any, ...]]]:
     tables = [
-        *("model_calls", "recorded_facts", "ledger", "remarks"),
-        *("questions", "threads", "first_sights", "places"),
+        *("model_calls", "recorded_facts", "ledger", "steering"),
+        *("questions", "threads", "first_sights", "file_locations"),
     ]
     return [open_database(database_url()).run(f"SELECT * FROM {table}") for table in tables]
 

@@ -16,9 +16,8 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.checkpoints import fork, open_checkpointer, points_of
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.backends.persistence.steering import tell
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url

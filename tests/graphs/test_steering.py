@@ -93,7 +93,7 @@ async def test_what_was_fetched_is_read_once_and_only_for_a_moment(
 ) -> None:
     steering = open_steering(database_url())
     rows = open_database(database_url())
-    add = "INSERT INTO remarks (id, thread, text) VALUES (?, 't', 'from another process')"
+    add = "INSERT INTO steering (id, thread, text) VALUES (?, 't', 'from another process')"
 
     async def fetch() -> None:
         steering.fetch_soon("t")

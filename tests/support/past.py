@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.persistence.database import Database, close_databases, open_database
-from openmanus_graph.backends.persistence.steering import JournalTable
+from openmanus_graph.backends.persistence.backend import Database
+from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.state.addresses import DatabaseUrl
 

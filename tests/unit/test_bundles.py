@@ -228,7 +228,7 @@ def test_a_bundle_of_a_later_version_is_refused(
     monkeypatch.setattr("openmanus_graph.backends.persistence.bundles.FORMAT", FORMAT + 1)
     save_bundle(record_of("a"), bundle)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"format 3.*reads up to format 2.*pip install -U"):
+    with pytest.raises(ConfigError, match=r"format 2.*reads up to format 1.*pip install -U"):
         load_bundle(bundle)
 
 

@@ -11,7 +11,7 @@ from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS, LeanSqliteSaver
-from openmanus_graph.errors import RefusedDataError
+from openmanus_graph.errors import RefusedDataError, StorageError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.postgres import Postgres
@@ -46,7 +46,7 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
                 cursor.execute("DELETE FROM checkpoints")
                 cursor.execute("SELECT * FROM nowhere")
 
-        with pytest.raises(sqlite3.Error):
+        with pytest.raises(StorageError):
             fail()
         found = await saver.aget_tuple(CONFIG)
         assert found is not None
@@ -74,7 +74,7 @@ async def test_long_values_are_compressed_and_read_as_they_were(
 def test_a_compressed_value_that_is_not_as_it_was_written_is_refused() -> None:
     kind, content = StrictSerializer().dumps_typed("a long one " * 1000)
     for damaged in (content[:-9] + b"damaged!!", content[:20], b""):
-        with pytest.raises(sqlite3.DatabaseError):
+        with pytest.raises(RefusedDataError):
             StrictSerializer().loads_typed((kind, damaged))
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.steering import JournalTable
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal
 from openmanus_graph.state.addresses import DATABASE, DatabaseUrl
@@ -235,7 +236,7 @@ async def test_a_full_disk_loses_no_event_that_is_in_memory(
     await journal.acquire(THREAD)
 
     def full(*_: Any) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise UnavailableError("the disk is full")
 
     with monkeypatch.context() as broken:
         broken.setattr(table, "write", full)

@@ -16,11 +16,8 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from openmanus_graph import Context
+from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.database_thread import (
-    LeaseLostError,
-    StorageError,
-)
 from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
 from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
@@ -34,7 +31,7 @@ from openmanus_graph.backends.snapshots.shared_files import (
 from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import private_folder
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session import Session
@@ -247,7 +244,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     first, second = machines
     monkeypatch.setattr(take, "FIRST_PROGRESS_S", 0.01)
     noticed, texts = threading.Event(), list[str]()
-    reads, writes = RemoteObjects.read, RemoteObjects._write  # pyright: ignore[reportPrivateUsage]
+    reads, writes = RemoteObjects.read, RemoteObjects.write
 
     def emit(event: dict[str, Any]) -> None:
         texts.append(event["text"])
@@ -266,7 +263,7 @@ async def test_a_long_way_there_or_back_is_shown_while_it_lasts(
     for session in sessions:
         session.checkpointed = True
     first.write(large="x" * (3 << 20))
-    monkeypatch.setattr(RemoteObjects, "_write", slow_write)
+    monkeypatch.setattr(RemoteObjects, "write", slow_write)
     await take_up_files(sessions[0], emit)
     await put_files_back(sessions[0], emit)
     place = f"file://{tmp_path}/shared"
@@ -285,20 +282,17 @@ def test_a_worker_that_lost_the_thread_changes_no_shared_file(
     postgres: Postgres, tmp_path: Path
 ) -> None:
     from openmanus_graph.backends.persistence.leases import give_back_lease, take_lease
-    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 
     address = postgres.database()
     urls = [DatabaseUrl.parse(address), DatabaseUrl.parse(f"{address}&application_name=other")]
     machines = [Machine(tmp_path, name, url) for name, url in zip("ab", urls, strict=True)]
     databases = [open_database(url) for url in urls]
     first, second = machines
-    for one in databases:
-        assert isinstance(one, PostgresDatabase)
-    take_lease(databases[0], "t", 1000.0, "run")  # type: ignore[arg-type]  # checked above
+    take_lease(databases[0], "t", 1000.0, "run")
     first.take_up()
     first.put(a="1")
     databases[0].run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
-    take_lease(databases[1], "t", 1000.0, "run")  # type: ignore[arg-type]  # checked above
+    take_lease(databases[1], "t", 1000.0, "run")
     second.take_up()
     before = {path: path.read_bytes() for path in objects_in(tmp_path)}
     place = FileLocationsTable(databases[1]).find("t")
@@ -308,8 +302,8 @@ def test_a_worker_that_lost_the_thread_changes_no_shared_file(
     assert {path: path.read_bytes() for path in before} == before
     second.take_up()
     assert second.has() == {"a": "1"}
-    give_back_lease(databases[0], "t", "run")  # type: ignore[arg-type]  # checked above
-    give_back_lease(databases[1], "t", "run")  # type: ignore[arg-type]  # checked above
+    give_back_lease(databases[0], "t", "run")
+    give_back_lease(databases[1], "t", "run")
     close_databases()
 
 
@@ -348,7 +342,6 @@ def test_a_worker_that_is_paused_within_a_long_write_adds_nothing_when_it_has_lo
     postgres: Postgres, tmp_path: Path, moment: str, count: int
 ) -> None:
     from openmanus_graph.backends.persistence.leases import give_back_lease, holder_of, take_lease
-    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 
     address = postgres.database()
     argv = [sys.executable, "-c", PAUSED_WRITER, str(tmp_path), address, moment, str(count)]
@@ -357,7 +350,6 @@ def test_a_worker_that_is_paused_within_a_long_write_adds_nothing_when_it_has_lo
         assert os.WIFSTOPPED(status), "it has ended before"
         url = DatabaseUrl.parse(f"{address}&application_name=other")
         database = open_database(url)
-        assert isinstance(database, PostgresDatabase)
         until(lambda: database.run("SELECT expires < clock_timestamp() FROM leases") == [(True,)])
         take_lease(database, "t", 1000.0, "run")
         second = Machine(tmp_path, "b", url)
@@ -448,9 +440,8 @@ def test_what_another_machine_deleted_is_forgotten_here(
         other.setenv("OPENMANUS_HOME", str(tmp_path / "other"))
         other.setenv(DATABASE_VARIABLE, address)
         forget_thread("deleted")
-    store = run("next", here).store
-    database = store._database  # pyright: ignore[reportPrivateUsage]
-    left = {row[0] for row in database.run("SELECT thread FROM snapshots")}
+    find = run("next", here).store._run  # pyright: ignore[reportPrivateUsage]
+    left = {row[0] for row in find("SELECT thread FROM snapshots")}
     assert left == {"kept", "elsewhere", "an app's", "next"}
     assert not (home / "threads" / "deleted").exists()
     assert (home / "threads" / "kept").exists()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
-from openmanus_graph.backends.persistence.database_thread import StorageError
 from openmanus_graph.backends.snapshots import take
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
@@ -29,7 +28,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
     changes_between,
     unified_diff,
 )
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
 
@@ -412,7 +411,7 @@ def test_a_restore_that_was_cut_off_is_finished_by_the_next(
         replace(*args, **kwargs)
 
     monkeypatch.setattr(os, "replace", replacing)
-    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*lies in .*aside now"):
+    with pytest.raises(ConfigError, match=r"No space left on device.*is lost.*is in .*aside now"):
         folder.restore(first)
     monkeypatch.undo()
     assert (folder.home / "aside" / "mine").exists()
@@ -438,12 +437,12 @@ def test_a_damaged_object_is_named_and_the_rest_restored(folder: Folder) -> None
     (folder.root / "a").unlink()
     (folder.root / "b").unlink()
     folder.take()
-    database = folder.store._database  # pyright: ignore[reportPrivateUsage]
-    database.run("UPDATE objects SET data = ? WHERE data = ?", (b"bad", b"one"))
+    run = folder.store._run  # pyright: ignore[reportPrivateUsage]
+    run("UPDATE objects SET data = ? WHERE data = ?", (b"bad", b"one"))
     done = folder.restore(first)
     assert done.missing == {"a": "its content is gone from the store"}
     assert (folder.root / "b").read_text() == "two"
-    database.run("DELETE FROM objects")
+    run("DELETE FROM objects")
     with pytest.raises(ConfigError, match="gone, or damaged"):
         folder.restore(first)
 

@@ -10,30 +10,34 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
-from langgraph.types import Command
+from langchain_core.messages import (
+    BaseMessage,
+    convert_to_messages,
+    message_to_dict,
+    messages_from_dict,
+)
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
 from openmanus_graph.backends.persistence.model_call_records import RecordedCall
-from openmanus_graph.backends.persistence.recording import (
-    Recording,
-    checkpoint_from_json,
-    checkpoint_to_json,
-)
+from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import write_own_file
+from openmanus_graph.runtime.checkpoint_lineage import id_of
+from openmanus_graph.state.manus import DeltaSnapshot
 
-FORMAT = 2
-"""Of the bundles that this code writes; it reads this one and those before."""
+FORMAT = 1
+"""Of the bundles that this code writes and reads."""
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""Raised for zips that are cut or altered: the latter two as of an unknown or encrypted kind."""
+"""Raised for zips that are cut or altered; the last two for an unknown or encrypted kind."""
 _MANIFEST, _BEGINNING, _CALLS, _FACTS, _OUTCOMES = (
     "manifest.json",
     "beginning.jsonl",
@@ -48,26 +52,25 @@ _REPLAYED = frozenset(
         "policy", "review_plan", "prompts",
     }
 )  # fmt: skip
-"""Options that a replay needs, which asks no model and runs nothing. All others mean something on
-the machine of the run alone, and do not count in a bundle. What really asks or runs takes only
-`harmless` ones: whoever wrote the file must not choose what is reached and what is run."""
+"""Options that a replay needs, which asks no model and runs nothing. All others are meaningful only
+on the machine of the run, and are ignored in a bundle. What really asks or runs accepts only
+`harmless` ones: the author of the file must not choose what is reached and what is run."""
 _APPROVALS = frozenset({"remembered_approvals", "approved_values"})
-"""Of the state: what a person approved there, which nobody has approved here."""
+"""State that holds what a person approved there, but not here."""
 _APPROVED_BY_CALL = frozenset({"remembered_approval", "approved_values"})
-"""Of a call's outcome: the same."""
+"""The same in the outcome of a call."""
 _MAX_BYTES = 256 << 20
-"""Of a bundle, decompressed."""
+"""Limit for a bundle, decompressed."""
 _MAX_VALUES = 2_000_000
-"""In a file of a bundle: an empty list takes three bytes there, and more than 60 in memory."""
+"""Limit for a file of a bundle: an empty list takes three bytes there, and over 60 in memory."""
 _MOST_ID_CHARS = 200
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 
 
 def save_bundle(record: Recording, path: Path) -> None:
-    """Write a bundle. Blocks. Secret values that this machine knows are removed.
+    """Write a bundle without the secret values that this machine knows. Blocks.
 
-    Raises:
-        ConfigError: Its beginning holds what cannot be written, or the file cannot.
+    ConfigError: its beginning or the file cannot be written.
     """
     secrets = known_secrets(record.options.get("config"))
     lines = {
@@ -94,15 +97,14 @@ def save_bundle(record: Recording, path: Path) -> None:
 
 
 def is_bundle(path: Path) -> bool:
-    """Say whether a person who names a thread or a bundle means a bundle. Blocks."""
+    """Return True if the name of a thread or a bundle means a bundle. Blocks."""
     return path.suffix == ".zip" or zipfile.is_zipfile(path)
 
 
 def load_bundle(path: Path) -> Recording:
     """Read a bundle. Blocks.
 
-    Raises:
-        ConfigError: It is none, of a later version, or not as it was written; says where.
+    ConfigError: it is no bundle, of a later version, or not as it was written, and where.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -121,7 +123,7 @@ def load_bundle(path: Path) -> Recording:
         raise ConfigError(f"There is no file {path}.") from error
     except ConfigError:
         raise
-    except Exception as error:  # whoever wrote it may have written anything
+    except Exception as error:  # its author may have written anything
         raise ConfigError(
             f"{path} is no bundle, or was cut off or changed: {type(error).__name__}. Write it "
             "again: openmanus export THREAD --bundle FILE."
@@ -129,7 +131,7 @@ def load_bundle(path: Path) -> Recording:
 
 
 def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> Recording:
-    """Return the record. Anything may be raised if somebody wrote the bundle by hand."""
+    """Return the recording. Anything may be raised if the bundle was written by hand."""
     return Recording(
         thread=_id(about["thread"]),
         agent=_id(about["agent"]),
@@ -139,12 +141,12 @@ def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> Recordi
         calls=list(_calls(found[_CALLS])),
         facts=[(str(name), value) for name, value in found[_FACTS]],
         outcomes={str(digest): _outcome(**entry) for digest, entry in found[_OUTCOMES]},
-        beginning=[checkpoint_from_json(one, _APPROVALS) for one in found.get(_BEGINNING, [])],
+        beginning=[_checkpoint_from_json(one, _APPROVALS) for one in found[_BEGINNING]],
     )
 
 
 def _id(given: Any) -> str:
-    """Return an id if it has the form of one: it is shown, and written to files."""
+    """Return an id if it is a valid one: it is shown, and written to files."""
     if not (isinstance(given, str) and 0 < len(given) <= _MOST_ID_CHARS and given.isprintable()):
         raise ValueError("an id is no short text of one line")
     return given
@@ -152,7 +154,7 @@ def _id(given: Any) -> str:
 
 def _lines(record: Recording) -> dict[str, list[str]]:
     made: dict[str, list[Any]] = {
-        _BEGINNING: list(map(checkpoint_to_json, record.beginning)),
+        _BEGINNING: list(map(_checkpoint_to_json, record.beginning)),
         _CALLS: list(_new_parts(record)),
         _FACTS: list(record.facts),
         _OUTCOMES: [(digest, asdict(entry)) for digest, entry in record.outcomes.items()],
@@ -164,7 +166,7 @@ def _lines(record: Recording) -> dict[str, list[str]]:
 
 
 def _new_parts(record: Recording) -> Iterator[dict[str, Any]]:
-    """Yield the calls, each with the parts that its caller's call before does not begin with."""
+    """Yield the calls, each with the parts that differ from its caller's previous call."""
     before: dict[str, RecordedCall] = {}
     for call in record.calls:
         known = before[call.caller].request if call.caller in before else ()
@@ -174,21 +176,21 @@ def _new_parts(record: Recording) -> Iterator[dict[str, Any]]:
             min(len(known), len(call.request)),
         )
         parts = list(call.request[shared:])
-        yield {"lane": call.caller, "shared": shared, "parts": parts, "facts": call.facts}
+        yield {"caller": call.caller, "shared": shared, "parts": parts, "facts": call.facts}
         before[call.caller] = call
 
 
 def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
     before: dict[str, RecordedCall] = {}
     for number, row in enumerate(rows, 1):
-        known = before[row["lane"]].request if row["shared"] else ()
+        known = before[row["caller"]].request if row["shared"] else ()
         request = [*known[: row["shared"]], *map(_part, row["parts"])]
-        before[row["lane"]] = RecordedCall(number, str(row["lane"]), request, {**row["facts"]})
-        yield before[row["lane"]]
+        before[row["caller"]] = RecordedCall(number, str(row["caller"]), request, {**row["facts"]})
+        yield before[row["caller"]]
 
 
 def _part(given: Any) -> dict[str, Any]:
-    """Return a part of a request if it has the form of one."""
+    """Return a part of a request if it is a valid one."""
     if not (isinstance(given, dict) and isinstance(given.get("role"), str)):
         raise ValueError("a part of a request has no role")
     return cast("dict[str, Any]", given)
@@ -246,7 +248,7 @@ def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
 
 
 def _has_too_many(content: str) -> bool:
-    """Say whether JSON holds too many values, before any is built."""
+    """Return True if JSON holds too many values, before any is built."""
 
     def found(text: str) -> int:
         return sum(map(text.count, ",[{\n"))
@@ -255,7 +257,7 @@ def _has_too_many(content: str) -> bool:
 
 
 def _storable(line: str) -> str:
-    """Return JSON with half characters, which no file can hold, as JSON writes them."""
+    """Return JSON with half characters, which no file can hold, escaped."""
     return line.encode("utf-8", "backslashreplace").decode()
 
 
@@ -271,7 +273,7 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(line: str) -> str:
-    """Return the digest of a line, by which a bundle finds damage."""
+    """Return the digest of a line, by which damage is found."""
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -290,3 +292,77 @@ def _input_from_json(given: Mapping[str, Any] | None) -> Any:
     if "goto" in given:
         return Command(goto=given["goto"])
     return {**given, "messages": messages_from_dict(given["messages"])}
+
+
+def _checkpoint_to_json(one: CheckpointTuple) -> dict[str, Any]:
+    """Return a checkpoint of a beginning as JSON. ConfigError: its state cannot be written."""
+    values = {name: _to_json(value) for name, value in one.checkpoint["channel_values"].items()}
+    writes = [[task, name, _to_json(value)] for task, name, value in one.pending_writes or ()]
+    return {
+        "checkpoint": {**one.checkpoint, "channel_values": values},
+        "metadata": dict(one.metadata),
+        "parent": id_of(one.parent_config),
+        "writes": writes,
+    }
+
+
+def _checkpoint_from_json(given: Mapping[str, Any], without: Set[str]) -> CheckpointTuple:
+    """Return the checkpoint that `_checkpoint_to_json` was given, without some of its state."""
+    checkpoint = dict(given["checkpoint"])
+    values: dict[str, Any] = checkpoint["channel_values"]
+    checkpoint["channel_values"] = {
+        name: _from_json(value) for name, value in values.items() if name not in without
+    }
+    return CheckpointTuple(
+        config={"configurable": {"checkpoint_id": checkpoint["id"]}},
+        checkpoint=cast("Any", checkpoint),  # as it was written above
+        metadata=given["metadata"],
+        parent_config={"configurable": {"checkpoint_id": given["parent"]}},
+        pending_writes=[
+            (task, name, _from_json(value))
+            for task, name, value in given["writes"]
+            if name not in without
+        ],
+    )
+
+
+def _to_json(value: Any) -> Any:
+    """Return a value of the state as JSON, as an object with one key if it is no plain value."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, BaseMessage):
+        return {"message": message_to_dict(value)}
+    if isinstance(value, Overwrite):
+        return {"overwrite": _to_json(value.value)}
+    if isinstance(value, Send):
+        return {"send": [value.node, _to_json(value.arg)]}
+    if isinstance(value, DeltaSnapshot):
+        return {"snapshot": _to_json(value.value)}
+    if isinstance(value, dict):
+        values = cast("dict[str, Any]", value)
+        return {"object": {str(key): _to_json(one) for key, one in values.items()}}
+    if isinstance(value, list | tuple):
+        return [_to_json(one) for one in cast("Sequence[Any]", value)]
+    raise ConfigError(
+        f"The run went back, or began as a fork, and its state of then holds "
+        f"what no bundle can hold ({type(value).__name__}). Replay the thread where it ran."
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(one) for one in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = cast("dict[str, Any]", value).items()
+    if kind == "message":
+        return messages_from_dict([inner])[0]
+    if kind == "send":
+        return Send(inner[0], _from_json(inner[1]))
+    if kind == "object":
+        return {key: _from_json(one) for key, one in inner.items()}
+    if kind == "overwrite":
+        return Overwrite(_from_json(inner))
+    if kind == "snapshot":
+        return DeltaSnapshot(_from_json(inner))
+    raise ConfigError(f"The bundle is refused: its state holds {kind!r}, which is not known.")

@@ -1,8 +1,8 @@
-"""The face of checkpoints: what LangGraph's savers have, off the event loop, and what we add."""
+"""LangGraph's blocking checkpoint savers, run off the event loop, with additions of ours."""
 
 import asyncio
 import contextlib
-import sqlite3
+from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -13,7 +13,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -28,112 +28,93 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.base import id as uuid6_module
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.database_thread import OnEnd
+from openmanus_graph.backends.persistence.backend import Database
+from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
-
-
-def continue_after(checkpoint_id: str) -> None:
-    """Have this process's later ids sort after a checkpoint that another process may have saved.
-
-    Without this they would not if the clock was set back between the two.
-    """
-    ids = cast("Any", uuid6_module)  # the newest id's time has no public name
-    newest = getattr(ids, "_last_v6_timestamp", None) or 0
-    ids._last_v6_timestamp = max(newest, uuid6_module.UUID(checkpoint_id).time)
-
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""
 T = TypeVar("T")
-S = TypeVar("S", bound="Checkpointer")
 
 
 @dataclass(eq=False)
 class _TaskWrites:
-    """What a task has written, on its way to the database."""
+    """The writes of a task, on their way to the database."""
 
     put: Callable[[], None]
-    """Writes it; twice does no harm."""
+    """Writes them; twice does no harm."""
     has_caller: bool = False
-    """Whether a later call of the thread stores it as well, and raises what fails."""
+    """Whether a later call of the thread stores them as well, and raises errors."""
     is_stored: bool = False
 
     def store_alone(self) -> Callable[[], None]:
-        """Write it if no call does, and return what is to be called once that is committed."""
+        """Write them if no call does, and return what is to be called after the commit."""
         if self.has_caller:
             return _nothing
         self.put()
-        return self.note_stored
+        return self._note_stored
 
-    def note_stored(self) -> None:
-        """Note that it is committed."""
+    def _note_stored(self) -> None:
         self.is_stored = True
 
 
 class Checkpointer(BaseCheckpointSaver[str]):
-    """A saver of LangGraph's whose blocking methods run in threads of ours.
+    """A saver of LangGraph whose blocking methods run in threads of ours.
 
-    LangGraph's own asynchronous savers take the same care of the event loop, but change threads
-    three or four times for one checkpoint; here it is once. A subclass is one of LangGraph's
-    blocking savers as well.
+    LangGraph's own asynchronous savers also keep off the event loop, but change threads three or
+    four times for one checkpoint; here it is once. A subclass is one of LangGraph's blocking
+    savers as well.
 
-    What a task has written is stored together with the checkpoint that follows it, in one
-    transaction, or by itself within milliseconds while other tasks still run. Nobody waits for it
-    until then, so if it cannot be stored the next call for its thread raises the error, or the end
-    of `opened` does. What no checkpoint follows, as questions to a person, is stored at once.
+    The writes of a task are stored together with the checkpoint that follows them, in one
+    transaction, or alone within milliseconds while other tasks still run. No caller waits for them
+    until then, so if they cannot be stored the next call for their thread raises the error, or the
+    end of `opened` does. Writes that no checkpoint follows, such as questions to a person, are
+    stored at once.
     """
 
-    database_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-    """What the driver raises; anything else means that what was read is damaged."""
-
-    @classmethod
-    def opened(cls: "type[S]", url: DatabaseUrl) -> "contextlib.AbstractAsyncContextManager[S]":
-        """Open the checkpoints of a database. sqlite3.Error if it cannot be used."""
-        raise NotImplementedError
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, database: Database, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.database = database
         self._task_writes: dict[str, list[_TaskWrites]] = {}
-        """By thread, those that are not surely stored yet, oldest first."""
+        """By thread, those that may not be stored yet, oldest first."""
         self._paused: dict[str, set[str]] = {}
         """By thread, the checkpoints after which a task has failed, or waits for a person."""
 
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        """Run a blocking job in a thread of the database."""
-        raise NotImplementedError
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, url: DatabaseUrl) -> AsyncGenerator[Self]:
+        """Open the checkpoints of a database. StorageError if it cannot be used."""
+        saver = await asyncio.to_thread(cls.of_database, url)
+        try:
+            try:
+                yield saver
+            finally:
+                storing = saver._store_writes_of([*saver._task_writes])
+                await asyncio.shield(asyncio.ensure_future(storing))
+        finally:
+            await asyncio.shield(asyncio.to_thread(saver.close))
 
-    def write_of(self, thread: str, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a blocking job that writes for a thread, in one transaction with others.
+    @classmethod
+    @abstractmethod
+    def of_database(cls, url: DatabaseUrl) -> Self:
+        """Open the checkpoints of a database. Blocks."""
 
-        Args:
-            thread: Its id.
-            job: It may run more than once.
-        """
-        raise NotImplementedError
+    def close(self) -> None:
+        """Close what only the saver has opened. Blocks."""
 
-    def write_later_of(self, thread: str, execute: Callable[[], Any], on_end: OnEnd) -> None:
-        """Do as `write_of` right before what is written next, or in a few milliseconds.
-
-        Args:
-            thread: Its id.
-            execute: Writes, and returns what is called once that is committed.
-            on_end: Is called in this event loop then, or with the error.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def namespaces(self, thread: str) -> list[str]:
-        """Return where a thread has checkpoints. Blocks."""
-        raise NotImplementedError
+        """Return the namespaces of a thread's checkpoints. Blocks."""
 
+    @abstractmethod
     def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread. Blocks."""
-        raise NotImplementedError
+        """Copy a checkpoint and those before it to a new thread, all or nothing. Blocks."""
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = await self._read(partial(self.get_tuple, config), config)
         if found is not None:
-            continue_after(found.checkpoint["id"])
+            _continue_after(found.checkpoint["id"])
         return found
 
     @override
@@ -152,10 +133,33 @@ class Checkpointer(BaseCheckpointSaver[str]):
             yield checkpoint
 
     async def anamespaces(self, thread: str) -> list[str]:
-        """Return where a thread has checkpoints: its own graph's, and those of graphs within."""
+        """Return the namespaces of a thread's checkpoints: of its graph, and of graphs inside."""
         return await self._read(
             partial(self.namespaces, thread), {"configurable": {"thread_id": thread}}
         )
+
+    @override
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return await self._read(
+            partial(self.get_delta_channel_history, config=config, channels=channels), config
+        )
+
+    async def _read(self, read: Callable[[], T], config: RunnableConfig | None) -> T:
+        """Read what was written so far of a thread, or everything that is stored."""
+
+        def undamaged() -> T:
+            try:
+                return read()
+            except Exception as error:  # damaged bytes may make the decoders raise anything
+                if isinstance(error, (StorageError, *self.database.errors)):
+                    raise
+                what = f"a checkpoint cannot be read ({error!r})"
+                raise self.database.damaged(what) from error
+
+        await self._store_writes_of(() if config is None else [thread_of(config)])
+        return await self.database.off_loop(undamaged)
 
     @override
     async def aput(
@@ -165,8 +169,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        thread, place = thread_of(config), config.get("configurable", {})
-        if not place["checkpoint_ns"]:
+        thread = thread_of(config)
+        if not config.get("configurable", {})["checkpoint_ns"]:
             self._paused.pop(thread, None)
         put = partial(self.put, config, checkpoint, metadata, new_versions)
         return await self._write(thread, put)
@@ -191,15 +195,15 @@ class Checkpointer(BaseCheckpointSaver[str]):
             if written.is_stored:
                 self._note_stored(thread, [written])
 
-        self.write_later_of(thread, written.store_alone, note)
+        self.database.write_later(written.store_alone, thread, note)
 
     def _checkpoint_follows(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_path: str
     ) -> bool:
-        """Say whether a checkpoint holds what comes of these writes, unless the run is cut off.
+        """Return True if a checkpoint will hold the result of these writes.
 
-        Not where a task of the same superstep waits for a person or has failed, nor for what was
-        written outside of tasks.
+        Not if a task of the same superstep waits for a person or has failed, nor for writes
+        outside of tasks.
         """
         thread, after = thread_of(config), config.get("configurable", {})["checkpoint_id"]
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):
@@ -208,14 +212,15 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return bool(task_path) and after not in self._paused.get(thread, ())
 
     async def _write(self, thread: str, job: Callable[[], T]) -> T:
-        """Run a job that writes, and store what the thread's tasks have written, or neither."""
+        """Run a job that writes, and store the writes of the thread's tasks, or neither."""
         before = [*self._task_writes.get(thread, ())]
         try:
             return await self._store(thread, job)
         except Exception:  # of the job perhaps, which then must not keep these from being stored
-            self._note_stored(thread, before)  # whoever waits for the job knows of it
+            self._note_stored(thread, before)  # the caller of the job gets the error
             for written in before:
-                self.write_later_of(thread, _TaskWrites(written.put).store_alone, _ignore)
+                alone = _TaskWrites(written.put)
+                self.database.write_later(alone.store_alone, thread, _ignore)
             raise
 
     async def _store(self, thread: str, job: Callable[[], T]) -> T:
@@ -229,12 +234,12 @@ class Checkpointer(BaseCheckpointSaver[str]):
                     written.put()
             return job()
 
-        answer = await self.write_of(thread, execute)
+        answer = await self.database.write(execute, thread)
         self._note_stored(thread, before)
         return answer
 
     async def _store_writes_of(self, threads: Iterable[str]) -> None:
-        """Store what tasks of these threads have written. Raises what fails."""
+        """Store what tasks of these threads have written."""
         for thread in threads:
             if thread in self._task_writes:
                 await self._store(thread, _nothing)
@@ -246,32 +251,26 @@ class Checkpointer(BaseCheckpointSaver[str]):
         else:
             self._task_writes.pop(thread, None)
 
-    @contextlib.asynccontextmanager
-    async def storing_all(self) -> "AsyncGenerator[None]":
-        """Store at the end what tasks have written and nothing has followed. Raises what fails."""
-        try:
-            yield
-        finally:
-            await asyncio.shield(asyncio.ensure_future(self._store_writes_of([*self._task_writes])))
-
     async def acopy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread; all or nothing."""
+        """Copy a checkpoint of a thread, and those before it, to a new thread."""
         await self._store_writes_of([thread])
-        await self.off_loop(partial(self.copy_line, thread, checkpoint, new))
+        await self.database.off_loop(partial(self.copy_line, thread, checkpoint, new))
 
     @override
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self._store_writes_of([str(source_thread_id)])
-        await self.off_loop(partial(self.copy_thread, str(source_thread_id), str(target_thread_id)))
+        source, target = str(source_thread_id), str(target_thread_id)
+        await self._store_writes_of([source])
+        await self.database.off_loop(partial(self.copy_thread, source, target))
 
     @override
     async def adelete_thread(self, thread_id: str) -> None:
-        await self._store_writes_of([thread_id])  # else they would come after it
-        await self.off_loop(partial(self.delete_thread, thread_id))
+        await self._store_writes_of([thread_id])  # so that they do not come after it
+        await self.database.off_loop(partial(self.delete_thread, thread_id))
 
     @override
     async def adelete_for_runs(self, run_ids: Iterable[str]) -> None:
-        await self.off_loop(partial(self.delete_for_runs, [str(run) for run in run_ids]))
+        runs = [str(run) for run in run_ids]
+        await self.database.off_loop(partial(self.delete_for_runs, runs))
 
     @override
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -284,40 +283,25 @@ class Checkpointer(BaseCheckpointSaver[str]):
         for thread in thread_ids:
             await self.adelete_thread(str(thread))
 
-    @override
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        return await self._read(
-            partial(self.get_delta_channel_history, config=config, channels=channels), config
-        )
 
-    async def _read(self, read: Callable[[], T], config: RunnableConfig | None) -> T:
-        """Read what was written so far of a thread, or of all what is stored."""
-        await self._store_writes_of(() if config is None else [thread_of(config)])
-        return await self.off_loop(partial(undamaged, read, self.database_errors))
+def _continue_after(checkpoint_id: str) -> None:
+    """Make this process's later ids sort after a checkpoint that another process may have saved.
+
+    Without this they would not if the clock was set back between the two.
+    """
+    ids = cast("Any", uuid6_module)  # the newest id's time has no public name
+    newest = getattr(ids, "_last_v6_timestamp", None) or 0
+    ids._last_v6_timestamp = max(newest, uuid6_module.UUID(checkpoint_id).time)
 
 
 def _nothing() -> None:
-    """Write nothing but what is to be stored anyway."""
+    """Write nothing else."""
 
 
 def _ignore(_: None, __: BaseException | None) -> None:
-    """Say nothing more of what failed before."""
+    """Do nothing: the error was raised before."""
 
 
 def thread_of(config: RunnableConfig) -> str:
-    """Return the thread that is written for."""
+    """Return the id of the thread that is written for."""
     return str(config.get("configurable", {})["thread_id"])
-
-
-def undamaged(
-    read: Callable[[], T], database_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-) -> T:
-    """Read checkpoints; what cannot be decoded is a damaged database. Raises sqlite3.Error."""
-    try:
-        return read()
-    except database_errors:
-        raise
-    except Exception as error:  # damaged bytes may make the decoders raise anything
-        raise sqlite3.DatabaseError(f"a checkpoint cannot be read ({error!r})") from error

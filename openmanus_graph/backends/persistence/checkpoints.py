@@ -1,24 +1,39 @@
-"""Checkpoints of our own runs, and what they tell of the agents inside a run."""
+"""The checkpoints of threads: opened by address, read as points of a history, and forked."""
 
 import contextlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.constants import START
+from langgraph.types import Overwrite
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.database import load_postgres
-from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
+from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
+from openmanus_graph.runtime.checkpoint_lineage import (
+    SNAPSHOT_KEY,
+    id_of,
+    snapshot_written_after,
+)
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
+
+SHOWN_CHARS = 100
 
 
 def checkpointer_class(url: DatabaseUrl) -> type[Checkpointer]:
     """Return the kind of saver for a database. ConfigError: an extra is not installed."""
     if url.is_local:
+        from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
+
         return LeanSqliteSaver
     load_postgres()
     from openmanus_graph.backends.persistence.postgres_checkpointer import LeanPostgresSaver
@@ -26,21 +41,124 @@ def checkpointer_class(url: DatabaseUrl) -> type[Checkpointer]:
     return LeanPostgresSaver
 
 
-def open_checkpointer(
-    url: DatabaseUrl,
-) -> contextlib.AbstractAsyncContextManager[Checkpointer]:
+def open_checkpointer(url: DatabaseUrl) -> contextlib.AbstractAsyncContextManager[Checkpointer]:
     """Open the checkpoints of a database.
 
     Raises:
         ConfigError: An extra is not installed.
-        sqlite3.Error: It cannot be reached, is damaged, or is of a later version.
+        StorageError: It cannot be reached, is damaged, or is of a later version.
     """
     return checkpointer_class(url).opened(url)
 
 
 @dataclass(frozen=True)
+class Point:
+    """A checkpoint from which a thread can be continued."""
+
+    number: int
+    """LangGraph's number of the superstep."""
+    checkpoint: str
+    ts: str
+    """When it was saved: ISO 8601, UTC."""
+    what: str
+    """What had happened just before; empty if nothing is shown."""
+    ended: bool
+    """Whether a run had ended there."""
+
+
+async def points_of(saver: Checkpointer, thread: str) -> list[Point]:
+    """Return the points of a thread's current branch, oldest first."""
+    found = {id_of(one.config): one async for one in saver.alist(_config(thread, ""))}
+    line: list[CheckpointTuple] = []
+    name = next(iter(found), "")  # the newest
+    while name in found:
+        line.append(found[name])
+        name = id_of(found[name].parent_config)
+    line.reverse()
+    return [
+        Point(
+            number=int(one.metadata.get("step", 0)),
+            checkpoint=id_of(one.config),
+            ts=one.checkpoint["ts"],
+            what="; ".join(_written_after(before)),
+            ended=_has_ended(one),
+        )
+        for before, one in zip(line, line[1:], strict=False)
+        if one.metadata.get("source") != "input"  # its message is only there at the next one
+    ]
+
+
+def find_point(points: Sequence[Point], at: str) -> Point | None:
+    """Return the point with that number or checkpoint id."""
+    return next((point for point in points if at in (str(point.number), point.checkpoint)), None)
+
+
+async def fork(saver: Checkpointer, old: str, checkpoint: str, new: str) -> None:
+    """Begin a new thread with a copy of another one's history up to a checkpoint.
+
+    Its calls have the new thread's keys in the ledger, so none counts as done. Of the writes after
+    the checkpoint, it gets the snapshot of the files.
+    """
+    await saver.acopy_line(old, checkpoint, new)
+    at = {"checkpoint_ns": "", "checkpoint_id": checkpoint}
+    found = await saver.aget_tuple({"configurable": {"thread_id": old, **at}})
+    if found is not None and (written := snapshot_written_after(found)):
+        copied: RunnableConfig = {"configurable": {"thread_id": new, **at}}
+        # Not under the id of a task, or LangGraph would take that node's task for done.
+        await saver.aput_writes(copied, list(written.items()), SNAPSHOT_KEY)
+
+
+def _config(thread: str, namespace: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+
+
+def _has_ended(point: CheckpointTuple) -> bool:
+    values = point.checkpoint["channel_values"]
+    return not values.get(TASKS) and not any(
+        name == START or name.startswith("branch:to:") for name in values
+    )
+
+
+def _written_after(before: CheckpointTuple) -> Iterator[str]:
+    """Describe what the superstep after a checkpoint wrote."""
+    for _, channel, value in before.pending_writes or ():
+        if channel == "messages":
+            if isinstance(value, Overwrite):
+                yield "the conversation was compacted"
+                continue
+            messages = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
+            # With an environment it is the user message that an earlier superstep wrote.
+            new = (one for one in messages if ENVIRONMENT_KEY not in one.additional_kwargs)
+            yield from map(_message_line, new)
+        elif channel == "order":
+            yield f"planned {len(value)} steps"
+        elif channel == "steps" and isinstance(value, dict):
+            for name, fields in cast("dict[str, dict[str, Any] | None]", value).items():
+                if status := (fields or {}).get("status") or (fields or {}).get("outcome"):
+                    yield f"step {name}: {status}"
+
+
+def _message_line(message: AnyMessage) -> str:
+    text = _shorten(message.text)
+    if isinstance(message, ToolMessage):
+        return f"{message.name} {'failed' if message.status == 'error' else 'gave'}: {text}"
+    if isinstance(message, AIMessage):
+        made = [
+            f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})"
+            for call in message.tool_calls
+        ]
+        return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_shorten, made))))
+    return f"you: {text}"
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…"
+
+
+@dataclass(frozen=True)
 class EmbeddedAgents:
-    """What came of the agents inside one run of a graph."""
+    """The results of the agents inside one run of a graph."""
 
     usage: Usage
     """Of all of them together."""
@@ -50,7 +168,7 @@ class EmbeddedAgents:
 
 async def read_embedded_agents(saver: Checkpointer, thread: str) -> EmbeddedAgents:
     """Read the agents of a thread's newest run, those that ended and those that did not."""
-    # The checkpoint that holds the newest input; a run that goes on has none.
+    # The checkpoint that holds the newest input; a resumed run has none.
     inputs = saver.alist(_config(thread, ""), filter={"source": "input"}, limit=1)
     began = next(iter([found.checkpoint["id"] async for found in inputs]), "")
     states: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -62,22 +180,14 @@ async def read_embedded_agents(saver: Checkpointer, thread: str) -> EmbeddedAgen
         if "usage" in values and not any(_contains(outer, namespace) for outer in states):
             states[namespace] = (found.checkpoint["id"], values)
     by_age = sorted(states.items(), key=lambda item: item[1][0])
-    newest = {_place_in_graph(namespace): state for namespace, state in by_age}
+    # By the place in the user's graph, whichever of its runs it was.
+    newest = {re.sub(r":[^|]*|\|\d+(?=\||$)", "", name): state for name, state in by_age}
     ended = [values for _, values in newest.values() if values.get("status")]
     unfinished = [values for values in ended if values["status"] != "finished"]
     usage = reduce(add_usage, (values["usage"] for _, values in states.values()), no_usage())
     return EmbeddedAgents(usage, unfinished[-1] if unfinished else None)
 
 
-def _config(thread: str, namespace: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
-
-
 def _contains(outer: str, namespace: str) -> bool:
-    """Say whether a graph runs inside another one, whose usage counts it; `|1` is beside it."""
+    """Return True if a graph runs inside another one, which counts its usage; `|1` is a sibling."""
     return re.match(rf"{re.escape(outer)}\|(?!\d+(\||$))", namespace) is not None
-
-
-def _place_in_graph(namespace: str) -> str:
-    """Return where in the user's graph an agent stands, whichever of its runs it was."""
-    return re.sub(r":[^|]*|\|\d+(?=\||$)", "", namespace)

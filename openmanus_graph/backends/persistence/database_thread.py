@@ -1,24 +1,19 @@
 """An OS thread for one database, which keeps its jobs off the event loop.
 
-`asyncio.to_thread` would do, but its pool of threads fights for the interpreter: with many agents
-in a process most of the time goes into handing over. Here all jobs go through one thread, and
-those that were done together come back together.
+`asyncio.to_thread` would also do that, but its many threads compete for the interpreter: with many
+agents in a process most of the time goes into handing over. Here all jobs go through one thread,
+and those that were done together come back together.
 
 Writes that wait together are committed together (a group commit): one transaction costs a database
-about as much as ten. Nobody is answered before the commit, so what was answered is on disk; and
-where a group fails, each of its writes is executed by itself, so that nobody gets another's error.
-
-What nobody waits for yet does not wake the thread: it is done with what is asked for next.
+about as much as ten. Callers are answered after the commit, so what was answered is on disk. If a
+group fails, each of its writes is executed alone, so that no caller gets another one's error.
 """
 
 import asyncio
 import contextlib
-import json
 import os
-import sqlite3
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,82 +21,17 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
-
-class StorageError(sqlite3.DatabaseError):
-    """A database's fault, in words for people that name the database and no password.
-
-    PostgreSQL's are raised as this. A `sqlite3.Error`, by which callers know databases' faults.
-    """
-
-
-class UnavailableError(StorageError, sqlite3.OperationalError):
-    """A database cannot be reached, is full or cannot be written: for now, it may be."""
-
-
-class LeaseLostError(StorageError):
-    """This process may no longer be a thread's worker: it writes nothing more for it."""
-
-    def __init__(self, thread: str) -> None:
-        super().__init__(
-            f"Thread {thread} may have been taken over by another worker, as this one had not been "
-            "heard of for too long: it was paused, or the database was out of reach. Nothing more "
-            "was written here."
-        )
-
-
-class DamagedRowError(StorageError):
-    """One row cannot be read; its words say which, and what to do."""
-
-
-def read_json(text: str | bytes) -> Any:
-    """Read what we wrote. sqlite3.DatabaseError if it is damaged."""
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise sqlite3.DatabaseError(f"a row cannot be read ({error})") from error
-
-
-def write_json(value: Any) -> str:
-    """Return what `read_json` reads again, half characters that models write included."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, default=str)
-    return text
-
-
-def crc32(*columns: Any) -> int:
-    """Return a checksum of columns, as text or its bytes."""
-    parts = (one if isinstance(one, bytes) else str(one or "").encode() for one in columns)
-    return zlib.crc32(b"\0".join(parts))
-
+from openmanus_graph.errors import UnavailableError
 
 GROUP = 64
-"""Callers whose writes are one transaction at most: the first of them waits for the last."""
+"""The most writes in one transaction: the first of them waits for the last."""
 LATER_S = 0.005
-"""How long a write that nobody waits for is kept until something is asked for."""
+"""How long a write without a waiting caller is kept until the next job."""
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C")
 OnEnd = Callable[[Any, BaseException | None], None]
-"""Is given the answer, or the error."""
-
-
-@dataclass(frozen=True)
-class _Callback:
-    """What is called in place of somebody who waits."""
-
-    loop: asyncio.AbstractEventLoop
-    on_end: OnEnd
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop in which it is called."""
-        return self.loop
-
-
-_Answer = asyncio.Future[Any] | _Callback
-_Done = tuple[_Answer, Any, BaseException | None]
+"""Gets the answer, or the error."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +39,13 @@ class Write:
     """A job that writes within a transaction that it may share."""
 
     execute: Callable[[], Callable[[], Any]]
-    """Executes its statements, and returns what yields the answer once they are committed."""
+    """Executes its statements. Returns a function that gives the answer after the commit."""
     commit: "Commit"
     """Of the database that it writes to."""
     thread: str | None = None
     """The thread whose worker writes, if only that one may."""
     is_checkpoint: bool = False
-    """Whether it is committed after what it may refer to in another database."""
+    """Whether it is committed after writes to other databases, to which it may refer."""
 
     @classmethod
     def of(
@@ -126,7 +56,7 @@ class Write:
         *,
         is_checkpoint: bool = False,
     ) -> "Write":
-        """Make one of a job whose answer is known before it is committed."""
+        """Return the write of a job whose answer is known before the commit."""
 
         def execute() -> Callable[[], T]:
             answer = job()
@@ -136,27 +66,26 @@ class Write:
 
 
 Commit = Callable[[Sequence[Write]], list[Any]]
-"""Executes writes in one transaction, and returns their answers. Blocks."""
-_Job = tuple[Callable[[], Any] | Write, _Answer]
-"""What is to be done, and who waits for the answer."""
+"""Executes writes in one transaction and returns their answers. Blocks."""
+_Work = Callable[[], Any] | Write
+
+
+_Answer = tuple[asyncio.AbstractEventLoop, OnEnd]
+"""Called in this loop with the answer of a job."""
+_Job = tuple[_Work, _Answer]
 _WriteJob = tuple[Write, _Answer]
+_Done = tuple[_Answer, Any, BaseException | None]
 
 
 class GroupConnection(threading.local, Generic[C]):
-    """The connection, or what stands for it, on which the current OS thread writes a group."""
+    """The connection on which the current OS thread writes a group, while it does."""
 
     current: C | None = None
 
     def commit(
         self, writes: Sequence[Write], transaction: contextlib.AbstractContextManager[C]
     ) -> list[Any]:
-        """Execute writes in one transaction, and return their answers. Blocks.
-
-        Args:
-            writes: They take `current`, as long as there is one, instead of one of their own.
-            transaction: Gives what they share. It commits when it is left, and undoes all that
-                was executed if an error leaves it.
-        """
+        """Execute writes, which use `current`, in one transaction and return their answers."""
         with transaction as shared:
             self.current = shared
             try:
@@ -167,10 +96,9 @@ class GroupConnection(threading.local, Generic[C]):
 
 
 class DatabaseThread:
-    """Runs jobs one after another; its thread ends with `close` or with the process.
+    """Runs jobs one after another, until `close` or the end of the process.
 
-    Args:
-        name: Of the thread.
+    After `close`, methods raise RuntimeError.
     """
 
     def __init__(self, name: str) -> None:
@@ -182,7 +110,7 @@ class DatabaseThread:
 
     @classmethod
     def shared(cls, name: str) -> "DatabaseThread":
-        """Return the thread of that name, which others may use as well; each of them closes it."""
+        """Return the thread of that name, which others may use as well. Each of them closes it."""
         with _sharing:
             thread = _shared.get(name)
             if thread is None or not thread._users:
@@ -192,64 +120,51 @@ class DatabaseThread:
             return thread
 
     def restart(self) -> None:
-        """Begin with no jobs and no thread, as in a forked child, which has the parent's neither.
+        """Begin without jobs and without a thread, as in a forked child.
 
-        What the parent was asked for is done there.
+        The parent's jobs are done in the parent.
         """
         self._lock = threading.Lock()
         self._jobs = SimpleQueue[list[_Job] | threading.Event | None]()
         """An event is set when the jobs before it are done; None ends the thread."""
         self._kept: list[_Job] = []
-        """What is done with the next job, or when the timer has run out."""
+        """Done with the next job, or when the timer ends."""
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
         self._thread: threading.Thread | None = None
 
     async def do(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking job. It is finished even if its caller is cancelled meanwhile.
-
-        Raises:
-            RuntimeError: It is closed.
-        """
+        """Run a blocking job. It completes even if its caller is cancelled."""
         answer: T = await self._ask(partial(job, *args, **kwargs))
         return answer
 
     def write(self, write: Write) -> "asyncio.Future[Any]":
-        """Have a write executed and committed, in one transaction with others that wait.
+        """Execute and commit a write, in one transaction with others that wait.
 
-        It is even if its caller is cancelled meanwhile, and may be executed more than once.
-
-        Raises:
-            RuntimeError: It is closed.
+        It completes even if its caller is cancelled, and may be executed more than once.
         """
         return self._ask(write)
 
     def write_later(self, write: Write, on_end: OnEnd) -> None:
-        """Have a write executed right before what is asked for next, or in a few milliseconds.
+        """Execute a write right before the next job, or in a few milliseconds.
 
-        Args:
-            write: What is to be written.
-            on_end: Is called in this event loop then, before those who wait go on. It must not
-                raise.
-
-        Raises:
-            RuntimeError: It is closed.
+        `on_end` is called in this event loop before waiting callers continue. It must not raise.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
-            self._keep(write, _Callback(loop, on_end))
+            self._keep(write, (loop, on_end))
             if self._timer is None or self._timer[0] is not loop:
                 self._timer = loop, loop.call_later(LATER_S, self._on_timer)
 
-    def _ask(self, work: Callable[[], Any] | Write) -> "asyncio.Future[Any]":
+    def _ask(self, work: _Work) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
-            self._keep(work, answer)
+            self._keep(work, (loop, partial(_set_future, future)))
             self._send_kept(loop)
-        return answer
+        return future
 
-    def _keep(self, work: Callable[[], Any] | Write, answer: _Answer) -> None:
-        if self._closed:  # nobody would ever look at it
+    def _keep(self, work: _Work, answer: _Answer) -> None:
+        if self._closed:  # the thread has ended
             raise RuntimeError(f"{self._name} is closed: open it again to use it.")
         self._kept.append((work, answer))
 
@@ -258,11 +173,7 @@ class DatabaseThread:
             self._send_kept()
 
     def _send_kept(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Give the thread all jobs so far, as one piece; call this with the lock held.
-
-        Args:
-            loop: The one that runs here, whose timer need not run out.
-        """
+        """Give the thread all jobs so far, with the lock held. `loop` needs no timer then."""
         if self._timer is not None and self._timer[0] is loop:
             self._timer[1].cancel()
         self._timer = None
@@ -287,7 +198,7 @@ class DatabaseThread:
         done.wait()
 
     def close(self) -> None:
-        """Finish what was asked for, and end if nobody else uses it. Blocks."""
+        """Finish the jobs so far, and end if no other user is left. Blocks."""
         with _sharing:
             self._users -= 1
             is_last = not self._users
@@ -315,16 +226,16 @@ class DatabaseThread:
                 return
 
     def _waiting(self) -> Iterator[list[_Job] | threading.Event | None]:
-        """Yield what is there already."""
+        """Yield the pieces that are there already."""
         with contextlib.suppress(Empty):
             for _ in range(GROUP):
                 yield self._jobs.get_nowait()
 
 
 def _done(jobs: Sequence[_Job]) -> Iterator[list[_Done]]:
-    """Run jobs in their order, writes that follow each other together.
+    """Run jobs in their order, consecutive writes together.
 
-    Of those, what goes to one database is one transaction; the checkpoints are the last.
+    Of those, the writes to one database are one transaction. Checkpoints come last.
     """
     for are_writes, found in groupby(jobs, lambda job: isinstance(job[0], Write)):
         if not are_writes:
@@ -342,8 +253,8 @@ def _done(jobs: Sequence[_Job]) -> Iterator[list[_Done]]:
         ]
 
 
-def _committed(commit: Commit, jobs: "Sequence[_WriteJob]") -> list[_Done]:
-    """Execute writes in one transaction; where that fails, each in its own."""
+def _committed(commit: Commit, jobs: Sequence[_WriteJob]) -> list[_Done]:
+    """Execute writes in one transaction; if that fails, each in its own."""
     try:
         answers = commit([write for write, _ in jobs])
     except BaseException as error:  # noqa: BLE001  # any error is raised at the caller
@@ -373,28 +284,30 @@ def _deliver(done: Iterable[_Done]) -> None:
     """Give answers to those who wait, all of an event loop at once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Done]] = {}
     for one in done:
-        by_loop.setdefault(one[0].get_loop(), []).append(one)
+        by_loop.setdefault(one[0][0], []).append(one)
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
-            loop.call_soon_threadsafe(_settle, answers)
+            loop.call_soon_threadsafe(_call_all, answers)
 
 
-def _settle(answers: list[_Done]) -> None:
-    for answer, result, error in answers:
-        if isinstance(answer, _Callback):
-            answer.on_end(result, error)
-        elif answer.done():
-            continue  # cancelled meanwhile
-        elif error is None:
-            answer.set_result(result)
-        else:
-            answer.set_exception(error)
+def _call_all(answers: list[_Done]) -> None:
+    for (_, on_end), result, error in answers:
+        on_end(result, error)
+
+
+def _set_future(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # cancelled meanwhile
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 _threads = weakref.WeakSet[DatabaseThread]()
 _shared = weakref.WeakValueDictionary[str, DatabaseThread]()
 _sharing = threading.Lock()
-"""Guards the shared ones, and who uses them."""
+"""Guards the shared threads and their numbers of users."""
 
 
 def _restart_all() -> None:

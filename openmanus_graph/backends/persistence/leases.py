@@ -1,10 +1,9 @@
-"""Leases: a thread in PostgreSQL has one worker at a time, on whichever machine.
+"""Leases: a thread in a shared database has one worker at a time, on whichever machine.
 
-A worker takes a thread's lease before it works, renews it while it does, and gives it back. One
-that dies keeps it until its time is over, by the server's clock; then another worker takes it over
-and gets a higher number. Each write for the thread is fenced by that number in its own
-transaction (`PostgresDatabase.writing`), so that a worker that was paused, or cut off, and goes on
-later changes nothing any more.
+A worker takes a thread's lease before it works, renews it meanwhile, and gives it back. If it dies
+the lease lasts until its time is over, by the server's clock. Then another worker takes it over and
+gets a higher number. Each write for the thread is fenced by that number in its own transaction
+(`worker_of`), so that a worker that was paused or cut off, and continues later, changes nothing.
 
 A dead worker of the same machine is noticed at once.
 """
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from openmanus_graph.backends.persistence.backend import Database, LeaseLostError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import LeaseLostError, StorageError
-from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.addresses import DatabaseUrl
 
@@ -47,9 +46,9 @@ _TAKE = """
 """
 """Takes a lease, if it is over or its holder dead, and returns its number.
 
-First it ends the transactions of workers that were paused, or cut off, in the middle of a fenced
-write: such a one would keep the rows that it wrote, and its lease's, from everybody. It is younger
-than half a lease's time as long as its worker lives.
+First it ends the transactions of workers that were paused or cut off in the middle of a fenced
+write: such a transaction would keep its rows, and the lease's, locked. It is younger than half a
+lease's time as long as its worker lives.
 """
 _RENEW = """
     UPDATE leases SET expires = clock_timestamp() + make_interval(secs => ?)
@@ -69,7 +68,7 @@ class Holder:
     """The worker that has a lease."""
 
     name: str
-    """Host, process and what tells it apart from others of that number."""
+    """Host, process and what distinguishes it from others with that number."""
     left_s: float
     """Seconds until the lease ends, if it is not renewed."""
 
@@ -85,7 +84,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it surely does not run any more: a process of this machine that has ended."""
+        """Whether it has surely ended: it was a process of this machine."""
         _, process, started, machine = self._parts
         if machine != _machine() or not machine:
             return False
@@ -94,19 +93,19 @@ class Holder:
 
 @dataclass
 class _Lease:
-    database: PostgresDatabase
+    database: Database
     thread: str
     token: int
     lease_s: float
     renewed: float
-    """When the server was last asked for it, by a clock that goes on while the process is paused.
+    """When the server was last asked for it, by a clock that runs while the process is paused.
 
-    The answer may be read much later: the process may be paused before it is.
+    Not when the answer was read: the process may be paused before that.
     """
     users: dict[Any, Callable[[], None]] = field(default_factory=dict[Any, Callable[[], None]])
-    """Whose lease it is in this process, with what each wants called when it is lost."""
+    """The users of the lease in this process, with what each wants called when it is lost."""
     alone: Any = None
-    """The one of them that takes no other like it beside it."""
+    """The user that took it with `alone`."""
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -116,11 +115,11 @@ class _Lease:
 
 
 _leases: dict[tuple[int, str], _Lease] = {}
-"""Those that this process has, by database and thread."""
+"""The leases of this process, by database and thread."""
 _lock = threading.Lock()
 """Guards `_locks`."""
 _locks: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
-"""Of leases that are being taken or given back, which may wait for the database."""
+"""For taking and giving back each lease, which may wait for the database."""
 
 
 class ThreadInUseError(StorageError):
@@ -134,7 +133,7 @@ class ThreadInUseError(StorageError):
 
 
 def take_lease(
-    database: PostgresDatabase,
+    database: Database,
     thread: str,
     lease_s: float,
     user: Any,
@@ -145,15 +144,13 @@ def take_lease(
     """Take a thread's lease for a user, or share the one that this process has. Blocks.
 
     Args:
-        database: Where the thread is.
-        thread: Its id.
         lease_s: Seconds after which another worker takes over from one that died.
-        user: Who gives it back; one that has it already changes nothing.
+        user: Identifies who gives it back. If it has the lease already nothing changes.
         on_loss: Called in another OS thread when the lease is lost.
-        alone: No other user of this process may have it so.
+        alone: No other user of this process may have it with this flag.
 
     Raises:
-        ThreadInUseError: Another worker has it, or a user of this process that is alone.
+        ThreadInUseError: Another worker has it, or both users want to be alone.
         StorageError: The database cannot be reached.
     """
     key = (id(database), thread)
@@ -167,7 +164,7 @@ def take_lease(
         lease.alone = user if alone else lease.alone
 
 
-def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
+def give_back_lease(database: Database, thread: str, user: Any) -> None:
     """Give back a thread's lease, once its last user does. Blocks, and never raises."""
     key = (id(database), thread)
     with _lock_of(key):
@@ -180,18 +177,7 @@ def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
             _give_back(lease)
 
 
-def require_leases(thread: str) -> None:
-    """Raise LeaseLostError if another worker has taken over a thread of this process. Blocks.
-
-    The server is asked only where a lease was not renewed in time: the process was paused, or cut
-    off. StorageError: it cannot be reached.
-    """
-    for lease in list(_leases.values()):
-        if lease.thread == thread and lease.is_overdue:
-            lease.database.run("SELECT 1", worker_of=thread)
-
-
-def holder_of(database: PostgresDatabase, thread: str) -> Holder | None:
+def holder_of(database: Database, thread: str) -> Holder | None:
     """Return the worker that has a thread, if one has and lives. Blocks."""
     rows = database.run(_HOLDER, (thread,))
     holder = Holder(rows[0][0], rows[0][1]) if rows else None
@@ -203,7 +189,7 @@ def _lock_of(key: tuple[int, str]) -> threading.Lock:
         return _locks.setdefault(key, threading.Lock())
 
 
-def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
+def _take(database: Database, thread: str, lease_s: float) -> _Lease:
     dead, asked = "", time.monotonic()
     while not (taken := database.run(_TAKE, (lease_s / 2, thread, own_name(), lease_s, dead))):
         rows = database.run(_HOLDER, (thread,))
@@ -240,11 +226,11 @@ def _renew(lease: _Lease) -> None:
 def _give_back(lease: _Lease) -> None:
     lease.over.set()
     try:
-        # What the run has still to be written, though nobody waits for it, is fenced as well.
+        # Writes of the run without a waiting caller are fenced as well.
         lease.database.settle()
         lease.database.tokens.pop(lease.thread, None)
         lease.database.run(_GIVE_BACK, (lease.thread, lease.token))
-    except StorageError as error:  # it ends by itself
+    except StorageError as error:  # it will expire
         log.warning("The lease of thread %s is not given back: %s", lease.thread, error)
 
 
@@ -255,9 +241,9 @@ def own_name() -> str:
 
 
 def _began(process: str) -> str:
-    """Return when a process began, in ticks since the machine did; empty where it is not known.
+    """Return when a process began, in ticks since the machine did; empty if unknown.
 
-    Unlike a time of the day it stays the same when the clock is set.
+    Unlike a time of day it stays the same when the clock is set.
     """
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
@@ -267,7 +253,7 @@ def _began(process: str) -> str:
 
 
 def _machine() -> str:
-    """Return what only processes share that see each other's numbers; empty where unknown."""
+    """Identify the set of processes that see each other's numbers; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -276,7 +262,7 @@ def _machine() -> str:
 
 
 def _reset_after_fork() -> None:
-    """Begin without leases in a forked child: they are the parent's, and so is their renewal."""
+    """Begin without leases in a forked child: the parent has and renews them."""
     global _lock
     _lock = threading.Lock()
     _locks.clear()
@@ -289,22 +275,21 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
-"""How much longer than its time another worker's lease is waited for, and between two tries."""
+"""How much longer than its time to wait for another worker's lease, and between two attempts."""
 _LEASE = "lease"
-"""What gives it back when the run has ended, among the session's closers."""
+"""Among the session's closers, the one that gives the lease back when the run has ended."""
 
 
 async def hold_run_lease(session: Session, thread: str) -> None:
-    """Have the run be the thread's worker, if this process is not that yet.
+    """Make the run the thread's worker, if this process is not that yet.
 
-    A server that starts the runs of a dead one does so before its lease has ended: it is waited
-    for. Raises ThreadInUseError if the other worker lives.
+    A server that restarts the runs of a dead worker does so before its lease has ended, so this
+    waits for the end. Raises ThreadInUseError if the other worker lives.
     """
     settings = session.settings
     if settings.database.is_local or _LEASE in session.closers_of_run:
         return
-
-    database: Any = await asyncio.to_thread(open_database, settings.database)
+    database = await asyncio.to_thread(open_database, settings.database)
     lease_s = settings.storage.lease_s
     until = time.monotonic() + lease_s + LEASE_GRACE_S
     while _LEASE not in session.closers_of_run:
@@ -318,7 +303,7 @@ async def hold_run_lease(session: Session, thread: str) -> None:
             if time.monotonic() > until:
                 raise
             await asyncio.sleep(LEASE_POLL_S)
-        except asyncio.CancelledError:  # nobody would give back what is still being taken
+        except asyncio.CancelledError:  # nothing else gives back a lease that is still being taken
             await asyncio.wait({taking})
             await asyncio.to_thread(give_back)
             raise
@@ -329,7 +314,7 @@ async def hold_run_lease(session: Session, thread: str) -> None:
 async def require_run_lease(session: Session) -> None:
     """Raise LeaseLostError if another worker has taken over a run's thread: nothing more is paid.
 
-    A process that was paused goes on with its next step before it hears of that.
+    A process that was paused could continue with its next step before it learns of that.
     """
     thread = session.key.partition(WORKER_SEPARATOR)[0]
     if not session.settings.database.is_local:
@@ -339,9 +324,11 @@ async def require_run_lease(session: Session) -> None:
 def require_lease(database: DatabaseUrl, thread: str) -> None:
     """Raise LeaseLostError if another worker has taken over a thread of this process. Blocks.
 
-    Asks the server only after a pause. StorageError: it cannot be reached.
+    It asks the server only if a lease was not renewed in time: the process was paused or cut off.
+    StorageError: it cannot be reached.
     """
     if database.is_local:
         return
-
-    require_leases(thread)
+    for lease in list(_leases.values()):
+        if lease.thread == thread and lease.is_overdue:
+            lease.database.run("SELECT 1", worker_of=thread)

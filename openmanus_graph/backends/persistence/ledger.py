@@ -1,23 +1,22 @@
 """The effect ledger: the intents of tool calls, and their outcomes.
 
-It lies beside the checkpoints and is written before and after each call, so that after a crash
-no call with an outcome runs again, even if its checkpoint was lost, and one without an outcome
-is never repeated unnoticed. Keys hold no step numbers: (thread, branch, tool, canonical arguments,
-occurrence).
+It is written before and after each call, apart from the checkpoints. After a crash no call with an
+outcome runs again, even if its checkpoint was lost, and a call without one is never repeated
+unnoticed. Keys hold no step numbers: (thread, branch, tool, canonical arguments, occurrence).
 """
 
 import hashlib
 import json
 import logging
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.database_thread import crc32, read_json
+from openmanus_graph.backends.persistence.backend import Database, Row, crc32, read_json
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
 
 _PLACE = (
@@ -46,7 +45,7 @@ class EffectKey:
     occurrence: int
     """How many calls with the same tool and arguments came before in this branch."""
     execution: str = ""
-    """Tells the executions of one call apart, where a middleware repeats or changes it."""
+    """Distinguishes the executions of one call, if a middleware repeats or changes it."""
 
     @cached_property
     def digest(self) -> str:
@@ -82,9 +81,9 @@ class LedgerEntry:
     args: dict[str, Any]
     """What it ran with: a person may have edited the model's arguments."""
     attempts: int
-    """How often it was begun."""
+    """How often it was started."""
     server_task: str = ""
-    """The task as which another side runs the call, by its id there."""
+    """Id of the task by which another server runs the call."""
 
 
 class Ledger:
@@ -95,9 +94,9 @@ class Ledger:
         self._run = database.arun
 
     def outcomes_of(self, thread: str) -> dict[str, LedgerEntry]:
-        """Return the calls of a thread that were concluded, by their keys' digests. Blocks.
+        """Return the calls of a thread with an outcome, by the digests of their keys. Blocks.
 
-        Damaged rows are left out: what came of their calls is not known.
+        Damaged rows are left out: the outcome is not known.
         """
         rows = self._database.run(
             "SELECT effect, args, outcome, checksum, attempts FROM ledger"
@@ -107,20 +106,20 @@ class Ledger:
         return {
             str(effect): LedgerEntry("done", read_json(outcome), read_json(args), attempts)
             for effect, args, outcome, checksum, attempts in rows
-            if outcome and checksum in (None, crc32(args, "done", outcome))
+            if outcome and checksum == crc32(args, "done", outcome)
         }
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
         """Return the recorded effect.
 
-        A damaged row still says that the call was begun; what came of it counts as unknown.
+        A damaged row still shows that the call was started; its outcome counts as unknown.
         """
         return self._entry(key, await self._run(_FIND, (key.digest,)))
 
     async def begin(
         self, key: EffectKey, args: Mapping[str, Any], call_id: str
     ) -> LedgerEntry | None:
-        """Do as `intend` if there is nothing, and return None; else do as `find`."""
+        """Return the recorded effect; if there is none, record the intent and return None."""
         new = await self._run(
             f"{_INTEND} ON CONFLICT (effect) DO NOTHING RETURNING effect",
             _intent(key, args, call_id),
@@ -129,7 +128,7 @@ class Ledger:
         return None if new else await self.find(key)
 
     async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
-        """Write down that the call is about to run, with these arguments."""
+        """Record that the call is about to run, with these arguments."""
         await self._run(
             f"{_INTEND} ON CONFLICT (effect) DO UPDATE SET stage = 'intent',"
             " call_id = excluded.call_id, args = excluded.args, outcome = NULL,"
@@ -146,7 +145,7 @@ class Ledger:
         return dict(rows)
 
     async def ask(self, key: EffectKey, name: str, position: int) -> None:
-        """Write down that a call asks, and at which position of its task."""
+        """Record that a call asks, and at which position of its task."""
         await self._run(
             "INSERT INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (effect, name) DO UPDATE SET position = excluded.position",
@@ -165,25 +164,19 @@ class Ledger:
     async def conclude(
         self, key: EffectKey, args: Mapping[str, Any], outcome: Mapping[str, Any]
     ) -> None:
-        """Write down what came of the call with these arguments."""
+        """Record the outcome of the call with these arguments."""
         await self._update(key, args, "done", json.dumps(outcome, default=str))
 
     async def wait(self, key: EffectKey, args: Mapping[str, Any]) -> None:
-        """Write down that the call stopped to ask a person, before any effect."""
+        """Record that the call stopped to ask a person, before any effect."""
         await self._update(key, args, "waiting", None)
 
     async def begin_task(self, key: EffectKey, args: Mapping[str, Any], task_id: str) -> None:
-        """Write down that another side runs the call as a task, which has this id there."""
+        """Record that another server runs the call as a task with this id."""
         await self._update(key, args, "task", json.dumps(task_id))
 
     async def first_at(self, place: CallPlace, message: str, call_id: str) -> tuple[str, str]:
-        """Return ids of reply and call that were the first at a place: these if there were none.
-
-        Args:
-            place: Where the call was made.
-            message: Id of the model's reply.
-            call_id: Of the call.
-        """
+        """Return the ids of reply and call that were the first at a place, or record these."""
         values = astuple(place)
         await self._run(
             "INSERT INTO first_sights (thread, branch, namespace, parent, tool, args, position,"
@@ -191,35 +184,25 @@ class Ledger:
             (*values, message, call_id),
             worker_of=place.thread,
         )
-        rows = await self._run(
-            f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",
-            values,
-        )
+        rows = await self._run(f"SELECT message, call_id FROM first_sights WHERE {_PLACE}", values)
         return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
 
-    def forget_thread(self, thread: str) -> None:
-        """Delete all entries of a thread. Blocks."""
-        for table in ("ledger", "questions", "first_sights"):
-            delete = f"DELETE FROM {table} WHERE thread = ?"
-            self._database.run(delete, (thread,), worker_of=thread)
-
-    def _entry(self, key: EffectKey, rows: Sequence[Sequence[Any]]) -> LedgerEntry | None:
+    def _entry(self, key: EffectKey, rows: Sequence[Row]) -> LedgerEntry | None:
         for args, stage, outcome, checksum, attempts in rows:
             try:
-                sums = (None, crc32(args, stage, outcome))  # 0.1 wrote none
-                if checksum not in sums or stage not in get_args(Stage):
-                    raise sqlite3.DatabaseError("it is not as it was written")
+                if checksum != crc32(args, stage, outcome) or stage not in get_args(Stage):
+                    raise StorageError("it is not as it was written")
                 known = read_json(outcome) if outcome else None
                 if stage == "task":
                     return LedgerEntry(stage, None, read_json(args), attempts, str(known))
                 return LedgerEntry(stage, known, read_json(args), attempts)
-            except sqlite3.DatabaseError as error:
+            except StorageError as error:
                 log.warning(
-                    "The ledger's row of a call of %s in thread %s is damaged (%s). What came of "
+                    "The ledger's row of a call of %s in thread %s is damaged (%s). The outcome of "
                     "the call counts as unknown.", key.tool, key.thread, error,
                 )  # fmt: skip
-                begun = attempts if isinstance(attempts, int) else 1
-                return LedgerEntry("intent", None, read_json(key.args), begun)
+                started = attempts if isinstance(attempts, int) else 1
+                return LedgerEntry("intent", None, read_json(key.args), started)
         return None
 
     async def _update(

@@ -1,29 +1,25 @@
 """The notes that agents keep across threads, in LangGraph's long-term store.
 
-A note has a path under `/memories`. Those under `/memories/user` are the person's and hold in every
-project of the database; all others are the project's. Each change is made while nobody else makes
-one, so that of several processes none loses another's.
+A note has a path under `/memories`. Notes under `/memories/user` belong to the person and are seen
+in every project of the database; all others belong to the project. Changes are made one at a time,
+so that of several processes none loses another one's change.
 """
 
 import asyncio
-import contextlib
 import getpass
 import hashlib
 import re
-import sqlite3
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from filelock import FileLock, Timeout
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchOp
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.sqlite import BUSY_TIMEOUT_S, SqliteDatabase
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.settings import StorageSettings
@@ -31,26 +27,18 @@ from openmanus_graph.state.settings import StorageSettings
 T = TypeVar("T")
 Batch = Callable[[Iterable[Op]], list[Result]]
 """Executes operations, all or none."""
-_LOCK = 0x6F6D73746F7265
-"""Of PostgreSQL's server, by which exclusive jobs follow one another."""
 
 
 class DatabaseStore(BaseStore):
-    """A store whose tables are made when it is first used: most runs never do.
-
-    Its methods raise `sqlite3.Error` where the database cannot be used.
-    """
+    """The long-term store of a database. Most runs never use it, so it is opened on first use."""
 
     def __init__(self, url: DatabaseUrl) -> None:
         self._url = url
-        self._has_tables = False
 
     @override
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        database: Any = open_database(self._url)  # by the address, one of these two
-        if isinstance(database, SqliteDatabase):
-            return self._in_sqlite(database, list(ops))
-        return self._in_postgres(database, list(ops))
+        given = list(ops)
+        return open_database(self._url).with_store(lambda store: store.batch(given))
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -59,72 +47,20 @@ class DatabaseStore(BaseStore):
     def exclusively(self, job: Callable[[Batch], T]) -> T:
         """Run a job while no other thread or process runs one here. Blocks.
 
-        What it reads by the function that it is given still holds when it writes. PostgreSQL does
-        it once more where a connection was lost.
+        What it reads with the given function is still valid when it writes. The job may run again
+        if a connection was lost.
         """
-        database: Any = open_database(self._url)
-        if isinstance(database, SqliteDatabase):
-            with _locked(self._url.file):
-                return job(lambda ops: self._in_sqlite(database, list(ops)))
-        return self._in_transaction(database, job)
-
-    def _in_sqlite(self, database: SqliteDatabase, ops: list[Op]) -> list[Result]:
-        from langgraph.store.sqlite import SqliteStore  # loads an extension's package
-
-        with database.connection() as connection:
-            return SqliteStore(connection).batch(ops)
-
-    def _in_postgres(self, database: Any, ops: list[Op]) -> list[Result]:
-        from langgraph.store.postgres import PostgresStore  # needs an extra
-
-        def execute() -> list[Result]:
-            with database.connection() as connection:
-                return PostgresStore(connection).batch(ops)
-
-        self._require_tables(database)
-        return cast("list[Result]", database.repeated(execute))
-
-    def _in_transaction(self, database: Any, job: Callable[[Batch], T]) -> T:
-        from langgraph.store.postgres import PostgresStore
-
-        def execute() -> T:
-            with database.connection() as connection, connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-                return job(PostgresStore(connection).batch)
-
-        self._require_tables(database)
-        return cast("T", database.repeated(execute))
-
-    def _require_tables(self, database: Any) -> None:
-        if not self._has_tables:
-            database.make_tables(_make_tables)
-            self._has_tables = True
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Generator[None]:
-    """Hold the lock beside a SQLite file: LangGraph's store begins transactions of its own."""
-    try:
-        with FileLock(file.with_name(f"{file.name}.store.lock"), timeout=BUSY_TIMEOUT_S):
-            yield
-    except Timeout as error:
-        raise sqlite3.OperationalError("database is locked") from error
-
-
-def _make_tables(connection: Any) -> None:
-    from langgraph.store.postgres import PostgresStore
-
-    PostgresStore(connection).setup()
+        return open_database(self._url).with_store(lambda store: job(store.batch), alone=True)
 
 
 ROOT = "/memories"
 USER_FOLDER = f"{ROOT}/user"
 MAX_NOTES = 500
-"""Of a project, and of a person."""
+"""Limit for a project, and for a person."""
 MAX_NOTE_CHARS = 16_000
 MAX_PATH_CHARS = 200
 _MOST_READ = 100_000
-"""Notes that are read of one place, which an earlier version may have let grow."""
+"""Above `MAX_NOTES`: LangGraph's search returns 10 by default."""
 _NAME = re.compile(r"\w[\w .,@+()-]*")
 
 
@@ -135,13 +71,13 @@ class Note:
     path: str
     text: str
     untrusted: bool
-    """Something foreign was read before it was written: it is information, never an instruction."""
+    """Untrusted content was read before it was written: it is information, never an instruction."""
     changed: datetime
     written_by: str = ""
-    """The key of the call that wrote it last; empty if a person did."""
+    """The key of the call that wrote it last; empty for a person."""
 
     def apply(self, function: Callable[[str], T]) -> T:
-        """Return what a function makes of the text. Its ToolError may show parts of that."""
+        """Apply a function to the text. Its ToolError may show parts of the text."""
         try:
             return function(self.text)
         except ToolError as error:
@@ -151,14 +87,14 @@ class Note:
 class Memory:
     """The notes of a person and of a project. All methods block; call them off the event loop.
 
-    They raise `TrustedToolError` where a note or its path cannot be what is wanted, and
-    `sqlite3.Error` where the database cannot be used.
+    They raise `TrustedToolError` if a note or its path is not possible as wanted, and
+    `StorageError` if the database cannot be used.
     """
 
     def __init__(self, store: DatabaseStore, user: str, project: str) -> None:
         self._store = store
         self._namespaces = {True: _namespace("user", user), False: _namespace("project", project)}
-        """By whether a note is the person's."""
+        """By whether a note belongs to the person."""
 
     def notes(self, folder: str = ROOT) -> list[Note]:
         """Return the notes in a folder and those below it, the newest change first."""
@@ -181,10 +117,9 @@ class Memory:
         """Add a note.
 
         Args:
-            path: Of the note; there must be none.
-            text: Of the note.
+            path: There must be no note yet.
             untrusted: Whether untrusted content was read before it was written.
-            key: Of the call. One that a crash cut off behind its writing finds its own note.
+            key: Of the call. A call that is repeated after a crash finds its own note.
         """
         path = _path_of_note(path)
 
@@ -211,9 +146,9 @@ class Memory:
         """Change a note's text.
 
         Args:
-            path: Of the note.
-            change: Makes the new text of the one that is there. It may be called twice.
-            untrusted: As for `create`: an untrusted note stays one. None: it has been until now.
+            change: Returns the new text for the present one. It may be called twice.
+            untrusted: As for `create`; None: no untrusted content was read. An untrusted note stays
+                untrusted.
             key: As for `create`.
         """
         path = _path_of_note(path)
@@ -229,7 +164,7 @@ class Memory:
         return self._store.exclusively(job)
 
     def trust(self, path: str, text: str | None) -> Note:
-        """Keep that a person confirms a note with this text: nothing in it is foreign now."""
+        """Record that a person confirms a note with this text, which makes it trusted."""
         path = _path_of_note(path)
 
         def job(batch: Batch) -> Note:
@@ -307,10 +242,10 @@ def open_memory(url: DatabaseUrl, storage: StorageSettings) -> Memory:
 
 
 def note_path(path: str) -> str:
-    """Return a path under `/memories` as we write it. TrustedToolError: it is none."""
+    """Return a path under `/memories` in its normal form. TrustedToolError: it is not one."""
     parts = path.strip().strip("/").split("/")
     if not path.strip().startswith("/"):
-        parts = ["", *parts]  # relative to what?
+        parts = ["", *parts]  # a relative path is refused
     refused = parts[0] != ROOT[1:] or not all(_NAME.fullmatch(part) for part in parts)
     if refused or len(path) > MAX_PATH_CHARS:
         raise TrustedToolError(
@@ -322,7 +257,7 @@ def note_path(path: str) -> str:
 
 
 def _path_of_note(path: str) -> str:
-    """Return the path of a note. TrustedToolError: it is none, or names a folder of ours."""
+    """Return the path of a note. TrustedToolError: it is not one, or names a folder of ours."""
     known = note_path(path)
     if known in (ROOT, USER_FOLDER):
         raise TrustedToolError(f"{known} is a folder. Name a note in it: {known}/NAME.md.")
@@ -338,7 +273,7 @@ def _owner(path: str) -> str:
 
 
 def _namespace(kind: str, owner: str) -> tuple[str, ...]:
-    """Return a namespace of its own for an owner, whatever characters the name has."""
+    """Return a separate namespace for an owner, whatever characters the name has."""
     return ("memories", kind, hashlib.sha256(owner.encode("utf-8", "replace")).hexdigest()[:32])
 
 
@@ -352,7 +287,7 @@ def _read_all(items: Any) -> list[Note]:
 
 
 def _read_note(item: Item) -> Note:
-    """Return the note in an item of the store; what we did not write counts as foreign."""
+    """Return the note in an item of the store. What others wrote counts as untrusted."""
     value = item.value
     untrusted = value.get("untrusted") is not False
     text, key = str(value.get("text", "")), str(value.get("written_by", ""))

@@ -1,26 +1,28 @@
 """The recording: each request that a thread's models were sent, and what came back.
 
-A request repeats nearly all of the one before it, so a row holds the parts that are new in it and
-says how many it shares with which other row.
+A request repeats nearly all of the one before it, so a row holds the parts that are new in it, and
+how many it shares with which other row.
 """
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.backends.persistence.database_thread import (
+from openmanus_graph.backends.persistence.backend import (
     DamagedRowError,
+    Database,
+    Row,
     crc32,
     read_json,
     write_json,
 )
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import ModelRole
 
 Part = dict[str, Any]
-"""One message of a request, or what was sent beside the messages, as JSON."""
+"""One message of a request, or what was sent in addition to the messages, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class NewCall:
     """A model call that is to be recorded."""
 
     caller: str
-    """Who asked (the column `lane`): the calls of one caller come one after another."""
+    """The calls of one caller follow one another."""
     base: int | None
-    """Number of the row whose request this one begins as; None: it is stored whole."""
+    """Number of the row with whose request this one begins; None: it is stored whole."""
     shared: int
-    """How many parts it shares with that one."""
+    """How many parts it shares with that row."""
     parts: Sequence[Part]
-    """Those that follow."""
+    """The parts after those."""
     facts: Mapping[str, Any]
     """What else is known of the call, and the reply or the failure."""
 
@@ -62,7 +64,7 @@ class RecordedCall:
 
 
 class ModelCallRecords:
-    """The table of model calls."""
+    """The tables of model calls and of facts about the environment."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,17 +75,15 @@ class ModelCallRecords:
         """Add a call, before the checkpoint that holds its reply.
 
         Args:
-            thread: Whose call it is.
-            call: The call.
-            on_end: Is given the number that it has then, or why it could not be added.
+            on_end: Gets the number of its row, or why it could not be added.
         """
 
-        def note(rows: list[tuple[Any, ...]], error: BaseException | None) -> None:
+        def note(rows: list[Row], error: BaseException | None) -> None:
             on_end(error or int(rows[0][0]))
 
         parts, facts = write_json(call.parts), write_json(call.facts)
         self._database.run_later(
-            "INSERT INTO model_calls (thread, lane, base, shared, parts, facts, checksum)"
+            "INSERT INTO model_calls (thread, caller, base, shared, parts, facts, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
             (thread, call.caller, call.base, call.shared, parts, facts, crc32(parts, facts)),
             note,
@@ -95,7 +95,7 @@ class ModelCallRecords:
         await self._database.arun("SELECT 1")
 
     async def has(self, thread: str, number: int) -> bool:
-        """Say whether a call of a thread is still there."""
+        """Return True if a call of a thread is still there."""
         rows = await self._database.arun(
             "SELECT 1 FROM model_calls WHERE number = ? AND thread = ?", (number, thread)
         )
@@ -113,8 +113,7 @@ class ModelCallRecords:
     def facts_of(self, thread: str) -> list[tuple[str, Any]]:
         """Return names and values of a thread's facts, oldest first. Blocks.
 
-        Raises:
-            DamagedRowError: One of them is not as it was written.
+        DamagedRowError: one of them is not as it was written.
         """
         rows = self._database.run(
             "SELECT name, value, checksum FROM recorded_facts WHERE thread = ? ORDER BY number",
@@ -122,20 +121,16 @@ class ModelCallRecords:
         )
         for name, value, checksum in rows:
             if checksum != crc32(name, value):
-                raise DamagedRowError(
-                    f"Of thread {thread} the record of its environment ({name}) is damaged, so "
-                    "it cannot be replayed. Its conversation may be whole: openmanus show."
-                )
+                raise _damaged(thread, f"its environment ({name})")
         return [(name, read_json(value)) for name, value, _ in rows]
 
     def of(self, thread: str) -> list[RecordedCall]:
         """Return the calls of a thread, oldest first. Blocks.
 
-        Raises:
-            DamagedRowError: One of them is not as it was written.
+        DamagedRowError: one of them is not as it was written.
         """
         rows = self._database.run(
-            "SELECT number, lane, base, shared, parts, facts, checksum FROM model_calls"
+            "SELECT number, caller, base, shared, parts, facts, checksum FROM model_calls"
             " WHERE thread = ? ORDER BY number",
             (thread,),
         )
@@ -143,21 +138,20 @@ class ModelCallRecords:
         for position, (number, caller, base, shared, parts, facts, checksum) in enumerate(rows, 1):
             try:
                 if checksum != crc32(parts, facts):
-                    raise sqlite3.DatabaseError("it is not as it was written")
+                    raise StorageError("it is not as it was written")
                 begin: Sequence[Part] = () if base is None else found[base].request[:shared]
                 request: list[Part] = [*begin, *read_json(parts)]
                 found[number] = RecordedCall(number, caller, request, read_json(facts))
-            except (sqlite3.DatabaseError, KeyError) as error:
-                raise DamagedRowError(
-                    f"Of thread {thread} the record of model call {position} is damaged, so it "
-                    "cannot be replayed. Its conversation may be whole: openmanus show."
-                ) from error
+            except (StorageError, KeyError) as error:
+                raise _damaged(thread, f"model call {position}") from error
         return list(found.values())
 
-    def forget_thread(self, thread: str) -> None:
-        """Delete all calls and facts of a thread. Blocks."""
-        for table in ("model_calls", "recorded_facts"):
-            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
+
+def _damaged(thread: str, what: str) -> DamagedRowError:
+    return DamagedRowError(
+        f"Of thread {thread} the record of {what} is damaged, so it cannot be replayed. Its "
+        "conversation may be whole: openmanus show."
+    )
 
 
 def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:

@@ -1,7 +1,7 @@
-"""One database of a PostgreSQL server: the connections of the whole process.
+"""The backend for one database of a PostgreSQL server: the connections of the whole process.
 
 Only `open_database` loads this module: it needs the extra `postgres`. Our tables and LangGraph's
-lie in the schema `openmanus`, unless the address names another by its `search_path`.
+are in the schema `openmanus`, unless the address names another one with its `search_path`.
 """
 
 import asyncio
@@ -9,128 +9,154 @@ import contextlib
 import itertools
 import logging
 import os
-import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
+from typing_extensions import override
 
+from openmanus_graph.backends.persistence.backend import (
+    VERSIONS,
+    Database,
+    LeaseLostError,
+    Row,
+    check_version,
+)
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
     GroupConnection,
-    LeaseLostError,
-    OnEnd,
-    StorageError,
-    UnavailableError,
     Write,
 )
-from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
-from openmanus_graph.errors import RefusedDataError
+from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.state.addresses import DatabaseUrl
 
+if TYPE_CHECKING:
+    from langgraph.store.base import BaseStore
+
 SCHEMA = "openmanus"
-TABLES_WAIT_S = 10.0
-"""How long another process that makes tables is waited for."""
-_LOCK = 0x6F70656E6D616E
-"""Of the server, by which processes make tables one after another."""
-_LOCK_POLL_S = 0.05
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-
-def bring_up_to_date(connection: Connection, database: str) -> None:
-    """Make the tables that are missing, and change those of an earlier version. Blocks.
-
-    It looks first, without a write: the server may be a replica.
-
-    Raises:
-        StorageError: The tables were made by a later version.
-        UnavailableError: Another process makes them, for longer than is waited for.
-    """
-    if postgres_version(connection, database) == CURRENT:
-        return
-    with alone(connection, database):
-        missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
-        if connection.execute(f"SELECT {missing}", (SCHEMA,)).fetchone() == (True,):
-            connection.execute(f"CREATE SCHEMA {SCHEMA}")
-        migrate_postgres(connection, database)
-
-
-def bring_checkpoints_up_to_date(connection: Connection, database: str) -> None:
-    """Do the same with LangGraph's tables, for those who read checkpoints: it loads LangGraph."""
-    from langgraph.checkpoint.postgres import PostgresSaver
-
-    newest = len(PostgresSaver.MIGRATIONS) - 1
-    found = _checkpoints_version(connection)
-    if found is not None and found > newest:
-        raise StorageError(
-            f"The checkpoints in {database} were written by a later version of "
-            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
-            "langgraph-checkpoint-postgres"
-        )
-    if found != newest:
-        with alone(connection, database):
-            PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
-
-
-@contextlib.contextmanager
-def alone(connection: Connection, database: str) -> Generator[None]:
-    """Hold the lock by which processes make tables one after another.
-
-    It is tried again and again: a statement that waits for it would keep LangGraph's
-    `CREATE INDEX CONCURRENTLY` in the other process from ending.
-    """
-    until = time.monotonic() + TABLES_WAIT_S
-    while connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
-        if time.monotonic() > until:
-            raise UnavailableError(
-                f"Another process makes the tables of {database}. Try again later."
-            )
-        time.sleep(_LOCK_POLL_S)
-    try:
-        yield
-    finally:
-        if not connection.broken:
-            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
-
-
-def _checkpoints_version(connection: Connection) -> int | None:
-    """Return the version of LangGraph's tables, if there are any."""
-    missing = "to_regclass('checkpoint_migrations') IS NULL"
-    if connection.execute(f"SELECT {missing}").fetchone() == (True,):
-        return None
-    ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
-    return int(found) if found is not None else None
-
-
 MAX_CONNECTIONS = 8
-"""Of one process. A statement takes less than a millisecond of one."""
+"""Of one process: a statement takes less than a millisecond."""
 READERS = 3
-"""Threads that wait for the server in place of the event loop, beside the one that writes."""
+"""Threads that wait for the server in place of the event loop, in addition to the writer."""
 WAIT_S = 10.0
-"""How long a server that restarts, or is full of connections, is waited for."""
+"""How long to wait for a server that restarts, or has too many connections."""
+TABLES_WAIT_S = 10.0
+"""How long to wait for another process that makes tables."""
+_POLL_S = 0.05
+_TABLES_LOCK = 0x6F70656E6D616E
+_STORE_LOCK = 0x6F6D73746F7265
 _TRIES = 4
 """Of a job: a server that ends its connections does so one after another."""
 _LEASE_LOST = "OML01"
 """SQLSTATE that `require_lease` raises."""
 _CONNECTION_CLASSES = ("08", "57P")
 """SQLSTATEs of connections that the server ends or refuses."""
-
+_TYPES = {
+    "number": "BIGINT",
+    "numbered": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "time": "TIMESTAMP(0) NOT NULL DEFAULT CURRENT_TIMESTAMP",
+    "bytes": "BYTEA",
+    "rowid": "rowid BIGINT GENERATED BY DEFAULT AS IDENTITY,",  # SQLite's rows have one
+    "by_key": "",
+}
+_ONLY_HERE = (
+    (
+        "CREATE INDEX threads_rowid ON threads (rowid)",
+        "CREATE INDEX ledger_thread ON ledger (thread)",
+        "CREATE INDEX questions_thread ON questions (thread)",
+        "CREATE SEQUENCE lease_tokens",
+        """
+        CREATE TABLE leases (
+            thread TEXT PRIMARY KEY, token BIGINT NOT NULL, holder TEXT NOT NULL,
+            expires TIMESTAMPTZ NOT NULL
+        )
+        """,
+        # A worker that takes over the lease waits until the transaction that called this has ended.
+        """
+        CREATE FUNCTION require_lease(wanted_thread TEXT, wanted_token BIGINT) RETURNS void
+        LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM FROM leases
+            WHERE leases.thread = wanted_thread AND leases.token = wanted_token FOR SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'the lease of the thread was lost' USING ERRCODE = 'OML01';
+            END IF;
+        END $$
+        """,
+    ),
+)
+"""By version, the statements that SQLite needs no counterpart of."""
 _REQUIRE_LEASES = """
     SELECT require_lease(thread, token)
     FROM unnest(%s::text[], %s::bigint[]) AS held(thread, token)
 """
 T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-# Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
+# Without a handler, Python itself prints psycopg's warnings on stderr if logging is not set up.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+def _migrate(connection: Connection, database: str) -> None:
+    """Bring our tables up to date. It looks first, without a write: the server may be a replica."""
+    if _version(connection, database) == len(VERSIONS):
+        return
+    with making_tables(connection, database):
+        missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
+        if finds(connection, missing, SCHEMA):
+            connection.execute(f"CREATE SCHEMA {SCHEMA}")
+        known = _version(connection, database)
+        with connection.transaction():
+            if not known:
+                connection.execute("CREATE TABLE openmanus_schema (version INTEGER NOT NULL)")
+                connection.execute("INSERT INTO openmanus_schema VALUES (0)")
+            new = zip(VERSIONS[known:], _ONLY_HERE[known:], strict=True)
+            for statement in (one for both in new for statements in both for one in statements):
+                connection.execute(statement.format(**_TYPES).encode())
+            connection.execute("UPDATE openmanus_schema SET version = %s", (len(VERSIONS),))
+
+
+def _version(connection: Connection, database: str) -> int:
+    """Return the version of our tables, 0 if there are none. StorageError: it is a later one."""
+    if finds(connection, "to_regclass('openmanus_schema') IS NULL"):
+        return 0
+    ((found,),) = connection.execute("SELECT version FROM openmanus_schema").fetchall()
+    check_version(database, found, len(VERSIONS), has_tables=True)
+    return int(found)
+
+
+def finds(connection: Connection, condition: str, *values: Any) -> bool:
+    """Return the value of a condition of the server."""
+    return connection.execute(f"SELECT {condition}".encode(), values).fetchone() == (True,)
+
+
+@contextlib.contextmanager
+def making_tables(connection: Connection, database: str) -> Generator[None]:
+    """Hold the lock by which processes make tables one after another.
+
+    It polls: a statement that waits for the lock would keep LangGraph's
+    `CREATE INDEX CONCURRENTLY` in the other process from ending.
+    """
+    until = time.monotonic() + TABLES_WAIT_S
+    while not finds(connection, "pg_try_advisory_lock(%s)", _TABLES_LOCK):
+        if time.monotonic() > until:
+            raise UnavailableError(
+                f"Another process makes the tables of {database}. Try again later."
+            )
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        if not connection.broken:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_TABLES_LOCK,))
 
 
 class Transaction:
@@ -138,80 +164,78 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        """For statements of their own."""
-        self._rows: dict[str, list[Sequence[Any]]] = {}
+        self._rows = defaultdict[str, list[Sequence[Any]]](list)
 
     def execute(self, statement: str, values: Sequence[Any]) -> Cursor:
-        """Execute a statement as SQLite writes it; its rows are there when all is over."""
+        """Execute a statement with `?` for values. Its rows are there after the transaction."""
         return self.connection.execute(_translated(statement), _storable(values))
 
     def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows at the end of the transaction, with all others of that statement.
+        """Insert rows at the end of the transaction, all of a statement at once.
 
-        Args:
-            statement: Takes a list for each column, so that it is executed once.
-            rows: Values for the columns.
+        The statement takes a list for each column.
         """
-        if rows:
-            self._rows.setdefault(statement, []).extend(rows)
+        self._rows[statement] += rows
 
     def insert_all(self) -> None:
-        """Insert what is to be inserted."""
         for statement, rows in self._rows.items():
             columns = [list(column) for column in zip(*rows, strict=True)]
-            self.connection.execute(statement.encode(), columns)
+            if columns:
+                self.connection.execute(statement.encode(), columns)
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """Statements of any thread, on as many connections as are needed at once.
 
-    A connection that is lost is replaced, and its statement is executed again: each of ours can
-    be, as its second execution writes what the first one did.
+    A lost connection is replaced, and its statement is executed again. This is safe because a
+    second execution of any of our statements writes the same as the first one.
     """
+
+    errors = (psycopg.Error,)
 
     def __init__(self, url: DatabaseUrl) -> None:
         """Connect, and bring the tables up to date. Blocks."""
+        super().__init__(DatabaseThread(f"{url} writer"))
         self._url = url
-        self._writer = DatabaseThread(f"{url} writer")
         self._readers = [DatabaseThread(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
         self._group = GroupConnection[Transaction]()
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
-        self.tokens: dict[str, int] = {}
-        """The number of each lease that this process holds, even if it was lost, by thread."""
+        self._has_store = False
         self.leave_to_parent()
         _databases.add(self)
-        self._prepare(bring_up_to_date)
+        self.prepare(_migrate)
 
-    def prepare_checkpoints(self) -> None:
-        """Bring LangGraph's tables up to date. Blocks."""
-        self._prepare(bring_checkpoints_up_to_date)
-
-    def _prepare(self, bring: Callable[[Connection, str], None]) -> None:
+    def prepare(self, migrate: Callable[[Connection, str], None]) -> None:
+        """Bring some tables up to date. Blocks."""
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
             self._configure(connection)
-            bring(connection, str(self._url))
+            migrate(connection, str(self._url))
 
+    @override
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Execute one statement and return its rows. Blocks. StorageError if that fails."""
-
-        def execute() -> list[tuple[Any, ...]]:
+    ) -> list[Row]:
+        def execute() -> list[Row]:
             if worker_of is None:
                 with self.connection() as connection:
                     return _rows(Transaction(connection).execute(statement, values))
-            with self.writing(worker_of) as transaction:
-                cursor = transaction.execute(statement, values)
-            return _rows(cursor)
+            return self._execute(statement, values, worker_of)()
 
         return self.repeated(execute)
 
+    def _execute(
+        self, statement: str, values: Sequence[Any], worker_of: str | None
+    ) -> Callable[[], list[Row]]:
+        with self.writing(worker_of) as transaction:
+            cursor = transaction.execute(statement, values)
+        return partial(_rows, cursor)
+
+    @override
     def run_many(
         self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
     ) -> None:
-        """Execute one statement with each row of values, all or none. Blocks."""
         given = [_storable(row) for row in rows]
 
         def execute() -> None:
@@ -220,56 +244,18 @@ class PostgresDatabase:
 
         self.repeated(execute)
 
-    async def arun(
-        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        rows: list[tuple[Any, ...]] = await self._writer.write(
-            self._write_of(statement, values, worker_of)
-        )
-        return rows
-
-    def run_later(
-        self,
-        statement: str,
-        values: Sequence[Any],
-        on_end: OnEnd,
-        *,
-        worker_of: str | None = None,
-    ) -> None:
-        """Do as `arun` right before what is written next, or in a few milliseconds."""
-        self._writer.write_later(self._write_of(statement, values, worker_of), on_end)
-
+    @override
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
-        def execute() -> Callable[[], list[tuple[Any, ...]]]:
-            with self.writing(worker_of) as transaction:
-                cursor = transaction.execute(statement, values)
-            return partial(_rows, cursor)
+        return Write(partial(self._execute, statement, values, worker_of), self._commit, worker_of)
 
-        return Write(execute, self._commit, worker_of)
+    @override
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+        threads = [write.thread for write in writes]
+        return self.repeated(lambda: self._group.commit(writes, self._transaction(threads)))
 
-    async def read(self, job: Callable[[], T]) -> T:
-        """Run a job that blocks off the event loop, also if the caller is cancelled."""
-        return await next(self._turns).do(job)
-
-    def write(self, job: Callable[[], T], worker_of: str) -> "asyncio.Future[T]":
-        """Run a job that takes a connection by `writing`, in one transaction with others."""
-        return self._writer.write(Write.of(job, self._commit, worker_of))
-
-    def write_later(self, execute: Callable[[], Any], worker_of: str, on_end: OnEnd) -> None:
-        """Do as `write` right before what is written next, or in a few milliseconds.
-
-        Args:
-            execute: Writes, and returns what is called once that is committed.
-            worker_of: The thread that it writes for.
-            on_end: Is called in this event loop then, or with the error.
-        """
-        self._writer.write_later(Write(execute, self._commit, worker_of), on_end)
-
-    def settle(self) -> None:
-        """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""
-        for thread in (self._writer, *self._readers):
-            thread.settle()
+    @override
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return await next(self._turns).do(partial(self.repeated, job))
 
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
         """Take a connection for a moment, waiting for a free one; within `repeated` only."""
@@ -277,13 +263,10 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def writing(self, worker_of: str | None) -> Generator[Transaction]:
-        """Begin a transaction, which is one way to the server and back.
+        """Begin a transaction, which is one round trip to the server, or use the group's.
 
-        Rows can be fetched when it is over. Where this process holds the lease of `worker_of`,
-        all fails if another worker has it by now. Within a group it is the group's transaction.
-
-        Raises:
-            LeaseLostError: Another worker has it.
+        Rows can be fetched after it. LeaseLostError: this process held the lease of `worker_of`,
+        and another one has it now.
         """
         if self._group.current is not None:
             yield self._group.current
@@ -309,17 +292,8 @@ class PostgresDatabase:
                 raise LeaseLostError(", ".join(threads)) from None
             raise
 
-    def _commit(self, writes: Sequence[Write]) -> list[Any]:
-        """Execute writes in one transaction, and return their answers. Blocks."""
-        threads = [write.thread for write in writes]
-        return self.repeated(lambda: self._group.commit(writes, self._transaction(threads)))
-
     def repeated(self, job: Callable[[], T]) -> T:
-        """Run a job that takes connections, a few times more if one was lost. Blocks.
-
-        Raises:
-            StorageError: The server refused, or could not be reached, or a row is damaged.
-        """
+        """Run a job that takes connections, a few times more if one was lost. Blocks."""
         with self._errors_in_words():
             for _ in range(_TRIES - 1):
                 try:
@@ -330,17 +304,33 @@ class PostgresDatabase:
                 self._connected().check()  # the server may have ended all of them
             return job()
 
-    def make_tables(self, make: Callable[[Connection], None]) -> None:
-        """Have further tables made while no other process makes any. Blocks."""
+    @override
+    def with_store(self, job: "Callable[[BaseStore], T]", *, alone: bool = False) -> T:
+        from langgraph.store.postgres import PostgresStore
 
-        def execute() -> None:
-            with self.connection() as connection, alone(connection, str(self._url)):
-                make(connection)
+        def make_tables() -> None:
+            with self.connection() as connection, making_tables(connection, str(self._url)):
+                PostgresStore(connection).setup()  # type: ignore[arg-type]  # as for checkpoints
 
-        self.repeated(execute)
+        def execute() -> T:
+            with self.connection() as connection, contextlib.ExitStack() as stack:
+                if alone:
+                    stack.enter_context(connection.transaction())
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_STORE_LOCK,))
+                return job(PostgresStore(connection))  # type: ignore[arg-type]  # as above
 
+        if not self._has_store:
+            self.repeated(make_tables)
+            self._has_store = True
+        return self.repeated(execute)
+
+    @override
+    def settle(self) -> None:
+        for thread in (self._writer, *self._readers):
+            thread.settle()
+
+    @override
     def close(self) -> None:
-        """Close all connections. Blocks."""
         for thread in (self._writer, *self._readers):
             thread.close()
         with self._lock:
@@ -353,7 +343,7 @@ class PostgresDatabase:
         """Guards the pool's creation."""
         self._pool: ConnectionPool[Connection] | None = None
 
-    def _connected(self) -> "ConnectionPool[Connection]":
+    def _connected(self) -> ConnectionPool[Connection]:
         with self._lock:
             if self._pool is None:
                 self._pool = ConnectionPool(
@@ -372,25 +362,25 @@ class PostgresDatabase:
 
     def _configure(self, connection: Connection) -> None:
         _connections.add(connection)
-        connection.adapters.register_loader("timestamp", TextLoader)  # as SQLite has times
+        connection.adapters.register_loader("timestamp", TextLoader)  # times as SQLite has them
         connection.execute("SET TIME ZONE 'UTC'")
         if "search_path" not in str(conninfo_to_dict(self._address).get("options", "")):
             connection.execute(f"SET search_path TO {SCHEMA}")
 
     @contextlib.contextmanager
     def _errors_in_words(self) -> Generator[None]:
-        """Raise StorageError for all errors. They hold no password, and no chain to one."""
+        """Raise StorageError for all errors. It holds no password, and no chain to one."""
         try:
             yield
-        except (StorageError, RefusedDataError):
-            raise
-        except sqlite3.Error as error:
-            raise StorageError(f"A row in the database {self._url} is damaged: {error}.") from error
         except PoolTimeout:
             raise UnavailableError(self._without_password(self._why_unreachable())) from None
         except psycopg.Error as error:
             kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StorageError
             raise kind(self._without_password(_sentence(self._url, error))) from None
+
+    @override
+    def damaged(self, what: str) -> StorageError:
+        return StorageError(f"A row in the database {self._url} is damaged: {what}.")
 
     def _why_unreachable(self) -> str:
         try:
@@ -407,13 +397,13 @@ class PostgresDatabase:
 
 
 def _options(address: str) -> dict[str, Any]:
-    """Return the options of all connections; what the address says of them counts more."""
+    """Return the options of all connections. Those in the address take precedence."""
     try:
         known = conninfo_to_dict(address)
-    except psycopg.ProgrammingError:  # whose words may hold the password
+    except psycopg.ProgrammingError:  # whose text may hold the password
         raise StorageError(
-            "[storage] database_url has an option that PostgreSQL does not know. Leave out what "
-            "stands behind the ?, or look it up under `libpq` in PostgreSQL's manual."
+            "[storage] database_url has an option that PostgreSQL does not know. Remove what comes "
+            "after the ?, or look it up under `libpq` in PostgreSQL's manual."
         ) from None
     usual = {
         "application_name": "openmanus",
@@ -426,11 +416,11 @@ def _options(address: str) -> dict[str, Any]:
 
 @cache
 def _translated(statement: str) -> bytes:
-    """Return a statement with psycopg's placeholders; its types take no text put together."""
+    """Return a statement with psycopg's placeholders, as bytes: its types accept no made text."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
-def _rows(cursor: Cursor) -> list[tuple[Any, ...]]:
+def _rows(cursor: Cursor) -> list[Row]:
     return cursor.fetchall() if cursor.description else []
 
 
@@ -440,12 +430,12 @@ def _storable(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_lost(error: psycopg.OperationalError) -> bool:
-    """Say whether the connection is the reason: there is no SQLSTATE, or one of these."""
+    """Return True if the connection is the reason: there is no SQLSTATE, or one of these."""
     return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASSES)
 
 
 def _sentence(url: DatabaseUrl, error: psycopg.Error) -> str:
-    """Say what is wrong with a database, and what to do."""
+    """Describe what is wrong with a database, and what to do."""
     reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     match error:
         case psycopg.errors.DiskFull():
@@ -466,10 +456,26 @@ def _sentence(url: DatabaseUrl, error: psycopg.Error) -> str:
             return f"The database {url} cannot be used: {reason}."
 
 
+@contextlib.asynccontextmanager
+async def holding_lock(url: DatabaseUrl, number: int) -> AsyncGenerator[None]:
+    """Hold an advisory lock of the server. StorageError: it cannot be reached."""
+    try:
+        connecting = psycopg.AsyncConnection.connect(url.secret.get_secret_value(), autocommit=True)
+        async with await connecting as connection:
+            while True:  # polls as `making_tables` does
+                cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (number,))
+                if await cursor.fetchone() == (True,):
+                    break
+                await asyncio.sleep(_POLL_S)
+            yield
+    except psycopg.Error as error:
+        raise StorageError(_sentence(url, error)) from None
+
+
 _databases = weakref.WeakSet[PostgresDatabase]()
 _connections = weakref.WeakSet[Connection]()
 _pools: list[ConnectionPool[Connection]] = []
-"""All of them, for ever: in a forked child the end of its parent's would use its connections."""
+"""All of them, for ever: in a forked child, freeing its parent's would use its connections."""
 
 
 def _leave_all_to_parent() -> None:

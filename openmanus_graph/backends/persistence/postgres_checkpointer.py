@@ -1,15 +1,11 @@
 """Checkpoints in PostgreSQL, in LangGraph's own tables."""
 
-import asyncio
 import contextlib
-import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Self, cast
 
-import psycopg
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -28,16 +24,19 @@ from openmanus_graph.backends.persistence.checkpointer import (
     thread_of,
 )
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import OnEnd
-from openmanus_graph.backends.persistence.postgres import PostgresDatabase, Transaction
+from openmanus_graph.backends.persistence.postgres import (
+    Connection,
+    PostgresDatabase,
+    Transaction,
+    finds,
+    making_tables,
+)
+from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
 
-T = TypeVar("T")
-S = TypeVar("S", bound="LeanPostgresSaver")
-
 _TYPES = {"idx": "int", "blob": "bytea", "checkpoint": "jsonb", "metadata": "jsonb"}
-"""Of the columns of LangGraph's tables that are no texts."""
+"""Of the columns of LangGraph's tables that hold no text."""
 
 
 def _of_lists(statement: str) -> str:
@@ -54,7 +53,7 @@ _COPIED_COLUMNS = {
     "checkpoint_writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type,"
     " blob",
 }
-"""LangGraph's tables, and their columns beside `thread_id`."""
+"""LangGraph's tables, and their columns in addition to `thread_id`."""
 _LINE = """
     WITH RECURSIVE line(id) AS (
         SELECT %(at)s UNION SELECT parent_checkpoint_id FROM checkpoints, line
@@ -72,53 +71,53 @@ _BLOBS_OF_COPY = """
 """
 
 
+def _migrate_checkpoints(connection: Connection, database: str) -> None:
+    """Bring LangGraph's tables up to date."""
+    newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
+    if not finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
+        ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
+    if found is not None and found > newest:
+        raise StorageError(
+            f"The checkpoints in {database} were written by a later version of "
+            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
+            "langgraph-checkpoint-postgres"
+        )
+    if found != newest:
+        with making_tables(connection, database):
+            PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
+
+
 class LeanPostgresSaver(Checkpointer, PostgresSaver):
     """LangGraph's saver on the connections of our database, several at once."""
 
-    database_errors = (sqlite3.Error, psycopg.Error)
+    database: PostgresDatabase
     UPSERT_CHECKPOINT_BLOBS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL)
     UPSERT_CHECKPOINTS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINTS_SQL)
     UPSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL)
     INSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.INSERT_CHECKPOINT_WRITES_SQL)
 
     def __init__(self, database: PostgresDatabase) -> None:
-        # Its own way to a connection is not used.
-        super().__init__(cast("Any", database), serde=StrictSerializer())
-        self._database = database
+        # LangGraph's own way to a connection is not used.
+        super().__init__(database, cast("Any", database), serde=StrictSerializer())
         self._writer = threading.local()
-        """`thread` is the one that this OS thread writes a checkpoint of."""
+        """`thread` is the one whose checkpoint this OS thread writes."""
 
     @classmethod
-    @contextlib.asynccontextmanager
-    async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
-        """Open the checkpoints of a database. StorageError if it cannot be reached."""
-        database = cast("PostgresDatabase", await asyncio.to_thread(open_database, url))
-        await asyncio.to_thread(database.prepare_checkpoints)
-        saver = cls(database)
-        async with saver.storing_all():
-            yield saver
-
     @override
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        return await self._database.read(partial(self._database.repeated, job))
-
-    @override
-    def write_of(self, thread: str, job: Callable[[], T]) -> "asyncio.Future[T]":
-        return self._database.write(job, thread)
-
-    @override
-    def write_later_of(self, thread: str, execute: Callable[[], Any], on_end: OnEnd) -> None:
-        self._database.write_later(execute, thread, on_end)
+    def of_database(cls, url: DatabaseUrl) -> Self:
+        database = cast("PostgresDatabase", open_database(url))  # by the address
+        database.prepare(_migrate_checkpoints)
+        return cls(database)
 
     @contextlib.contextmanager
     @override
     def _cursor(self, *, pipeline: bool = False) -> Generator[Cursor[DictRow]]:
         with contextlib.ExitStack() as stack:
             if not pipeline:
-                connection = stack.enter_context(self._database.connection())
+                connection = stack.enter_context(self.database.connection())
             else:  # it writes: all or nothing
                 thread = getattr(self._writer, "thread", None)
-                transaction = stack.enter_context(self._database.writing(thread))
+                transaction = stack.enter_context(self.database.writing(thread))
                 if thread is not None:
                     yield cast("Any", _Inserts(transaction))
                     return
@@ -185,7 +184,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
 
     @override
     def delete_thread(self, thread_id: str) -> None:
-        with self._database.writing(thread_id) as transaction:
+        with self.database.writing(thread_id) as transaction:
             for table in _COPIED_COLUMNS:
                 transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
 

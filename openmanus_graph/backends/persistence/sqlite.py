@@ -1,4 +1,4 @@
-"""One SQLite file, shared by the threads of a process and by several processes."""
+"""The backend for one SQLite file, shared by the threads of a process and by several processes."""
 
 import contextlib
 import os
@@ -8,181 +8,96 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock, Timeout
+from typing_extensions import override
 
+from openmanus_graph.backends.persistence.backend import (
+    VERSIONS,
+    Database,
+    Row,
+    Versions,
+    check_version,
+)
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
     GroupConnection,
-    OnEnd,
     Write,
 )
-from openmanus_graph.backends.persistence.schema import migrate_sqlite
 from openmanus_graph.config.homes import make_folder
+from openmanus_graph.errors import StorageError, UnavailableError
+
+if TYPE_CHECKING:
+    from langgraph.store.base import BaseStore
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
 CACHE_KB = 512
-"""Of pages in memory, for each connection: a run writes, and hardly reads."""
+"""Page cache of each connection: a run writes, and hardly reads."""
 BUSY_TIMEOUT_S = 10.0
 """Seconds to wait while another process writes; ours write for milliseconds."""
+_TYPES = {
+    "number": "INTEGER",
+    "numbered": "INTEGER PRIMARY KEY",
+    "time": "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP",
+    "bytes": "BLOB",
+    "rowid": "",  # each row has one
+    "by_key": "WITHOUT ROWID",
+}
+T = TypeVar("T")
 
-IsolationLevel = Literal["DEFERRED"] | None
-Migration = Callable[[sqlite3.Connection, str], None]
-"""Brings the tables of a file up to date; the text is its path, for messages."""
 
-
-class Connection:
+class SqliteDatabase(Database):
     """A file opened for several threads, which take turns, and several processes.
 
-    Where its folder cannot be written it is opened for reading only. Text that is not UTF-8 any
-    more is read as bytes, so that it costs its row and no other.
+    If its folder cannot be written it is opened for reading only. Text that is not valid UTF-8
+    any more is read as bytes, so that the damage costs its row and no other.
 
-    It is closed before the process forks, and opened again where it is used next, in the parent
-    or in the child: SQLite's locks do not go along, so that even closing a connection that was
-    carried into a child may damage the file.
+    The file is closed before the process forks, and opened again at the next use in the parent or
+    the child: SQLite's locks are not inherited, so that even closing an inherited connection may
+    damage the file.
     """
 
-    def __init__(self, path: Path, isolation_level: IsolationLevel = "DEFERRED") -> None:
-        """Open the file. Blocks."""
+    errors = (sqlite3.Error,)
+
+    def __init__(
+        self,
+        path: Path,
+        versions: Versions = VERSIONS,
+        *,
+        shrinks: bool = False,
+        checkpoints_of: Path | None = None,
+    ) -> None:
+        """Open the file and bring its tables up to date. Blocks.
+
+        Args:
+            versions: Of its tables; empty if LangGraph makes them.
+            shrinks: Free space is given back to the disk.
+            checkpoints_of: Another file to whose rows this one refers: both share a thread.
+        """
+        super().__init__(DatabaseThread.shared(str(checkpoints_of or path)))
+        make_folder(path.parent)
+        self._path, self._db = path, None
+        self._holds_checkpoints = checkpoints_of is not None
+        self._closed = False
+        self._group = GroupConnection[sqlite3.Connection]()
         self.lock = threading.Lock()
         """Must be held while the connection is used."""
-        self._path = path
-        self._isolation_level: IsolationLevel = isolation_level
-        self._closed = False
-        _connections.add(self)
-        with self.lock:
-            self._db: sqlite3.Connection | None = _connect(path, isolation_level)
-        self._inode = path.stat().st_ino
-
-    def get(self) -> sqlite3.Connection:
-        """Return SQLite's connection; call this with the lock held. Blocks after a fork."""
-        if self._db is None:
-            if self._closed:
-                raise sqlite3.ProgrammingError(f"{self._path.name} is closed.")
-            self.check_place()
-            self._db = _connect(self._path, self._isolation_level)
-        return self._db
-
-    def check_place(self) -> None:
-        """Raise sqlite3.OperationalError when the file is no longer at its place.
-
-        SQLite would go on writing into a file that was removed, where nobody finds it again.
-        """
+        _databases.add(self)
         try:
-            found = self._path.stat().st_ino
-        except OSError as error:
-            raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
-        if found != self._inode:
-            raise sqlite3.OperationalError(f"{self._path} is another file than before")
-
-    def close(self) -> None:
-        """Close the file. Blocks."""
-        with self.lock:  # closing under a running statement would crash the interpreter
-            self._closed = True
-            self.suspend()
-
-    def suspend(self) -> None:
-        """Close the file until it is used next; call this with the lock held."""
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
-
-
-def _connect(path: Path, isolation_level: IsolationLevel) -> sqlite3.Connection:
-    with _connecting:
-        # Its own folder, and the one that a link leads to.
-        folders = {path.parent, path.resolve().parent}
-        if all(os.access(folder, os.W_OK) or not folder.exists() for folder in folders):
-            return _opened(path, _configure, isolation_level)
-        address = path.resolve().as_uri()
-        try:
-            return _opened(f"{address}?mode=ro", _check_readable, isolation_level)
-        except sqlite3.OperationalError:
-            # SQLite wants to write beside the file even to read it, unless a log is there already.
-            log = path.resolve().with_name(f"{path.resolve().name}-wal")
-            if log.exists() and log.stat().st_size:
-                raise
-        return _opened(f"{address}?immutable=1", _check_readable, isolation_level)
-
-
-def _opened(
-    file: Path | str,
-    prepare: Callable[[sqlite3.Connection, Path | str], None],
-    isolation_level: IsolationLevel,
-) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        file,
-        uri=isinstance(file, str),
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=isolation_level,
-        check_same_thread=False,
-    )
-    connection.text_factory = _text_or_bytes
-    try:
-        with _schema_errors():
-            prepare(connection, file)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _text_or_bytes(stored: bytes) -> str | bytes:
-    try:
-        return stored.decode()
-    except UnicodeDecodeError:
-        return stored
-
-
-@contextlib.contextmanager
-def _schema_errors() -> Generator[None]:
-    """Raise sqlite3.DatabaseError where damaged names keep Python from reading SQLite's answer."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise sqlite3.DatabaseError(f"its schema cannot be read ({error.reason})") from error
-
-
-def _check_readable(connection: sqlite3.Connection, file: Path | str) -> None:
-    connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-
-
-def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
-    # Two connections that switch a new file to WAL at once fail without waiting.
-    try:
-        with FileLock(Path(path).with_suffix(".lock"), timeout=BUSY_TIMEOUT_S):
-            connection.execute("PRAGMA journal_mode=WAL")
-    except Timeout as error:
-        raise sqlite3.OperationalError("database is locked") from error
-    # Safe against a killed process; a full sync of each write would only add power failures.
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
-    connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
-
-
-class SqliteDatabase:
-    """Statements of any thread, one at a time."""
-
-    def __init__(self, path: Path, migrate: Migration = migrate_sqlite) -> None:
-        """Open the file and bring its tables up to date. Blocks."""
-        make_folder(path.parent)
-        # Autocommit: one statement is one transaction, written when the call returns.
-        self._connection = Connection(path, isolation_level=None)
-        self._worker = DatabaseThread.shared(str(path))
-        self._group = GroupConnection[sqlite3.Connection]()
-        try:
-            with self._connection.lock, _schema_errors():
-                migrate(self._connection.get(), str(path))
+            with self.lock, self._errors_in_words():
+                self._db = _connect(path)
+                _migrate(self._db, path, versions, shrinks=shrinks)
+            self._inode = path.stat().st_ino
         except BaseException:
             self.close()
             raise
 
+    @override
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Execute one statement and return its rows. Blocks. sqlite3.Error if that fails."""
+    ) -> list[Row]:
         del worker_of  # the thread's file lock cannot be lost
         with (
             self.connection() as connection,
@@ -190,43 +105,33 @@ class SqliteDatabase:
         ):
             return cursor.fetchall()
 
+    @override
     def run_many(
         self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
     ) -> None:
-        """Execute one statement with each row of values, all or none. Blocks."""
         del worker_of
         with self._transaction("BEGIN IMMEDIATE") as connection:
             connection.executemany(statement, rows)
 
-    async def arun(
-        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        del worker_of
-        rows: list[tuple[Any, ...]] = await self._worker.write(self._write_of(statement, values))
-        return rows
+    @override
+    def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
+        return Write.of(partial(self.run, statement, values), self._commit, worker_of)
 
-    def run_later(
-        self,
-        statement: str,
-        values: Sequence[Any],
-        on_end: OnEnd,
-        *,
-        worker_of: str | None = None,
-    ) -> None:
-        """Do as `arun` right before what is written next, or in a few milliseconds."""
-        del worker_of
-        self._worker.write_later(self._write_of(statement, values), on_end)
-
-    def _write_of(self, statement: str, values: Sequence[Any]) -> Write:
-        return Write.of(partial(self.run, statement, values), self._commit)
-
+    @override
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
-        """Execute writes in one transaction, and return their answers. Blocks."""
-        if len(writes) == 1:  # one statement, which may only read
+        if len(writes) == 1 and not self._holds_checkpoints:  # one statement, which may only read
             return [writes[0].execute()()]
-        # Not "IMMEDIATE": some may only read, in a file that nobody may write.
+        # Not "IMMEDIATE": some may only read, in a file that cannot be written.
         return self._group.commit(writes, self._transaction("BEGIN"))
+
+    @contextlib.contextmanager
+    def writing(self) -> Generator[sqlite3.Connection]:
+        """Write all or nothing, within the group's transaction if there is one."""
+        if self._group.current is not None:
+            yield self._group.current
+            return
+        with self._transaction("BEGIN") as connection:
+            yield connection
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Generator[sqlite3.Connection]:
@@ -242,34 +147,212 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
-        """Take the connection, which waits for other threads' statements; or the group's."""
+        """Take the connection, after other threads' statements; or use the group's."""
         if self._group.current is not None:
             yield self._group.current
             return
-        self._connection.check_place()
-        with self._connection.lock, _schema_errors():
-            yield self._connection.get()
+        with self._errors_in_words():
+            self._check_place()
+            with self.lock:
+                if self._db is None:  # after a fork
+                    if self._closed:
+                        raise StorageError(f"{self._path.name} is closed.")
+                    self._db = _connect(self._path)
+                yield self._db
 
+    def _check_place(self) -> None:
+        """Raise sqlite3.OperationalError if the file is no longer at its place.
+
+        SQLite would continue to write into a file that was removed, which is then lost.
+        """
+        try:
+            found = self._path.stat().st_ino
+        except OSError as error:
+            raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
+        if found != self._inode:
+            raise sqlite3.OperationalError(f"{self._path} is another file than before")
+
+    @override
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return await self._writer.do(job)
+
+    @override
+    def with_store(self, job: "Callable[[BaseStore], T]", *, alone: bool = False) -> T:
+        from langgraph.store.sqlite import SqliteStore  # loads an extension's package
+
+        with contextlib.ExitStack() as stack:
+            if alone:  # LangGraph's store begins transactions itself: another lock is needed
+                file = self._path.with_name(f"{self._path.name}.store.lock")
+                stack.enter_context(self._errors_in_words())
+                stack.enter_context(_locked(file))
+            return job(SqliteStore(stack.enter_context(self.connection())))
+
+    @override
+    def settle(self) -> None:
+        self._writer.settle()
+
+    @override
     def close(self) -> None:
-        """Close the file. Blocks."""
-        self._worker.close()
-        self._connection.close()
+        self._writer.close()
+        with self.lock:  # closing under a running statement would crash the interpreter
+            self._closed = True
+            self.suspend()
+
+    def suspend(self) -> None:
+        """Close the file until its next use. Call this with the lock held."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    @contextlib.contextmanager
+    def _errors_in_words(self) -> Generator[None]:
+        try:
+            yield
+        except UnicodeDecodeError as error:  # damaged names: Python cannot read SQLite's answer
+            raise self.damaged(f"its schema cannot be read ({error.reason})") from error
+        except sqlite3.Error as error:
+            raise self._in_words(error) from error
+
+    def _in_words(self, error: sqlite3.Error) -> StorageError:
+        folder, name = self._path.parent, getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith("SQLITE_FULL"):
+            return UnavailableError(
+                f"The disk of {folder} is full. Make room there, or bring the disk back."
+            )
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "is locked" in str(error):
+            return UnavailableError(
+                f"Another program holds the database in {folder}. Let it finish, or stop it "
+                f"(`fuser {folder}/*.db` names it)."
+            )
+        # A statement that cannot be understood is right, as all of ours are: the schema is not.
+        if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
+            return UnavailableError(
+                f"The database in {folder} cannot be used: {error}. Check that its disk is there, "
+                "can be written, and is not full."
+            )
+        return self.damaged(str(error))
+
+    @override
+    def damaged(self, what: str) -> StorageError:
+        folder = self._path.parent
+        return StorageError(
+            f"The database in {folder} is damaged: {what}. Move {folder} away to start afresh; "
+            "`sqlite3 FILE .recover` may save its threads."
+        )
 
 
-_connections = weakref.WeakSet[Connection]()
+def _connect(path: Path) -> sqlite3.Connection:
+    with _connecting:
+        # Its own folder, and the one that a link leads to.
+        folders = {path.parent, path.resolve().parent}
+        if all(os.access(folder, os.W_OK) or not folder.exists() for folder in folders):
+            return _opened(path, _configure)
+        address = path.resolve().as_uri()
+        try:
+            return _opened(f"{address}?mode=ro", _check_readable)
+        except sqlite3.OperationalError:
+            # SQLite wants to write a log even to read the file, unless there is one already.
+            log = path.resolve().with_name(f"{path.resolve().name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+        return _opened(f"{address}?immutable=1", _check_readable)
+
+
+def _opened(
+    file: Path | str, prepare: Callable[[sqlite3.Connection, Path | str], None]
+) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        file,
+        uri=isinstance(file, str),
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # autocommit: a statement is a transaction
+        check_same_thread=False,
+    )
+    connection.text_factory = _text_or_bytes
+    try:
+        prepare(connection, file)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+def _check_readable(connection: sqlite3.Connection, file: Path | str) -> None:
+    connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+
+
+def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
+    # Two connections that switch a new file to WAL at once fail without waiting.
+    with _locked(Path(path).with_suffix(".lock")):
+        connection.execute("PRAGMA journal_mode=WAL")
+    # Safe against a killed process; a full sync of each write would only add power failures.
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Generator[None]:
+    try:
+        with FileLock(file, timeout=BUSY_TIMEOUT_S):
+            yield
+    except Timeout as error:
+        raise sqlite3.OperationalError("database is locked") from error
+
+
+def _migrate(db: sqlite3.Connection, path: Path, versions: Versions, *, shrinks: bool) -> None:
+    """Bring the tables up to date. A file that can only be read stays as it is."""
+    if _version(db, path, versions) == len(versions):
+        return
+    try:
+        if shrinks and not _has_tables(db):
+            db.execute("PRAGMA auto_vacuum = FULL")
+            db.execute("VACUUM")  # without it, the setting comes too late
+        db.execute("BEGIN IMMEDIATE")  # another process may migrate, too
+        for statements in versions[_version(db, path, versions) :]:
+            for statement in statements:
+                db.execute(statement.format(**_TYPES))
+        db.execute(f"PRAGMA user_version = {len(versions)}")
+        db.execute("COMMIT")
+    except BaseException as error:
+        with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already
+            db.execute("ROLLBACK")
+        if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY":
+            raise
+
+
+def _version(db: sqlite3.Connection, path: Path, versions: Versions) -> int:
+    """Return the version in the file's header. StorageError: it is of another one."""
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    check_version(str(path), found, len(versions), has_tables=_has_tables(db))
+    return int(found)
+
+
+def _has_tables(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+
+
+_databases = weakref.WeakSet[SqliteDatabase]()
 _connecting = threading.Lock()
 _forking = threading.Lock()
 _locks_of_fork: list[threading.Lock] = []
-"""What a fork under way holds, in the order in which everybody takes these locks."""
+"""The locks that a fork under way holds, in the order in which all code takes them."""
 
 
 def _suspend_all() -> None:
-    """Close all files before a fork, when no statement is under way, and let nobody open one."""
+    """Close all files before a fork, between statements, and keep new ones from being opened."""
     _acquire(_forking)
-    for connection in list(_connections):
-        _acquire(connection.lock)
+    for database in list(_databases):
+        _acquire(database.lock)
         with contextlib.suppress(sqlite3.Error):  # the disk may be missing; the next use reports it
-            connection.suspend()
+            database.suspend()
     _acquire(_connecting)
 
 

@@ -1,38 +1,27 @@
-"""Checkpoints in a SQLite file of their own, beside the database's."""
+"""Checkpoints in a SQLite file of their own, next to the database's."""
 
-import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpointer import (
-    COPIED_FROM,
-    Checkpointer,
-    undamaged,
-)
-from openmanus_graph.backends.persistence.database_thread import (
-    DatabaseThread,
-    GroupConnection,
-    OnEnd,
-    Write,
-)
-from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
-from openmanus_graph.backends.persistence.sqlite import Connection
-from openmanus_graph.config.homes import make_folder
+from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM, Checkpointer
+from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DATABASE, DatabaseUrl
 
 CHECKPOINTS = "checkpoints.db"
 """The file in the home folder."""
-T = TypeVar("T")
-S = TypeVar("S", bound="LeanSqliteSaver")
-
+_COLUMNS = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
+}
+"""LangGraph's tables, and their columns in addition to `thread_id`."""
 _LINE = """
     WITH RECURSIVE line(id) AS (
         SELECT :at UNION SELECT parent_checkpoint_id FROM checkpoints, line
@@ -40,125 +29,56 @@ _LINE = """
         AND parent_checkpoint_id IS NOT NULL
     )
 """
-_COPIED_METADATA = (
-    f"CAST(json_set(CAST(metadata AS TEXT), '$.{COPIED_FROM}', :old) AS BLOB) AS metadata"
-)
-_COPIES = (
-    f"""
-    INSERT INTO checkpoints
-    {_LINE}
-    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
-    {_COPIED_METADATA}
-    FROM checkpoints WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
-    """,
-    # Effects after the last point are not copied: they are to be executed again.
-    f"""
-    INSERT INTO writes
-        (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
-    {_LINE}
-    SELECT :new, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value
-    FROM writes WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
-    AND checkpoint_id != :at
-    """,
-)
+_ON_LINE = "AND checkpoint_ns = '' AND checkpoint_id IN line"
 
 
 class LeanSqliteSaver(Checkpointer, SqliteSaver):
-    """LangGraph's saver on a connection of ours.
+    """LangGraph's saver on a connection of ours."""
 
-    Args:
-        connection: To the file.
-        worker: The thread that the database's statements go through, too.
-    """
+    database: SqliteDatabase
+    conn: sqlite3.Connection
 
-    def __init__(self, connection: Connection, worker: DatabaseThread) -> None:
-        with connection.lock:
-            super().__init__(connection.get(), serde=StrictSerializer())
-        self.lock = connection.lock
-        self._connection = connection
-        self._worker = worker
-        self._group = GroupConnection[sqlite3.Cursor]()
+    def __init__(self, database: SqliteDatabase) -> None:
+        with database.connection() as connection:
+            super().__init__(database, connection, serde=StrictSerializer())
 
     @classmethod
-    @contextlib.asynccontextmanager
-    async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
-        """Open the checkpoints of a database. sqlite3.Error if the file is damaged."""
-        saver = await asyncio.to_thread(cls._of_database, url)
+    @override
+    def of_database(cls, url: DatabaseUrl) -> Self:
+        database = SqliteDatabase(checkpoints_file(url), (), checkpoints_of=url.file)
         try:
-            async with saver.storing_all():
-                yield saver
-        finally:
-            await asyncio.shield(asyncio.to_thread(saver.close))
-
-    @classmethod
-    def _of_database(cls: type[S], url: DatabaseUrl) -> S:
-        path = checkpoints_file(url)
-        make_folder(path.parent)
-        connection, worker = Connection(path), DatabaseThread.shared(str(url.file))
-        try:
-            saver = cls(connection, worker)
-            undamaged(saver.setup)
+            saver = cls(database)
+            saver.setup()
         except BaseException:
-            worker.close()
-            connection.close()
+            database.close()
             raise
         return saver
 
+    @override
     def close(self) -> None:
-        """Finish what was asked for, and close the file. Blocks."""
-        self._worker.close()
-        self._connection.close()
-
-    @override
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        return await self._worker.do(job)
-
-    @override
-    def write_of(self, thread: str, job: Callable[[], T]) -> "asyncio.Future[T]":
-        return self._worker.write(Write.of(job, self._commit, thread, is_checkpoint=True))
-
-    @override
-    def write_later_of(self, thread: str, execute: Callable[[], Any], on_end: OnEnd) -> None:
-        self._worker.write_later(Write(execute, self._commit, thread, is_checkpoint=True), on_end)
-
-    def _commit(self, writes: Sequence[Write]) -> list[Any]:
-        """Execute writes in one transaction, and return their answers. Blocks."""
-        return self._group.commit(writes, self.cursor())
+        self.database.close()
 
     @override
     def setup(self) -> None:
-        with self.lock:
-            self.conn = self._connection.get()
-            check_sqlite_checkpoints(self.conn)
+        with self.database.connection() as self.conn:
             super().setup()
 
     @contextlib.contextmanager
     @override
     def cursor(self, transaction: bool = True) -> Generator[sqlite3.Cursor]:
         """Write all or nothing: LangGraph's commits what was written before a failure."""
-        if self._group.current is not None:
-            yield self._group.current
-            return
-        if transaction:
-            self._connection.check_place()
-        with self.lock:
-            self.conn = self._connection.get()  # another one after a fork
-            with contextlib.closing(self.conn.cursor()) as cursor:
-                try:
-                    yield cursor
-                except BaseException:
-                    self.conn.rollback()
-                    raise
-                if transaction:
-                    self.conn.commit()
+        taken = self.database.writing() if transaction else self.database.connection()
+        with taken as connection, contextlib.closing(connection.cursor()) as cursor:
+            self.conn = connection  # another one after a fork
+            yield cursor
 
     @override
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Return the number after the current one, as LangGraph's base class does.
 
-        The saver's own are 50 characters each, and stand in every checkpoint for every channel:
-        half of what a long thread stores. Each checkpoint holds its own values, so numbers need
-        nothing random.
+        The versions of LangGraph's SQLite saver are 50 characters each, and every checkpoint has
+        one for every channel: half of what a long thread stores. Each checkpoint holds its own
+        values, so that numbers need nothing random.
         """
         return (current or 0) + 1
 
@@ -170,22 +90,17 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
 
     @override
     def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
+        values = {"old": thread, "at": checkpoint, "new": new}
         with self.cursor() as cursor:
-            for statement in _COPIES:
-                cursor.execute(statement, {"old": thread, "at": checkpoint, "new": new})
+            cursor.execute(_copy("checkpoints", _LINE, _ON_LINE), values)
+            # Effects after the last point are not copied: they are to be executed again.
+            cursor.execute(_copy("writes", _LINE, f"{_ON_LINE} AND checkpoint_id != :at"), values)
 
     @override
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         with self.cursor() as cursor:
-            for table in ("checkpoints", "writes"):
-                columns = [str(row[1]) for row in cursor.execute(f"PRAGMA table_info({table})")]
-                changed = {"thread_id": ":new", "metadata": _COPIED_METADATA}
-                copied = ", ".join(changed.get(name, name) for name in columns)
-                cursor.execute(
-                    f"INSERT INTO {table} ({', '.join(columns)})"
-                    f" SELECT {copied} FROM {table} WHERE thread_id = :old",
-                    {"new": target_thread_id, "old": source_thread_id},
-                )
+            for table in _COLUMNS:
+                cursor.execute(_copy(table), {"old": source_thread_id, "new": target_thread_id})
 
     @override
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -200,6 +115,17 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
                     f" IN ({which})",
                     (json.dumps(list(run_ids)),),
                 )
+
+
+def _copy(table: str, given: str = "", which: str = "") -> str:
+    """Return the statement that copies rows of a table to a new thread."""
+    columns = _COLUMNS[table]
+    noted = f"CAST(json_set(CAST(metadata AS TEXT), '$.{COPIED_FROM}', :old) AS BLOB)"
+    return (
+        f"INSERT INTO {table} (thread_id, {columns}) {given}"
+        f" SELECT :new, {columns.replace('metadata', noted)} FROM {table}"
+        f" WHERE thread_id = :old {which}"
+    )
 
 
 def checkpoints_file(url: DatabaseUrl) -> Path:

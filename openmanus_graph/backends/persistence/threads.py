@@ -1,24 +1,22 @@
-"""The threads of a database: what they were asked, with which options, and how they stand."""
+"""The threads of a database: their tasks, the options that count, their status and files."""
 
 import datetime
 import hmac
 import json
 import shlex
-import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from openmanus_graph.backends.persistence.database import Database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError, read_json
+from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
 from openmanus_graph.config.secret_values import KEY_VARIABLE, hmac_of, key_file, options_key
+from openmanus_graph.errors import StorageError
 from openmanus_graph.state.settings import MAX_COST_USD, Settings
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, HumanMessage
-
 
 SIGNATURE = "_hmac"
 """The key of the HMAC among the options."""
@@ -30,10 +28,9 @@ _SHOWN = 12
 
 
 def signed(thread: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they are stored with a thread: with their HMAC, if there is a key. Blocks.
+    """Return options with their HMAC, if there is a key, as they are stored. Blocks.
 
-    Raises:
-        ConfigError: The environment's key is too short.
+    ConfigError: the environment's key is too short.
     """
     plain = {name: value for name, value in options.items() if name != SIGNATURE}
     key = options_key(make=True)
@@ -43,8 +40,7 @@ def signed(thread: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def believed(thread: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the options of a row that count, and the names of those that do not. Blocks.
 
-    Raises:
-        ConfigError: The environment's key is too short.
+    ConfigError: the environment's key is too short.
     """
     plain = {name: value for name, value in stored.items() if name != SIGNATURE}
     given, key = stored.get(SIGNATURE), options_key(make=False)
@@ -58,15 +54,18 @@ def believed(thread: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 
 def harmless(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that anybody may choose: they start, open and reach nothing. Blocks."""
-    return {name: value for name, value in options.items() if _is_harmless(name, value)}
+    """Return the options that anyone may choose: they start, open and reach nothing. Blocks."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name in _HARMLESS and _HARMLESS[name](value)
+    }
 
 
 def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = ()) -> str:
-    """Say which stored options do not count, and what to do; empty if all do.
+    """Describe which stored options do not count, and what to do; empty if all do.
 
     Args:
-        thread: Its id.
         names: Of the options that do not count.
         given: Names of those that were given again.
     """
@@ -84,11 +83,6 @@ def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = 
     )
 
 
-def _is_harmless(name: str, value: Any) -> bool:
-    test = _HARMLESS.get(name)
-    return test is not None and test(value)
-
-
 def _up_to(most: float) -> Callable[[Any], bool]:
     return lambda value: type(value) in (int, float) and 0 < value <= most
 
@@ -98,7 +92,7 @@ def _up_to_whole(most: int) -> Callable[[Any], bool]:
 
 
 def _is_model(value: Any) -> bool:
-    """Return True for `PROVIDER:NAME`; an address is none."""
+    """Return True for `PROVIDER:NAME`, but not for an address."""
     return isinstance(value, str) and "://" not in value
 
 
@@ -120,7 +114,7 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
     "max_cost_usd": _up_to(MAX_COST_USD),
     "max_tokens": _up_to_whole(_MAX_TOKENS),
     "timeout": _up_to(_MAX_TIMEOUT_S),
-    # only what is stricter than any setting of the user's own
+    # only values that are stricter than any setting of the user
     "network": lambda value: value is False,
     "policy": lambda value: value == "never",
     "review_plan": lambda value: value is True,
@@ -130,6 +124,10 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 _ASKED_AT_ONCE = 500
+_TABLES_OF_THREAD = (
+    *("ledger", "questions", "first_sights", "steering", "events", "file_locations"),
+    *("model_calls", "recorded_facts", "user_messages", "titles"),
+)
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -143,10 +141,10 @@ class Thread:
     task: str
     """The newest user message."""
     options: dict[str, Any]
-    """The run's options as given, never keys; of those that others may have written, what can do
-    no harm."""
+    """The run's options as given, never keys. Of options that others may have written, only the
+    harmless ones."""
     status: str
-    """`running` while a run goes on, and after a crash; or `DAMAGED`."""
+    """`running` during a run and after a crash; or `DAMAGED`."""
     created: str
     updated: str
     title: str = ""
@@ -171,16 +169,13 @@ class Threads:
         *,
         title: str = "",
     ) -> None:
-        """Record a run's beginning.
+        """Record the start of a run.
 
         Args:
-            thread: Its id.
-            agent: Who works.
             task: The newest user message, as the person wrote it.
-            options: As given.
-            message: What the run begins with, whole; None for one that goes on. It is kept here
-                because a crash may come before the first checkpoint, or take that away.
-            title: Of a thread that has none yet; the task if it is empty.
+            message: The whole message that starts the run; None for one that is resumed. It is
+                kept here because a crash may come before the first checkpoint.
+            title: Of a new thread; the task if it is empty.
         """
         if message is not None:
             from langchain_core.messages import message_to_dict  # a list of threads needs none
@@ -191,15 +186,13 @@ class Threads:
                 (thread, json.dumps(message_to_dict(message))),
                 worker_of=thread,
             )
-        self._run(  # of a thread without one, which an earlier version began: its newest task
-            "INSERT INTO titles (thread, title)"
-            " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
-            " ON CONFLICT (thread) DO NOTHING",
-            (thread, thread, title or task),
+        self._run(
+            "INSERT INTO titles (thread, title) VALUES (?, ?) ON CONFLICT (thread) DO NOTHING",
+            (thread, title or task),
             worker_of=thread,
         )
         self._run(
-            # A new number, so that the newest has the greatest whatever the clock says.
+            # With a new row number: the newest thread has the greatest, whatever the clock says.
             "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
             " ON CONFLICT (id) DO UPDATE SET rowid = excluded.rowid, agent = excluded.agent,"
             " task = excluded.task, options = excluded.options, status = 'running',"
@@ -226,29 +219,26 @@ class Threads:
 
     def find(self, thread: str) -> Thread | None:
         """Return a thread, also if the index over their ids is damaged."""
+        # Without the index, if that is damaged.
         found = self._select("WHERE id = ?", thread) or self._select("WHERE id || '' = ?", thread)
         return found[0] if found else None
 
     def existing(self, threads: Sequence[str]) -> set[str]:
-        """Return which of these threads there are, or have files: graphs of an app list none."""
+        """Return which of these threads exist or have files: an app's graphs are not listed."""
         found = set[str]()
         for start in range(0, len(threads), _ASKED_AT_ONCE):
             some = threads[start : start + _ASKED_AT_ONCE]
             marks = ", ".join("?" * len(some))
             rows = self._run(
                 f"SELECT id FROM threads WHERE id IN ({marks})"
-                f" UNION SELECT thread FROM places WHERE thread IN ({marks})",
+                f" UNION SELECT thread FROM file_locations WHERE thread IN ({marks})",
                 (*some, *some),
             )
             found.update(row[0] for row in rows)
         return found
 
     def newest_message(self, thread: str) -> "BaseMessage | None":
-        """Return the user message that the thread's newest run began with.
-
-        Raises:
-            DamagedRowError: It cannot be read.
-        """
+        """Return the user message of the thread's newest run. DamagedRowError: it is unreadable."""
         from langchain_core.messages import messages_from_dict
 
         rows = self._run("SELECT message FROM user_messages WHERE thread = ?", (thread,))
@@ -270,10 +260,9 @@ class Threads:
         """Return threads with their numbers, newest first.
 
         Args:
-            limit: How many at most.
             before: Only those with a smaller number.
             query: Part of the title, the task or the id; empty for all.
-            also: Ids of threads that are listed although the query is part of none of these.
+            also: Ids of further threads, whether they match the query or not.
         """
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
         rows = self._run(
@@ -296,9 +285,10 @@ class Threads:
         return [_readable(row[0]) for row in self._run(found, values)]
 
     def delete(self, thread: str) -> None:
-        """Forget a thread."""
-        for table, column in (("user_messages", "thread"), ("titles", "thread"), ("threads", "id")):
-            self._run(f"DELETE FROM {table} WHERE {column} = ?", (thread,), worker_of=thread)
+        """Delete all rows of a thread. The last one lists it, so that it can be deleted again."""
+        for table in _TABLES_OF_THREAD:
+            self._run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
+        self._run("DELETE FROM threads WHERE id = ?", (thread,), worker_of=thread)
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
         rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)
@@ -324,7 +314,7 @@ def _readable(value: Any) -> str:
 def _options(stored: Any) -> dict[str, Any] | None:
     try:
         found = read_json(stored)
-    except sqlite3.DatabaseError:
+    except StorageError:
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
@@ -338,7 +328,7 @@ def _is_time(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLocation:
     """Where a thread's files are."""
 
     host: str
@@ -362,25 +352,26 @@ class Place:
 
 
 class FileLocationsTable:
-    """The table of places. Its methods block, and raise sqlite3.Error."""
+    """The table of file locations. Its methods block."""
 
     def __init__(self, database: Database) -> None:
         self._run = database.run
 
-    def find(self, thread: str) -> Place | None:
+    def find(self, thread: str) -> FileLocation | None:
         """Return where a thread's files are; None if it never had any."""
-        rows = self._run("SELECT place FROM places WHERE thread = ?", (thread,))
-        return Place(**read_json(rows[0][0])) if rows else None
+        rows = self._run("SELECT location FROM file_locations WHERE thread = ?", (thread,))
+        try:
+            return FileLocation(**read_json(rows[0][0])) if rows else None
+        except (StorageError, TypeError) as error:
+            raise DamagedRowError(
+                f"The row that says where the files of thread {thread} are is damaged: {error}."
+            ) from error
 
-    def record(self, thread: str, place: Place) -> None:
+    def record(self, thread: str, location: FileLocation) -> None:
         """Record where the files are. LeaseLostError: another worker has the thread."""
         self._run(
-            "INSERT INTO places (thread, place) VALUES (?, ?)"
-            " ON CONFLICT (thread) DO UPDATE SET place = excluded.place",
-            (thread, json.dumps(asdict(place))),
+            "INSERT INTO file_locations (thread, location) VALUES (?, ?)"
+            " ON CONFLICT (thread) DO UPDATE SET location = excluded.location",
+            (thread, json.dumps(asdict(location))),
             worker_of=thread,
         )
-
-    def forget_thread(self, thread: str) -> None:
-        """Delete a thread's row."""
-        self._run("DELETE FROM places WHERE thread = ?", (thread,), worker_of=thread)

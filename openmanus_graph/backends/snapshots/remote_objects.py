@@ -1,7 +1,7 @@
 """The store of a thread's files that machines share: objects in a folder or in S3, by fsspec.
 
-Before each write the thread's lease is checked: a worker that was paused, and has lost the thread,
-adds nothing and deletes nothing. An object is never changed.
+The thread's lease is checked before each write: a worker that was paused, and has lost the thread,
+adds and deletes nothing. An object is never changed.
 """
 
 import itertools
@@ -11,65 +11,52 @@ from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.database_thread import (
-    LeaseLostError,
-    StorageError,
-    UnavailableError,
-)
+from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.leases import require_lease
 from openmanus_graph.backends.snapshots.objects import (
     MissingObjectError,
-    NewObjects,
     ObjectStore,
     digest_of,
 )
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.errors import ConfigError, StorageError, UnavailableError, install_extra
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import DatabaseUrl, WorkspaceUrl
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 20, 3
-"""How long one request to S3 may take, and how often it is made."""
+"""Time limits in seconds for one request to S3, and how often it is made."""
 AT_ONCE = 16
 """Requests to S3 at a time: each takes long, however small its object is."""
 ASKED_ONE_BY_ONE = 16
-"""Objects whose presence in S3 is asked for one by one; then all that are there are listed."""
+"""Objects whose presence in S3 is asked for one by one; after that all are listed once."""
 DELETED_AT_ONCE = 500
 _ERROR_CHARS = 300
 
 
 class FilesUnavailableError(UnavailableError):
-    """The place of threads' files cannot be used: for now, it may be."""
+    """The store of threads' files cannot be used now. Later it may work."""
 
 
 class RemoteObjects(ObjectStore):
-    """The objects of one thread. FilesUnavailableError where the place cannot be used."""
+    """The objects of one thread. Methods raise FilesUnavailableError if it cannot be used."""
 
     def __init__(self, url: WorkspaceUrl, thread: str, database: DatabaseUrl) -> None:
         self.url = url
         self._require_lease = partial(require_lease, database, thread)
         self._folder = f"{url.text.partition('://')[2]}/{safe_name(thread)}"
         self._known = set[str]()
-        """Those that are surely there."""
+        """Objects that are surely there."""
         self._asked = 0
         self._coming: dict[str, None] = {}
-        """Those that are read next, in this order."""
+        """Digests that are read next, in this order."""
         self._fetched: dict[str, Any] = {}
-        """Of those, what one round of requests brought: bytes, or the error."""
+        """The results of the newest requests: bytes, or the error."""
         self._files: Any = None
         self._process = 0
-
-    @override
-    @contextmanager
-    def adding(self) -> Generator[NewObjects]:
-        new = NewObjects(self._write)
-        yield new
-        new.save()
 
     @override
     def read(self, digest: str) -> bytes:
@@ -93,12 +80,12 @@ class RemoteObjects(ObjectStore):
             self._coming = {**dict.fromkeys(new), **self._coming}
 
     def _fetch(self, digest: str) -> None:
-        """Fetch an object, with those that come next if it was announced."""
+        """Fetch an object, with the next ones if it was announced."""
         several = [digest]
         if digest in self._coming:
             others = (one for one in self._coming if one != digest)
             several += itertools.islice(others, AT_ONCE - 1)
-        # Of `cat` S3 is asked before whether there is such a file, too.
+        # `cat` would first ask S3 if there is such a file.
         read = self._file_system.cat_ranges(
             [self._path(one) for one in several], None, None, batch_size=AT_ONCE
         )
@@ -108,14 +95,6 @@ class RemoteObjects(ObjectStore):
             self._coming.pop(one, None)
         for unwanted in list(self._fetched)[: -2 * AT_ONCE]:  # of earlier rounds
             del self._fetched[unwanted]
-
-    @override
-    def require_room(self, sizes: Iterable[int]) -> None:
-        """Do nothing: nobody knows a bucket's room before it refuses."""
-
-    @override
-    def name_snapshot(self, thread: str, snapshot: str, root: Path) -> None:
-        """Do nothing: the database names what the thread has."""
 
     def forget(self) -> None:
         """Delete all objects of the thread."""
@@ -127,7 +106,8 @@ class RemoteObjects(ObjectStore):
             if self.url.is_folder and self._file_system.exists(self._folder):
                 self._file_system.rm(self._folder, recursive=True)
 
-    def _write(self, objects: Mapping[str, bytes]) -> None:
+    @override
+    def write(self, objects: Mapping[str, bytes]) -> None:
         with self._errors_in_words("written"):
             new = {one: data for one, data in objects.items() if not self._is_there(one)}
             with ThreadPoolExecutor(1 if self.url.is_folder else AT_ONCE) as pool:
@@ -193,8 +173,7 @@ class RemoteObjects(ObjectStore):
 
 def _open(url: WorkspaceUrl) -> Any:
     """Open a file system. ConfigError: its extra is not installed."""
-    # Not loaded where files stay on their machine.
-    import fsspec
+    import fsspec  # not needed if files stay on their machine
 
     if url.is_folder:
         return fsspec.filesystem("file", auto_mkdir=True, skip_instance_cache=True)
@@ -209,5 +188,5 @@ def _open(url: WorkspaceUrl) -> Any:
         )
     except ImportError as error:
         raise ConfigError(f"Files in s3:// need the extra `s3`. {install_extra('s3')}") from error
-    files.retries = 1  # they are made below, with a time limit each
+    files.retries = 1  # botocore retries, with a time limit each
     return files

@@ -1,4 +1,4 @@
-"""Makes a workspace what a snapshot holds, and puts aside what would be lost by that."""
+"""Restores a snapshot in a workspace, and puts aside what would be lost by that."""
 
 import errno
 import os
@@ -41,16 +41,16 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass
 class Restored:
-    """What restoring did; paths are relative to the workspace."""
+    """The result of a restore; paths are relative to the workspace."""
 
     written: list[str] = field(default_factory=list[str])
     removed: list[str] = field(default_factory=list[str])
     put_aside: list[str] = field(default_factory=list[str])
-    """What was in no snapshot, and lies in the aside folder now."""
+    """Entries of no snapshot, which are in the aside folder now."""
     missing: dict[str, str] = field(default_factory=dict[str, str])
-    """What could not be restored, and why."""
+    """Entries that could not be restored, and why."""
     left_alone: list[str] = field(default_factory=list[str])
-    """What snapshots do not hold: as it was."""
+    """Entries that snapshots do not hold, unchanged."""
 
 
 def restore_snapshot(
@@ -63,19 +63,16 @@ def restore_snapshot(
     *,
     keeps_new: bool = False,
 ) -> Restored:
-    """Make a workspace what a snapshot holds. Blocks.
+    """Restore a snapshot in a workspace. Blocks.
 
-    Each file is replaced atomically, and restoring again after a crash finishes it. What is to go
-    and is not in the newest snapshot is moved to a folder.
+    Each file is replaced atomically, and restoring again after a crash finishes it. Removed entries
+    that are not in the newest snapshot are moved to a folder.
 
     Args:
-        store: Has the snapshot.
-        snapshot: To restore.
         workspace: Nothing else works in it.
-        extent: What snapshots leave alone.
-        newest: The index of its newest snapshot: what can be restored again, and need not be read.
-        aside: Where to put what no snapshot holds; created if it is needed.
-        keeps_new: Leave what no snapshot holds where it is, unless its place is needed.
+        newest: The index of its newest snapshot, whose entries can be restored again.
+        aside: Folder for entries that no snapshot holds; created if needed.
+        keeps_new: Leave these where they are, unless the place is needed.
 
     Raises:
         ConfigError: The snapshot is gone, or the disk is full, and what to do.
@@ -96,15 +93,15 @@ def restore_snapshot(
     except OSError as error:
         raise ConfigError(
             f"The files in {workspace.root} cannot all be restored: {error.strerror}. Make room, "
-            "and do the same again: it goes on where it stopped, and nothing is lost."
-            + (f" What no snapshot held lies in {aside} now." if restoring.done.put_aside else "")
+            "and do the same again: it continues where it stopped, and nothing is lost."
+            + (f" What no snapshot held is in {aside} now." if restoring.done.put_aside else "")
         ) from error
     restoring.done.left_alone += [*restoring.found.ignored, *sorted(restoring.found.too_deep)]
     return restoring.done
 
 
 class _Restoring:
-    """One restore under way. OSError: there is no room; other errors are kept by path."""
+    """One restore under way. OSError: there is no room; other errors are noted by path."""
 
     def __init__(
         self,
@@ -120,17 +117,19 @@ class _Restoring:
         self.done = Restored()
 
     def find(self, extent: Extent) -> None:
-        """Look through the workspace, into folders that became unreadable as well."""
+        """Look through the workspace, including folders that became unreadable."""
         self.found = scan(self._workspace, extent.ignored)
-        closed = [path for path in self.found.unreadable if self._is_folder(path)]
+        target = self._target
+        closed = [
+            path
+            for path in self.found.unreadable
+            if path in target and target[path].kind == "folder"
+        ]
         for path in closed:
             with suppress(OSError), self._folder_of(path) as (folder, name):
                 change_mode(folder, name, 0o700)
         if closed:
             self.found = scan(self._workspace, extent.ignored)
-
-    def _is_folder(self, path: str) -> bool:
-        return path in self._target and self._target[path].kind == "folder"
 
     def remove_what_is_not_there(self, *, keeps_new: bool) -> None:
         """Remove entries that the snapshot does not have, or has as another kind."""
@@ -155,7 +154,7 @@ class _Restoring:
                 self.done.removed.append(path)
 
     def _remove_folder(self, folder: int, name: str, path: str, *, needed: bool) -> None:
-        """Remove an empty folder; what stays in it is left alone, unless its name is needed."""
+        """Remove a folder. One that is not empty is kept, unless its name is needed."""
         try:
             os.rmdir(name, dir_fd=folder)
         except OSError as error:
@@ -165,7 +164,7 @@ class _Restoring:
         self.done.removed.append(path)
 
     def write_what_differs(self) -> None:
-        """Write what the workspace lacks, or has with other content."""
+        """Write entries that the workspace lacks, or has with other content."""
         differing: list[tuple[str, TreeEntry]] = []
         for path, wanted in self._target.items():
             if wanted.kind == "left out":
@@ -184,7 +183,7 @@ class _Restoring:
                     self.done.written.append(path)
 
     def set_modes_of_folders(self) -> None:
-        """Set the permissions of folders, which may forbid to write in them."""
+        """Set the permissions of folders, which may forbid writing in them."""
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
@@ -197,14 +196,14 @@ class _Restoring:
             self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def _lies_in_left_out(self, path: str) -> bool:
-        """Say whether an entry is in a folder whose content the snapshot does not know."""
+        """Return True if an entry is in a folder whose content is not in the snapshot."""
         above = (str(parent) for parent in Path(path).parents)
         return any(
             folder in self._target and self._target[folder].kind == "left out" for folder in above
         )
 
     def _is_unchanged(self, path: str, wanted: TreeEntry) -> bool:
-        """Say whether an entry is as wanted, by what is known of it without opening it."""
+        """Return True if an entry is surely as wanted, without opening it."""
         stamp = self.found.stamps.get(path)
         if stamp is None or kind_of(stamp[0]) != wanted.kind:
             return False
@@ -215,7 +214,7 @@ class _Restoring:
         return same_mode and known == wanted.content
 
     def _is_same(self, folder: int, name: str, path: str, wanted: TreeEntry) -> bool:
-        """Say whether an entry is as wanted; permissions that differ are set."""
+        """Return True if an entry has the wanted content, and set its permissions."""
         found = status(folder, name)
         if found is None or kind_of(found.st_mode) != wanted.kind:
             return False
@@ -241,7 +240,7 @@ class _Restoring:
                 os.unlink(temporary, dir_fd=folder)
 
     def _write_file(self, folder: int, name: str, wanted: TreeEntry) -> None:
-        """Write a file's pieces; where they are nothing but zeros the file gets a hole."""
+        """Write a file's pieces, and a hole for pieces of zeros."""
         pieces = self._store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
             self._store.read_ahead(pieces)
@@ -266,17 +265,17 @@ class _Restoring:
         return pieces[0] if found.st_size <= PIECE else digest_of(list_of(pieces))
 
     def _is_held(self, folder: int, name: str, path: str) -> bool:
-        """Say whether the newest snapshot holds an entry as it is."""
+        """Return True if the newest snapshot holds an entry with its present content."""
         try:
             return self._newest.contents.get(path) == self._content(folder, name, path)
         except OSError:
             return False
 
     def _put_aside(self, folder: int, name: str, path: str) -> None:
-        """Keep an entry in the aside folder. A file or link stays at its place as well."""
+        """Put an entry into the aside folder. A file or link also stays at its place."""
         target = self._aside / path
         self._aside.mkdir(parents=True, exist_ok=True)
-        # A link may have been moved there in the place of a folder: it leads nowhere else.
+        # Not through a link that may have been moved there in the place of a folder.
         with opened_folder(Workspace(self._aside, self._aside), target.parent, create=True):
             pass
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -290,7 +289,7 @@ class _Restoring:
 
     @contextmanager
     def _folder_of(self, path: str) -> Generator[tuple[int, str]]:
-        """Open the folder of an entry, in which it can be written, and give the entry's name."""
+        """Open the folder of an entry for writing, and give the entry's name in it."""
         place = self._workspace.root / path
         with opened_folder(self._workspace, place.parent) as folder:
             mode = os.fstat(folder).st_mode
@@ -301,7 +300,7 @@ class _Restoring:
 
     @contextmanager
     def _noting(self, path: str) -> Generator[None]:
-        """Note that an entry cannot be restored, unless there is no room for any."""
+        """Note that an entry cannot be restored. OSError if there is no room for any."""
         try:
             yield
         except MissingObjectError:
@@ -313,7 +312,7 @@ class _Restoring:
 
 
 def _set_mode(folder: int, name: str, mode: int) -> None:
-    """Set an entry's permissions if they differ: those of others' files cannot be set at all."""
+    """Set permissions if they differ: those of other users' files cannot be set at all."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if permissions(found.st_mode) != mode:
         change_mode(folder, name, mode)
@@ -330,7 +329,7 @@ def _move_folder(folder: int, name: str, target: Path) -> None:
 
 
 def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
-    """Keep a file at another path as well, if nothing in the workspace changes it there later."""
+    """Link a file to another path, unless the workspace could change it there later."""
     if found.st_nlink != 1:  # it can be written under its other name
         return False
     try:
@@ -343,16 +342,9 @@ def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
 def copy_snapshot(
     store: SnapshotStore, snapshot: str, source: Workspace, root: Path, limits: StorageSettings
 ) -> Restored:
-    """Make a folder of what a snapshot of a workspace holds. Blocks.
+    """Copy a workspace as it was at a snapshot to a new folder. Blocks.
 
-    What snapshots leave alone is copied as it is now. If anything fails, the folder is removed.
-
-    Args:
-        store: Of the home folder.
-        snapshot: To write.
-        source: The workspace that it was taken of.
-        root: The new folder, which does not exist.
-        limits: What snapshots leave alone.
+    What snapshots leave alone is copied as it is now; `left_alone` names it.
 
     Raises:
         ConfigError: The snapshot is gone, or the disk is full.
@@ -365,15 +357,12 @@ def copy_snapshot(
         done = restore_snapshot(store, snapshot, target, extent, Index(root), root)
         done.left_alone = []
         if source.root.is_dir():
-            _copy_left_alone(source, root, _left_alone(source, extent, done), done)
+            left = dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing])
+            _copy_left_alone(source, root, left, done)
     except BaseException:
         remove_folder(root)
         raise
     return done
-
-
-def _left_alone(source: Workspace, extent: Extent, done: Restored) -> list[str]:
-    return list(dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing]))
 
 
 def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: Restored) -> None:
@@ -381,7 +370,8 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
         copy = root / path
         try:
             with opened_folder(source, (source.root / path).parent) as folder:
-                if not copy.parent.is_dir() or not _is_copyable(folder, copy.name):
+                mode = os.stat(copy.name, dir_fd=folder, follow_symlinks=False).st_mode
+                if not copy.parent.is_dir() or kind_of(mode) is None:
                     continue
                 copy_entry(folder, copy.name, copy)
         except OSError:
@@ -389,9 +379,3 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
             continue
         done.missing.pop(path, None)
         done.left_alone.append(path)
-
-
-def _is_copyable(folder: int, name: str) -> bool:
-    """Say whether an entry is a file, a folder or a link."""
-    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

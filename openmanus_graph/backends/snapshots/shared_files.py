@@ -1,7 +1,7 @@
-"""A thread's files go with it: fetched where it is taken up, put back after each call.
+"""Moves a thread's files with it: fetched when a machine takes it up, put back after each call.
 
-The database says where they are (`places`), and a worker that has lost the thread cannot change
-that. Without `workspace_url` they stay where they are, and other machines refuse the thread.
+The database records where they are (`file_locations`), and a worker that has lost the thread cannot
+change that. Without `workspace_url` they stay where they are, and other machines refuse the thread.
 """
 
 import asyncio
@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import StorageError
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.persistence.threads import FileLocationsTable, Place
+from openmanus_graph.backends.persistence.threads import FileLocation, FileLocationsTable
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
@@ -44,7 +43,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
 )
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.run_observer import prepare_runs_with
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
@@ -52,9 +51,9 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings
 
 _FILES, _PRIVATE = "shared_files.json", "shared_private.json"
-"""In the private folder: the indexes of what was put or fetched last."""
+"""In the private folder: the indexes of the files that were put or fetched last."""
 _STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
-"""What of the private folder stays on its machine: installed packages, logins, and our notes."""
+"""Parts of the private folder that stay on their machine: packages, logins, and our indexes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
 _taken_up: dict[str, "ThreadFiles"] = {}
@@ -62,13 +61,13 @@ _taken_up: dict[str, "ThreadFiles"] = {}
 
 
 async def prepare_files(session: Session, workers: Sequence[Session], emit: Emit) -> Sequence[str]:
-    """Fetch the files that were used elsewhere, then restore those of where the run begins."""
+    """Fetch files that were used elsewhere, then restore those of an earlier point."""
     fetched = await take_up_files(session, emit)
     return [*fetched, *await asyncio.to_thread(bring_back, session, workers)]
 
 
 async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
-    """Have a thread's files here before its run begins, and return notices.
+    """Fetch a thread's files before its run begins, and return notices.
 
     Raises:
         ConfigError: They are on another machine, and what to do.
@@ -88,7 +87,7 @@ async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
 
 
 async def put_files_back(session: Session, emit: Emit) -> None:
-    """Put what changed of a thread's files back. StorageError: it fails, or the thread was lost."""
+    """Put a thread's changed files back. StorageError: it fails, or the thread was lost."""
     files = _taken_up.get(session.key.partition(WORKER_SEPARATOR)[0])
     if files is None:
         return
@@ -113,38 +112,42 @@ def _may_be_elsewhere(settings: Settings) -> bool:
 
 
 def _leave(thread: str) -> None:
-    """Put back what a cancelled run has left, as well as that goes."""
+    """Put back the changes of a cancelled run, if possible."""
     files = _taken_up.pop(thread, None)
     if files is not None and not files.failed:
-        with suppress(ConfigError, StorageError, OSError):  # the run is over, whatever came of it
+        with suppress(ConfigError, StorageError, OSError):  # the run is over in any case
             files.put_back()
 
 
 @dataclass
 class _Part:
-    """One of the two folders whose content goes with a thread."""
+    """One of the two folders that move with a thread."""
 
     workspace: Workspace
     name: str
-    """Of the index's file."""
+    """File name of the index."""
     index: Index = field(init=False)
 
     def __post_init__(self) -> None:
         self.index = read_index(self.workspace, self.name)
 
     def save(self) -> None:
-        """Save the index. It fails without harm: all files are read again, then."""
+        """Save the index if possible; else all files are read again."""
         with suppress(OSError):
             save_index(self.workspace, self.index, self.name)
 
 
 class ThreadFiles:
-    """Where a thread's files are, and the way there and back. Methods block."""
+    """The files of a thread and their transfers. Methods block.
+
+    They raise ConfigError, which says what to do, if the files are elsewhere or too many, and
+    StorageError if the database or the store cannot be reached, or the thread was lost.
+    """
 
     def __init__(self, thread: str, settings: Settings) -> None:
         workspace = Workspace.of(settings)
         self._thread, self._home = thread, settings.home
-        self._places = FileLocationsTable(open_database(settings.database))
+        self._locations = FileLocationsTable(open_database(settings.database))
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
         self._store = None if url is None else RemoteObjects(url, thread, settings.database)
         self._extent = Extent(limit << 20, CACHES)
@@ -153,19 +156,19 @@ class ThreadFiles:
         self._workspace = workspace
         self._files = _Part(workspace, _FILES)
         self._private = _Part(private, _PRIVATE)
-        self._recorded: Place | None = None
+        self._recorded: FileLocation | None = None
         self._reported = set[str]()
         self._lock = threading.Lock()
         self._moved_before = (0, 0)
         """Objects and bytes of earlier transfers."""
         self._coming_bytes: int | None = None
-        """Of the files that are fetched, those included that are here already; None for a put."""
+        """Size of the files that are fetched, including those that are here; None for a put."""
         self.failed = False
-        """Whether the database or the store failed: nobody waits for them at the run's end."""
+        """Whether the database or the store failed: the end of the run does not wait for them."""
 
-    def find(self) -> Place | None:
+    def find(self) -> FileLocation | None:
         """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
-        self._recorded = place = self._places.find(self._thread)
+        self._recorded = place = self._locations.find(self._thread)
         if place is None or self._are_here(place):
             return None
         if self._store is None or place.store != str(self._store.url) or place.behind:
@@ -173,22 +176,14 @@ class ThreadFiles:
         return place
 
     def take_up(self) -> list[str]:
-        """Fetch the files if another worker has used them since, and put back what is new here.
-
-        Returns:
-            Notices for the person.
-
-        Raises:
-            ConfigError: They are elsewhere, and what to do.
-            StorageError: The database or the store cannot be reached.
-        """
+        """Fetch the files if another worker has used them, put back new ones, return notices."""
         place = self.find()
         if place is None or self._store is None:
             return self.put_back()
         return self._fetch(place, self._store) + self.put_back()
 
     def progress(self) -> str:
-        """Say how far the transfer under way is; "" before it has moved anything."""
+        """Describe how far the transfer under way is; "" before it has moved anything."""
         if self._store is None:
             return ""
         objects = self._store.moved_objects - self._moved_before[0]
@@ -207,15 +202,7 @@ class ThreadFiles:
         self._coming_bytes = coming_bytes
 
     def put_back(self) -> list[str]:
-        """Put what changed into the store, if there is one, and record where the files are.
-
-        Returns:
-            Notices for the person.
-
-        Raises:
-            ConfigError: There are too many files.
-            StorageError: The database or the store cannot be reached, or the thread was lost.
-        """
+        """Put changes into the store, if there is one, record the location, return notices."""
         with self._lock:
             here = self._here()
             if self._store is None:
@@ -244,18 +231,18 @@ class ThreadFiles:
                 self._private.save()
             return list(self._new_notices())
 
-    def _record(self, place: Place) -> bool:
+    def _record(self, place: FileLocation) -> bool:
         """Record where the files are; False if that was known."""
         if place == self._recorded:
             return False
-        self._places.record(self._thread, place)
+        self._locations.record(self._thread, place)
         self._recorded = place
         return True
 
-    def _here(self) -> Place:
+    def _here(self) -> FileLocation:
         root = self._workspace.root
         inode = root.stat().st_ino if root.is_dir() else 0
-        return Place(
+        return FileLocation(
             host=socket.gethostname(),
             home=home_id(self._home),
             root=os.fspath(root),
@@ -263,8 +250,8 @@ class ThreadFiles:
             outputs=os.fspath(self._workspace.outputs),
         )
 
-    def _are_here(self, place: Place) -> bool:
-        """Say whether the newest of a thread's files are in its folder on this machine."""
+    def _are_here(self, place: FileLocation) -> bool:
+        """Return True if the newest files of the thread are in its folder on this machine."""
         here = self._here()
         if self._store is None:
             shared = (place.root, place.inode) == (here.root, here.inode)
@@ -274,7 +261,7 @@ class ThreadFiles:
             return not place.files or (root.is_dir() and not is_empty(root))
         return bool(place.files) and place.files == self._files.index.snapshot
 
-    def _fetch(self, place: Place, store: RemoteObjects) -> list[str]:
+    def _fetch(self, place: FileLocation, store: RemoteObjects) -> list[str]:
         self._begin_transfer(store, 0)
         notices = self._fetch_part(self._files, place.files, store)
         self._fetch_part(self._private, place.private, store)
@@ -295,7 +282,7 @@ class ThreadFiles:
         self._coming_bytes = (self._coming_bytes or 0) + sum(one.size for one in coming.values())
         fetched = {path: one.content for path, one in coming.items()}
         known = part.index
-        # Saved first: what is left of a fetch that was cut off is known to be none of the person's.
+        # Saved first: after a fetch that was cut off, its files are known not to be the person's.
         stamps = {**dict.fromkeys(fetched), **known.stamps}
         contents = {**fetched, **known.contents}
         part.index = Index(part.workspace.root, "", stamps, contents, known.left_out)
@@ -306,26 +293,23 @@ class ThreadFiles:
         return list(describe_differences(done, aside))
 
     def _new_notices(self) -> Iterator[str]:
-        """Yield what to tell the person about what is left out, each once."""
+        """Yield notices of what is left out, each once."""
         left_out = {**self._private.index.left_out, **self._files.index.left_out}
         new = sorted(left_out.keys() - self._reported)
         self._reported.update(new)
         url = self._recorded.store if self._recorded else ""
-        if large := [path for path in new if left_out[path] == TOO_LARGE]:
-            yield (
-                f"Not kept in {url}: {named_paths(large)}, more than [storage] workspace_max_mb. "
-                "Another machine will not have that."
-            )
-        if deep := [path for path in new if left_out[path] == TOO_DEEP]:
-            yield f"Not kept in {url}: {named_paths(deep)}, which lies too deep."
-        if others := [path for path in new if left_out[path] not in (TOO_LARGE, TOO_DEEP)]:
-            yield f"Not kept in {url}: {named_paths(others)}, which cannot be read."
+        large = ", more than [storage] workspace_max_mb. Another machine will not have that."
+        reasons = {TOO_LARGE: large, TOO_DEEP: ", which lies too deep."}
+        other = ", which cannot be read."
+        for reason in (*reasons.values(), other):
+            if paths := [path for path in new if reasons.get(left_out[path], other) == reason]:
+                yield f"Not kept in {url}: {named_paths(paths)}{reason}"
         if torn := self._files.index.torn:
             yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."
 
 
 def home_id(home: Path) -> str:
-    """Return what identifies a home folder on whichever machine; made when it is first asked for.
+    """Return the id of a home folder, unique on all machines; made on first use.
 
     OSError: it cannot be written.
     """
@@ -342,8 +326,8 @@ def home_id(home: Path) -> str:
     return file.read_text("ascii").strip()
 
 
-def _elsewhere(thread: str, place: Place) -> str:
-    """Say where a thread's files are that are not here, and what to do."""
+def _elsewhere(thread: str, place: FileLocation) -> str:
+    """Describe where a thread's files are if they are not here, and what to do."""
     there = f"The files of thread {thread} are in {place.root} on {place.host}"
     if place.behind:
         return (

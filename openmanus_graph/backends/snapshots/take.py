@@ -1,4 +1,4 @@
-"""Takes a snapshot of a workspace: reads what changed since the one before, and stores that."""
+"""Takes a snapshot of a workspace: reads what changed since the last one, and stores that."""
 
 import asyncio
 import errno
@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -43,7 +42,7 @@ HISTORIES = (".git", ".hg", ".svn", ".jj")
 IGNORED = (*HISTORIES, *CACHES)
 """Names that snapshots leave alone, wherever they are."""
 MAX_ENTRIES = 250_000
-"""Of a workspace, ignored ones not counted."""
+"""Limit for a workspace, without ignored entries."""
 TOO_LARGE = "too large"
 UNREADABLE = "unreadable"
 TOO_DEEP = "too deep"
@@ -55,16 +54,16 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a folder is held."""
+    """How much of a folder a snapshot holds."""
 
     max_bytes: int
-    """The largest files above it are left out."""
+    """Above it, the largest files are left out."""
     ignored: Sequence[str]
-    """Names and patterns of what is left alone."""
+    """Names and patterns of entries that are left alone."""
 
     @classmethod
     def of_snapshots(cls, limits: StorageSettings) -> "Extent":
-        """Return how much a snapshot holds that people go back to."""
+        """Return the extent of snapshots to which people go back."""
         return cls(limits.snapshot_max_mb << 20, (*IGNORED, *limits.snapshot_ignore))
 
 
@@ -74,23 +73,23 @@ class TooManyFilesError(ConfigError):
 
 @dataclass
 class Scan:
-    """What lies in a workspace; paths are relative to it."""
+    """The entries of a workspace; paths are relative to it."""
 
     stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
-    """Of files, folders and links, by path; a folder stands before its entries."""
+    """Of files, folders and links, by path; a folder comes before its entries."""
     folders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """The names in each folder, sorted; the root's path is empty."""
     unreadable: set[str] = field(default_factory=set[str])
     """Folders that cannot be listed."""
     too_deep: set[str] = field(default_factory=set[str])
-    """Folders that lie too deep to be looked into."""
+    """Folders that are too deep to be opened."""
     parts: list[str] = field(default_factory=list[str])
-    """Files of ours under way, or left half-written by a process that was killed."""
+    """Our temporary files, perhaps left half-written by a process that was killed."""
     ignored: list[str] = field(default_factory=list[str])
-    """What snapshots leave alone: ignored names, sockets, pipes and devices."""
+    """Ignored names, sockets, pipes and devices."""
 
     def note_failure(self, folder: str, error: OSError) -> None:
-        """Note a folder that cannot be looked into, unless it is gone."""
+        """Note a folder that cannot be opened, unless it is gone."""
         self.folders[folder] = []
         if isinstance(error, TooDeepError):
             self.too_deep.add(folder)
@@ -99,26 +98,23 @@ class Scan:
 
     @property
     def histories(self) -> list[str]:
-        """Of what is left alone, what has a history of its own."""
+        """The ignored entries that are repositories."""
         return [path for path in self.ignored if path.rpartition("/")[2] in HISTORIES]
 
 
 def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
-    """Look through a workspace without following links. Blocks.
-
-    Args:
-        workspace: What is protected from tools is left alone, and not even named.
-        ignore: Names and patterns to leave alone.
+    """Look through a workspace without following links or naming protected entries. Blocks.
 
     Raises:
         TooManyFilesError: There are more than `MAX_ENTRIES`.
         OSError: The workspace itself cannot be read.
     """
     found, protected = Scan(), workspace.protected_inside()
+    pattern = re.compile("|".join(map(translate, ignore)) or "(?!)")
     with opened_folder(workspace, workspace.root) as top:
         for folder in walk(top, found.note_failure):
             try:
-                _scan_folder(folder, ignore, protected, found)
+                _scan_folder(folder, pattern, protected, found)
             except OSError as error:
                 if not folder.path:
                     raise
@@ -131,7 +127,9 @@ def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
     return found
 
 
-def _scan_folder(folder: Folder, ignore: Sequence[str], protected: Set[str], found: Scan) -> None:
+def _scan_folder(
+    folder: Folder, ignored: re.Pattern[str], protected: Set[str], found: Scan
+) -> None:
     names = found.folders[folder.path] = []
     with os.scandir(folder.descriptor) as entries:
         listed = sorted(entry.name for entry in islice(entries, MAX_ENTRIES + 1))
@@ -146,7 +144,7 @@ def _scan_folder(folder: Folder, ignore: Sequence[str], protected: Set[str], fou
             status = os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False)
         except OSError:
             continue  # gone since it was listed
-        if is_ignored(name, ignore) or kind_of(status.st_mode) is None:
+        if ignored.match(name) or kind_of(status.st_mode) is None:
             found.ignored.append(path)
             continue
         found.stamps[path] = stamp_of(status)
@@ -155,32 +153,16 @@ def _scan_folder(folder: Folder, ignore: Sequence[str], protected: Set[str], fou
             folder.below.append(name)
 
 
-def is_ignored(name: str, ignore: Sequence[str]) -> bool:
-    """Say whether entries of this name are left alone."""
-    return _pattern_of(tuple(ignore)).match(name) is not None
-
-
-@lru_cache
-def _pattern_of(ignore: tuple[str, ...]) -> re.Pattern[str]:
-    """Return one pattern for all: every entry of a workspace is looked at."""
-    return re.compile("|".join(map(translate, ignore)) or "(?!)")
-
-
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return an entry's stamp; a folder's has its permissions only."""
-    if stat.S_ISDIR(status.st_mode):
-        return (status.st_mode, 0, 0, 0, 0)
-    return (
-        status.st_mode,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_ino,
-    )
+    mode = status.st_mode
+    if stat.S_ISDIR(mode):
+        return (mode, 0, 0, 0, 0)
+    return (mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def kind_of(mode: int) -> Kind | None:
-    """Return what snapshots call a kind of entry; None for sockets, pipes and devices."""
+    """Return the kind of an entry; None for sockets, pipes and devices."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -189,21 +171,20 @@ def kind_of(mode: int) -> Kind | None:
 
 
 def permissions(mode: int) -> int:
-    """Return which bits of an entry's mode are held.
+    """Return the bits of an entry's mode that a snapshot holds.
 
-    A folder's setgid and sticky bits are, so that folders of a group stay that; of a file neither
-    setuid nor setgid, as its owner is not held.
+    These include a folder's setgid and sticky bits, for folders of a group, but not a file's setuid
+    and setgid bits, as its owner is not held.
     """
     return stat.S_IMODE(mode) & (0o3777 if stat.S_ISDIR(mode) else 0o777)
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of an entry of a folder."""
     return f"{folder}/{name}" if folder else name
 
 
 def too_large(found: Scan, max_bytes: int) -> set[str]:
-    """Return the largest files of a workspace, so many that the others fit into a limit."""
+    """Return the largest files of a workspace that must be left out to fit into a limit."""
     sizes = {path: one[1] for path, one in found.stamps.items() if stat.S_ISREG(one[0])}
     excess, chosen = sum(sizes.values()) - max_bytes, set[str]()
     if excess <= 0:
@@ -229,14 +210,14 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Index:
-    """What a workspace's newest snapshot holds."""
+    """The content of a workspace's newest snapshot."""
 
     root: Path
     snapshot: str = ""
     stamps: Mapping[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
-    """By path. None: it may have changed since without another stamp, and is read again."""
+    """By path. None: it may change without another stamp, and is read again."""
     contents: Mapping[str, str] = field(default_factory=dict[str, str])
-    """As a `TreeEntry`'s, by path; what is left out has none."""
+    """`TreeEntry.content` by path, without entries that are left out."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why a path's content is not held."""
     torn: tuple[str, ...] = ()
@@ -244,29 +225,25 @@ class Index:
 
 
 def read_index(workspace: Workspace, name: str = INDEX) -> Index:
-    """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
+    """Return the index of a workspace, or an empty one. Blocks."""
     with suppress(OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         saved = cast(
             "dict[str, Any]", json.loads(read_beneath(workspace.private, name, _INDEX_BYTES))
         )
         if saved["root"] == os.fspath(workspace.root):
             entries = cast("dict[str, list[Any]]", saved["entries"])
-            stamps = {path: _stamp(entry[0]) for path, entry in entries.items()}
+            stamps: dict[str, Stamp | None] = {
+                path: cast("Stamp", (*entry[0],)) if entry[0] is not None else None
+                for path, entry in entries.items()
+            }
             contents = {path: str(entry[1]) for path, entry in entries.items() if entry[1]}
             left_out = {str(path): str(why) for path, why in saved["left_out"].items()}
             return Index(workspace.root, str(saved["snapshot"]), stamps, contents, left_out)
     return Index(workspace.root)
 
 
-def _stamp(saved: list[int] | None) -> Stamp | None:
-    if saved is None:
-        return None
-    mode, size, modified, changed, inode = saved
-    return mode, size, modified, changed, inode
-
-
 def write_index(workspace: Workspace, index: Index, name: str = INDEX) -> None:
-    """Save an index. Blocks. OSError if that fails."""
+    """Save an index. Blocks."""
     entries = {path: [stamp, index.contents.get(path)] for path, stamp in index.stamps.items()}
     saved = {
         "root": os.fspath(workspace.root),
@@ -280,19 +257,16 @@ def write_index(workspace: Workspace, index: Index, name: str = INDEX) -> None:
 def take_snapshot(
     store: ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
 ) -> Index:
-    """Store what changed since the index was made, and return the new index. Blocks.
+    """Store what changed since the last snapshot, and return the new index. Blocks.
 
     Args:
-        store: Takes it.
         thread: May go back to the snapshot.
-        workspace: Its folder.
-        extent: How much a snapshot holds, and what it leaves alone.
-        before: Of the snapshot before.
+        before: The index of the last snapshot.
 
     Raises:
         ConfigError: The workspace has too many files.
         OSError: It cannot be read.
-        sqlite3.Error: The store cannot be written.
+        StorageError: The store cannot be written.
     """
     began = time.time_ns()
     found = scan(workspace, extent.ignored)
@@ -305,7 +279,7 @@ def take_snapshot(
         return before
     changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
     store.require_room(found.stamps[path][1] for path in changed if path not in left_out)
-    for path in found.histories:  # named, so that going back misses one that is gone
+    for path in found.histories:  # named, so that a restore reports one that is gone
         folder, _, name = path.rpartition("/")
         found.folders[folder].append(name)
     with store.adding() as new:
@@ -328,23 +302,23 @@ def take_snapshot(
 
 
 class _Taking:
-    """One snapshot in the making."""
+    """One snapshot under way."""
 
     def __init__(
         self, workspace: Workspace, found: Scan, before: Index, new: NewObjects, settled_ns: int
     ) -> None:
         self._workspace, self._found, self._before, self._new = workspace, found, before, new
         self._settled_ns = settled_ns
-        """What has changed since may change again without another stamp."""
+        """Files that changed later may change again without another stamp."""
         self.stamps: dict[str, Stamp | None] = {}
-        """Of files that were read, where they are not those of the scan."""
+        """Of files that were read, if they differ from the scan."""
         self.contents: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.trees: dict[str, str] = {}
         self.torn: list[str] = []
 
     def add_folder(self, folder: str) -> None:
-        """Store what is new in a folder, whose own folders are stored already."""
+        """Store new content of a folder, whose own folders are stored already."""
         names, entries = sorted(self._found.folders[folder]), list[list[Any]]()
         changed = [name for name in names if self._must_read(join(folder, name))]
         if changed:
@@ -369,7 +343,7 @@ class _Taking:
         return True
 
     def _read_changed(self, folder: str, names: list[str]) -> None:
-        """Read files and links of one folder; those that are gone or unreadable are no error."""
+        """Read files and links of one folder. Missing and unreadable ones are no error."""
         try:
             with opened_folder(self._workspace, self._workspace.root / folder) as descriptor:
                 for name in names:
@@ -405,7 +379,7 @@ class _Taking:
         self.torn.append(path)
 
     def _entry(self, path: str) -> TreeEntry | None:
-        """Return what the tree says of a path; None if it is gone."""
+        """Return the entry of a path in its tree; None if it is gone."""
         if (why := self.left_out.get(path)) is not None:
             return TreeEntry("left out", 0, 0, why)
         mode, size, *_ = self._found.stamps[path]
@@ -421,9 +395,9 @@ class _Taking:
 
 
 def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
-    """Store a file's first bytes, in pieces, and return the digest that a `TreeEntry` has of it."""
+    """Store a file's first bytes in pieces, and return the digest for its `TreeEntry`."""
     digests = [new.add(piece) for piece in pieces_in(file, size)]
-    return digests[0] if size <= PIECE else new.add_list(digests)
+    return digests[0] if size <= PIECE else new.add(list_of(digests))
 
 
 def pieces_in(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -441,7 +415,7 @@ def pieces_in(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _next_data(file: BinaryIO, start: int, size: int) -> int:
-    """Return where a file's next data begins, from a place on; its size if there is none."""
+    """Return where a file's next data begins after `start`; its size if there is none."""
     descriptor = file.fileno()
     before = os.lseek(descriptor, 0, os.SEEK_CUR)
     try:
@@ -453,17 +427,12 @@ def _next_data(file: BinaryIO, start: int, size: int) -> int:
 
 
 FIRST_PROGRESS_S, LONGEST_PAUSE_S = 5.0, 60.0
-"""When it is shown first; after it each pause is twice the one before."""
+"""Before the first notice; after it each pause is twice as long, up to the second limit."""
 
 
 @asynccontextmanager
 async def progress_shown(progress: Callable[[], str], emit: Emit) -> AsyncGenerator[None]:
-    """Emit notices of how far something is, if it takes long.
-
-    Args:
-        progress: Returns a sentence; "" while there is nothing to say.
-        emit: Takes the notices, each new sentence once.
-    """
+    """Emit each new sentence that `progress` returns as a notice, if something takes long."""
 
     async def show() -> None:
         shown, pause_s = "", FIRST_PROGRESS_S

@@ -1,10 +1,9 @@
-"""The snapshots of a thread: taken by its nodes, restored where a run begins in the past."""
+"""The snapshots of a thread: taken by its nodes, and restored if a run goes back."""
 
 import asyncio
 import datetime
 import difflib
 import io
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +36,7 @@ from openmanus_graph.backends.snapshots.take import (
     write_index,
 )
 from openmanus_graph.config.resolve import private_folders, safe_name
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import printable
@@ -61,14 +60,12 @@ async def snapshot_files(
 ) -> dict[str, Any]:
     """Take a snapshot of the workspace if a call may have changed files since the newest one.
 
-    Only for the outermost graph of a thread with checkpoints: nobody goes back in others.
+    Only for the outermost graph of a thread with checkpoints: in others nobody goes back. Notices
+    name what is left out, or why no snapshot could be taken.
 
     Args:
-        session: Of the run.
-        state: What the graph has saved.
-        emit: Takes notices: of what is left out, or that no snapshot could be taken.
-        only_first: Whatever calls did, take one if it is the first of the run: a person may have
-            changed files since the run before.
+        only_first: Take one only if it is the first of the run, whatever calls did: a person may
+            have changed files since the run before.
 
     Returns:
         The state's update, empty if nothing changed.
@@ -81,16 +78,16 @@ async def snapshot_files(
     is_due = is_first if only_first else session.files_may_differ
     if not is_due or not limits.takes_any:
         return {}
-    session.files_may_differ = False  # first: what changes while it is taken is looked at again
+    session.files_may_differ = False  # before: what changes meanwhile is looked at again
     try:
         snapshots = await session.cached_off_loop(ThreadSnapshots, lambda: snapshots_of(session))
         async with progress_shown(snapshots.progress, emit):
             snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
     except TooManyFilesError as error:
         return note_gap(str(error), state, emit)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, StorageError) as error:
         session.files_may_differ = True
-        return note_gap(f"It could not be stored: {error}.", state, emit)
+        return note_gap(f"It could not be stored: {str(error).rstrip('.')}.", state, emit)
     for text in snapshots.new_notices():
         notice(emit, text)
     update = {SNAPSHOT_KEY: snapshot, GAP_KEY: ""}
@@ -98,14 +95,30 @@ async def snapshot_files(
 
 
 def note_gap(why: str, state: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
-    """Return the state's update where no snapshot could be taken, and say so once."""
+    """Return the state's update if no snapshot could be taken, and report it once."""
     if why != state.get(GAP_KEY):
         notice(emit, f"No snapshot holds what changed now. Going back restores older files. {why}")
     return {GAP_KEY: why}
 
 
+TORN = "torn"
+_GAPS = {
+    TOO_LARGE: (
+        "Snapshots leave out {}: more than [storage] snapshot_max_mb. Going back does not restore "
+        "that."
+    ),
+    UNREADABLE: ("Snapshots leave out {}, which cannot be read. Going back does not restore that."),
+    TOO_DEEP: (
+        f"Snapshots leave out {{}}: it lies too deep, below {MOST_PARTS} folders or a very long "
+        "path. Going back does not restore that."
+    ),
+    TORN: "The snapshot may hold half of {}, written to as it was read.",
+}
+"""Notices of what a snapshot lacks, by the reason."""
+
+
 class ThreadSnapshots:
-    """What a process knows of a thread's snapshots. Methods block."""
+    """The snapshots of a thread, in one process. Methods block."""
 
     def __init__(self, thread: str, home: Path) -> None:
         self.store = SnapshotStore(home)
@@ -113,10 +126,10 @@ class ThreadSnapshots:
         self._index = Index(Path())
         self._reported = set[tuple[str, str]]()
         self._stored_before = 0
-        """Bytes that earlier snapshots stored."""
+        """Bytes of earlier snapshots."""
 
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
-        """Take a snapshot and return its id. ConfigError, OSError, sqlite3.Error: it failed."""
+        """Take a snapshot and return its id. ConfigError, OSError, StorageError: it failed."""
         before, self._stored_before = self._known(workspace), self.store.moved_bytes
         self._index = take_snapshot(
             self.store, self._thread, workspace, Extent.of_snapshots(limits), before
@@ -127,7 +140,7 @@ class ThreadSnapshots:
         return self._index.snapshot
 
     def progress(self) -> str:
-        """Say how far the snapshot under way is; "" before it has stored much."""
+        """Describe how far the snapshot under way is; "" before it has stored much."""
         megabytes = self.store.moved_bytes - self._stored_before >> 20
         if not megabytes:
             return ""
@@ -143,12 +156,12 @@ class ThreadSnapshots:
         if taken_of is not None and taken_of != workspace.root:  # files of a copied thread
             self.store.move(self._thread, taken_of, workspace.root)
         done = restore_snapshot(self.store, snapshot, workspace, extent, newest, aside)
-        with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
+        with suppress(ConfigError, OSError, StorageError):  # else what was written is read again
             self.take(workspace, limits)
         return list(describe_restore(done, aside))
 
     def absence(self, snapshot: str) -> str:
-        """Say that there is no snapshot, or that it is not here; empty if it is."""
+        """Describe that there is no snapshot, or that it is not here; empty if it is."""
         if not snapshot:
             return "There is no snapshot of the files from before that point: they are as they are."
         if not self.store.has(snapshot):
@@ -159,7 +172,7 @@ class ThreadSnapshots:
         return ""
 
     def refusal(self, snapshot: str, root: Path) -> str:
-        """Say why a snapshot is not to be restored in a folder; empty if it can be."""
+        """Describe why a snapshot is not to be restored in a folder; empty if it can be."""
         if absence := self.absence(snapshot):
             return absence
         taken_of = self.store.root_of(self._thread, snapshot)
@@ -168,33 +181,19 @@ class ThreadSnapshots:
         return ""
 
     def is_copied(self, snapshot: str, root: Path) -> bool:
-        """Say whether a thread's files were never in its folder: it is a copy of a thread."""
+        """Return True if the thread is a copy whose files were never in its folder."""
         if not snapshot or not is_empty(root):
             return False
         return self.store.root_of(self._thread, snapshot) != root and self.store.has(snapshot)
 
     def new_notices(self) -> Iterator[str]:
-        """Yield what to tell the person about the newest snapshot, each once."""
-        gaps = {*self._index.left_out.items(), *((path, "torn") for path in self._index.torn)}
+        """Yield notices of what the newest snapshot lacks, each once."""
+        gaps = {*self._index.left_out.items(), *((path, TORN) for path in self._index.torn)}
         new = sorted(gaps - self._reported)
         self._reported |= gaps
-        if large := [path for path, why in new if why == TOO_LARGE]:
-            yield (
-                f"Snapshots leave out {named_paths(large)}: more than [storage] snapshot_max_mb. "
-                "Going back does not restore that."
-            )
-        if unreadable := [path for path, why in new if why == UNREADABLE]:
-            yield (
-                f"Snapshots leave out {named_paths(unreadable)}, which cannot be read. Going back "
-                "does not restore that."
-            )
-        if deep := [path for path, why in new if why == TOO_DEEP]:
-            yield (
-                f"Snapshots leave out {named_paths(deep)}: it lies too deep, below {MOST_PARTS} "
-                "folders or a very long path. Going back does not restore that."
-            )
-        if torn := [path for path, why in new if why == "torn"]:
-            yield f"The snapshot may hold half of {named_paths(torn)}, written to as it was read."
+        for why, text in _GAPS.items():
+            if paths := [path for path, found in new if found == why]:
+                yield text.format(named_paths(paths))
 
     def _known(self, workspace: Workspace) -> Index:
         """Return the index of the workspace, if the store has its snapshot."""
@@ -206,29 +205,20 @@ class ThreadSnapshots:
 
 
 def is_empty(folder: Path) -> bool:
-    """Say whether a folder has no entries."""
     return next(folder.iterdir(), None) is None
 
 
 def bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
-    """Make files and handles what they were where a run begins, if it begins in the past.
+    """Restore files and handles for a run that goes back, and return notices for the person.
 
-    Args:
-        session: Of the run.
-        workers: Its workers' sessions.
-
-    Returns:
-        Notices for the person.
-
-    Raises:
-        ConfigError: The files cannot be restored, and what to do.
+    ConfigError: the files cannot be restored, and what to do.
     """
     lineage = session.lineage
     if not session.checkpointed or not (lineage.came_back or lineage.snapshot):
         return []
     try:
         return _bring_back(session, workers)
-    except (OSError, sqlite3.Error) as error:  # never a reason for a run to fail
+    except (OSError, StorageError) as error:  # no reason for a run to fail
         return [f"The snapshots of the files cannot be read, so they are as they are: {error}"]
 
 
@@ -268,7 +258,7 @@ def snapshots_of(session: Session) -> ThreadSnapshots:
 
 
 def _keep_up(store: SnapshotStore, thread: str, url: DatabaseUrl) -> None:
-    """Record where a thread is, and now and then forget those that are there no more."""
+    """Record the thread's database, and sometimes forget threads that are no longer in it."""
     if Threads(open_database(url)).existing([thread]):
         store.record_database(thread, url.identity)
     due, now = (store.home, url.identity), time.monotonic()
@@ -278,10 +268,9 @@ def _keep_up(store: SnapshotStore, thread: str, url: DatabaseUrl) -> None:
 
 
 def forget_deleted(store: SnapshotStore, url: DatabaseUrl) -> None:
-    """Delete what this machine keeps of threads that another machine has deleted. Blocks.
+    """Delete snapshots and private folders of threads that another machine has deleted. Blocks.
 
-    These are snapshots and private folders of threads that were seen in the database once, and are
-    in it no more.
+    These threads were seen in the database before, and are no longer in it.
     """
     recorded = store.threads_in(url.identity)
     deleted = set(recorded) - Threads(open_database(url)).existing(recorded)
@@ -292,12 +281,12 @@ def forget_deleted(store: SnapshotStore, url: DatabaseUrl) -> None:
 
 
 def describe_gap(gap: str) -> list[str]:
-    """Say that a snapshot lacks the newest changes before a point, if it does."""
+    """Describe that a snapshot lacks the newest changes before a point, if it does."""
     return [f"The newest changes before that point are in no snapshot: {gap}"] if gap else []
 
 
 def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
-    """Say in sentences what a restore did."""
+    """Yield sentences about the result of a restore."""
     changed = len(done.written) + len(done.removed)
     if changed:
         yield f"Files were turned back: {len(done.written)} written, {len(done.removed)} removed."
@@ -305,7 +294,7 @@ def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
 
 
 def describe_differences(done: Restored, aside: Path) -> Iterator[str]:
-    """Say in sentences where the files are not, or were not before, as the snapshot has them."""
+    """Yield sentences about files that differ, or differed before, from the snapshot."""
     if done.put_aside:
         yield f"What no snapshot held lies in {aside} now: {named_paths(done.put_aside)}."
     if done.missing:
@@ -316,50 +305,37 @@ def describe_differences(done: Restored, aside: Path) -> Iterator[str]:
 
 
 def named_paths(paths: Sequence[str]) -> str:
-    """Name some paths, and how many more there are."""
+    """Name the first paths, and how many more there are."""
     more = len(paths) - NAMED_PATHS
     names = ", ".join(map(printable, paths[:NAMED_PATHS]))
     return f"{names} and {more} more" if more > 0 else names
 
 
 MAX_TEXT_BYTES = 1 << 20
-"""A larger file is compared by size and digest only: its lines would take minutes."""
+"""Larger files are compared by size and digest only: their lines would take minutes."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One path that differs."""
+    """One path that differs. `before` or `after` is None if the path was not there."""
 
     path: str
     before: TreeEntry | None
-    """None: it was not there."""
     after: TreeEntry | None
-    """None: it is gone."""
 
     @property
     def kind(self) -> str:
-        """`added`, `removed` or `changed`."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"
 
 
 def changes_between(store: SnapshotStore, before: str, after: str) -> list[Change]:
-    """Return what differs between two snapshots, by path. Blocks.
+    """Return the differences between two snapshots, by path; an empty name is an empty snapshot.
 
-    Args:
-        store: Of the home folder.
-        before: A snapshot; empty for none, in which nothing is.
-        after: Another.
-
-    Raises:
-        MissingObjectError: A snapshot is gone.
+    Blocks. MissingObjectError: a snapshot is gone.
     """
-    return sorted(_compare(store, before, after), key=lambda change: change.path)
-
-
-def _compare(store: SnapshotStore, before: str, after: str) -> Iterator[Change]:
-    waiting = [(before, after, "")]
+    found, waiting = list[Change](), [(before, after, "")]
     while waiting:
         before, after, folder = waiting.pop()
         if before == after:
@@ -373,12 +349,13 @@ def _compare(store: SnapshotStore, before: str, after: str) -> Iterator[Change]:
             tree_before = was.content if was is not None and was.kind == "folder" else ""
             tree_after = now.content if now is not None and now.kind == "folder" else ""
             if not (tree_before and tree_after and was and now and was.mode == now.mode):
-                yield Change(path, was, now)
+                found.append(Change(path, was, now))
             waiting.append((tree_before, tree_after, path))
+    return sorted(found, key=lambda change: change.path)
 
 
 def unified_diff(store: SnapshotStore, change: Change) -> str:
-    """Return a change as text: a unified diff, or a line that says what is different. Blocks."""
+    """Return a change as a unified diff, or as a line that describes it. Blocks."""
     name = shown(change.path)
     old, new = _lines(store, change.before), _lines(store, change.after)
     if old is None or new is None or old == new:
@@ -392,7 +369,7 @@ def unified_diff(store: SnapshotStore, change: Change) -> str:
 
 
 def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
-    """Return a change as programs and the page read it. Blocks."""
+    """Return a change for programs and the page. Blocks."""
     return {
         "path": change.path.encode("utf-8", "replace").decode(),
         "change": change.kind,

@@ -18,8 +18,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import Point
+from openmanus_graph.backends.persistence.checkpoints import Point, open_checkpointer
 from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread

@@ -263,7 +263,7 @@ def _home() -> Iterator[Finding]:
 def _database() -> Iterator[Finding]:
     """Check a database that is configured; the home folder's own needs no check."""
     from openmanus_graph.backends.persistence.database import open_database
-    from openmanus_graph.backends.persistence.database_thread import StorageError
+    from openmanus_graph.errors import StorageError
 
     try:
         url = configured_database(Context())

@@ -15,9 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.backends.charts.report import inherit_own_pages
-from openmanus_graph.backends.persistence import forks
-from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.forks import Point, find_point, points_of
+from openmanus_graph.backends.persistence import checkpoints as forks
+from openmanus_graph.backends.persistence.checkpoints import (
+    Point,
+    find_point,
+    open_checkpointer,
+    points_of,
+)
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import copy_snapshot

@@ -1,11 +1,10 @@
 """The command `openmanus`: from what was typed to an exit code."""
 
-import sqlite3
 import sys
 import warnings
 from pathlib import Path
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.cli.commands import app
 from openmanus_graph.interfaces.cli.process import (
     quick_exit,
@@ -43,7 +42,7 @@ def _run() -> None:
         app()
     except ConfigError as error:
         _end(str(error), 2)
-    except (RuntimeError, sqlite3.Error, OSError) as error:
+    except (RuntimeError, StorageError, OSError) as error:
         from openmanus_graph.config.homes import home_place
         from openmanus_graph.interfaces.service import failures
 

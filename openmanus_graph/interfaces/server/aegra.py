@@ -6,14 +6,12 @@ dies, another one starts its runs again; `shared_graph` lets them continue where
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import cache
 from importlib import import_module
 from typing import Any, Self, cast
 
 import httpx
-import psycopg
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient
@@ -22,9 +20,10 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.leases import LEASE_GRACE_S, LEASE_POLL_S
 from openmanus_graph.backends.persistence.memory import DatabaseStore
+from openmanus_graph.backends.persistence.postgres import holding_lock
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.store import OwnServer, set_own_server
@@ -34,7 +33,6 @@ from openmanus_graph.interfaces.service.threads import is_running
 
 _START_LOCK = 0x0A_E6_2A
 """The advisory lock of the database that a process holds while it starts."""
-_POLL_S = 0.2
 
 
 class OpenWhileServing:
@@ -60,8 +58,9 @@ class OpenWhileServing:
                     )
                 await opened.enter_async_context(open_server_saver())
                 await opened.enter_async_context(serving())
-                await starting.enter_async_context(_alone())
-            except (ConfigError, sqlite3.Error, psycopg.Error, OSError) as error:
+                # aegra's processes cannot make their tables at the same time.
+                await starting.enter_async_context(holding_lock(database_url(), _START_LOCK))
+            except (ConfigError, StorageError, OSError) as error:
                 await receive()
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
@@ -71,20 +70,6 @@ class OpenWhileServing:
                 await send(message)
 
             await self._app(scope, receive, send_when_started)
-
-
-@contextlib.asynccontextmanager
-async def _alone() -> AsyncGenerator[None]:
-    """Start while no other process does: aegra's processes cannot make their tables at once."""
-    address = database_url().secret.get_secret_value()
-    async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
-        # A waiting statement would prevent the other's `CREATE INDEX CONCURRENTLY` from ending.
-        while True:
-            cursor = await connection.execute("SELECT pg_try_advisory_lock(%s)", (_START_LOCK,))
-            if await cursor.fetchone() == (True,):
-                break
-            await asyncio.sleep(_POLL_S)
-        yield
 
 
 def _assistant_id(graph: str) -> str:

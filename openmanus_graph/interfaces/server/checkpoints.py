@@ -38,7 +38,7 @@ class ServerSaver(Checkpointer):
     @override
     async def adelete_thread(self, thread_id: str) -> None:
         await super().adelete_thread(thread_id)
-        await self.off_loop(partial(forget_thread, thread_id))
+        await self.database.off_loop(partial(forget_thread, thread_id))
         await asyncio.to_thread(close_session, thread_id)
 
     @override

@@ -12,7 +12,6 @@ import itertools
 import json
 import logging
 import signal
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -22,8 +21,10 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from openmanus_graph.backends.persistence.database_thread import DatabaseThread, LeaseLostError
-from openmanus_graph.backends.persistence.steering import JournalTable, Numbered
+from openmanus_graph.backends.persistence.backend import LeaseLostError
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread
+from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
+from openmanus_graph.errors import StorageError
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
@@ -172,7 +173,7 @@ class Journal:
                 await self._database_thread.do(self._table.write, thread, rows)
             except LeaseLostError:  # another worker writes the thread's events now
                 log.warning("Events of %s are dropped: the thread was taken over.", thread)
-            except sqlite3.Error as error:  # no run fails because of this
+            except StorageError as error:  # no run fails because of this
                 if not self._failing:
                     log.warning("Events of %s wait to be saved: %s", thread, error)
                 self._failing = True

@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import json
 import logging
-import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -18,9 +17,9 @@ from fastapi.responses import StreamingResponse
 from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.steering import Numbered
+from openmanus_graph.backends.persistence.journal import Numbered
 from openmanus_graph.backends.persistence.threads import Thread, describe_unused
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.store import (
@@ -107,7 +106,7 @@ class Recorder:
                 await self._write_end(run, error)
         except RunError as refusal:
             log.warning("%s", refusal)
-        except (TimeoutError, sqlite3.Error) as failure:
+        except (TimeoutError, StorageError) as failure:
             log.error("The end of the run on %s is not written: %s", run.thread, failure)
         finally:
             lock = self._locks.pop(run.id, None)
@@ -179,9 +178,7 @@ async def _retry_until_written(run: ObservedRun, operation: Callable[[], Awaitab
     while True:
         try:
             return await operation()
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
-                raise  # the schema is damaged
+        except UnavailableError as error:
             if not warned:
                 log.warning("The end of the run on %s waits to be written: %s", run.thread, error)
             warned = True

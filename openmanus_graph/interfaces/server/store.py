@@ -16,7 +16,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.steering import JournalTable
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import declared_fields

@@ -223,7 +223,7 @@ class LocalTaskRunner:
         )
 
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
-        """Do what `TaskRunner.do` says. Also raises sqlite3.Error: the database cannot be used."""
+        """Do what `TaskRunner.do` says. Also raises StorageError: the database cannot be used."""
         known = await asyncio.to_thread(find_thread, thread)
         if known is not None:
             state = (await read_thread_state(thread, known.agent)).state

@@ -1,19 +1,17 @@
 """Errors that end a command with one line on stderr instead of a traceback."""
 
 import errno
-import sqlite3
 import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
 from openmanus_graph.config.homes import make_folder, overlook
-from openmanus_graph.errors import ConfigError, RefusedDataError
+from openmanus_graph.errors import ConfigError, StorageError
 
 _DISK_ERRNOS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV,
     errno.ENOENT,
 }  # fmt: skip
-_MAKE_ROOM = "Make room there, or bring the disk back."
 
 
 class RunError(RuntimeError):  # LangGraph's API shows its text, as that of `ConfigError`
@@ -37,8 +35,8 @@ def prepare_home(home: Path) -> None:
         ) from error
 
 
-def is_storage_fault(error: Exception) -> TypeGuard[sqlite3.Error | OSError]:
-    return isinstance(error, sqlite3.Error) or (
+def is_storage_fault(error: Exception) -> TypeGuard[StorageError | OSError]:
+    return isinstance(error, StorageError) or (
         isinstance(error, OSError) and error.errno in _DISK_ERRNOS
     )
 
@@ -49,30 +47,11 @@ def describe_failure(error: Exception, home: Path) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
+def describe_storage_failure(error: StorageError | OSError, home: Path) -> str:
     """Describe what is wrong with the disk or the databases of a home folder, and what to do."""
-    # Not loaded for `--help`.
-    from openmanus_graph.backends.persistence.database_thread import StorageError
-
     if isinstance(error, OSError):
-        return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"
-    if isinstance(error, StorageError | RefusedDataError):
-        return str(error)
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith("SQLITE_FULL"):
-        return f"The disk of {home} is full. {_MAKE_ROOM}"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "is locked" in str(error):
         return (
-            f"Another program holds the database in {home}. Let it finish, or stop it "
-            f"(`fuser {home}/*.db` names it)."
+            f"{error.filename or home} cannot be used: {error.strerror}. Make room there, or bring "
+            "the disk back."
         )
-    # All our statements are correct: one that SQLite cannot understand means a damaged schema.
-    if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
-        return (
-            f"The database in {home} cannot be used: {error}. Check that its disk is there, can be "
-            "written, and is not full."
-        )
-    return (
-        f"The database in {home} is damaged: {error}. Move {home} away to start again; "
-        "`sqlite3 FILE .recover` may save its threads."
-    )
+    return str(error)

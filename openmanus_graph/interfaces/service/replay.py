@@ -38,7 +38,7 @@ _HOME_VARIABLE = "OPENMANUS_HOME"
 async def record_of(known: "Thread") -> Recording:
     """Return the record of a thread on which no run works.
 
-    ConfigError if it is not sufficient, RunError if a run works on the thread, sqlite3.Error if the
+    ConfigError if it is not sufficient, RunError if a run works on the thread, StorageError if the
     database is damaged or cannot be used.
     """
     async with holding_thread(openmanus_home(), known.id):

@@ -13,10 +13,10 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
+from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import LeaseLostError
 from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import require_sandbox
@@ -132,7 +132,7 @@ async def run_graph(
     Raises:
         ConfigError: The settings are wrong.
         RunError: The thread is in use by another process, or the disk failed during the run.
-        sqlite3.Error: The database is damaged or cannot be used.
+        StorageError: The database is damaged or cannot be used.
     """
     home = openmanus_home()
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)

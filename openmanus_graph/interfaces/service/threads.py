@@ -16,19 +16,15 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from filelock import FileLock, Timeout
 
+from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.database_thread import DamagedRowError
-from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
-from openmanus_graph.backends.persistence.steering import JournalTable, open_steering
 from openmanus_graph.backends.persistence.threads import (
     DAMAGED,
-    FileLocationsTable,
     Thread,
     Threads,
     describe_unused,
@@ -48,9 +44,6 @@ from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.runtime.output import printable
-
-if TYPE_CHECKING:
-    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 
 MIN_BEGINNING = 4
 """Characters of an id that may be given instead of all of it: a shorter one is a name."""
@@ -88,7 +81,7 @@ def is_running(home: Path, thread: str) -> bool:
     if not database_url().is_local:
         from openmanus_graph.backends.persistence.leases import holder_of
 
-        return holder_of(_shared_database(), thread) is not None
+        return holder_of(open_database(database_url()), thread) is not None
     try:
         descriptor = os.open(_lock_path(home, thread), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -130,7 +123,7 @@ def _file_lock(home: Path, thread: str) -> Generator[None]:
 def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
     from openmanus_graph.backends.persistence import leases
 
-    database, user = _shared_database(), object()
+    database, user = open_database(database_url()), object()
     try:
         leases.take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
     except leases.ThreadInUseError as error:
@@ -139,10 +132,6 @@ def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         leases.give_back_lease(database, thread, user)
-
-
-def _shared_database() -> "PostgresDatabase":
-    return cast("PostgresDatabase", open_database(database_url()))
 
 
 def _lock_path(home: Path, thread: str) -> Path:
@@ -231,14 +220,8 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
 def forget_thread(thread: str) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
     home, url = openmanus_home(), database_url()
-    database = open_database(url)
-    open_ledger(url).forget_thread(thread)
-    open_steering(url).forget_thread(thread)
-    JournalTable(database).forget_thread(thread)
     if (workspace_url := storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
-    FileLocationsTable(database).forget_thread(thread)
-    ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
         snapshots.forget_threads([thread])
@@ -246,7 +229,7 @@ def forget_thread(thread: str) -> None:
             forget_deleted(snapshots, url)
     for folder in private_folders(home, thread):
         remove_folder(folder)
-    Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
+    Threads(open_database(url)).delete(thread)  # last: half deleted, it can be deleted again
 
 
 def own_notes() -> Memory:

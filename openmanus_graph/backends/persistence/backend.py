@@ -1,0 +1,263 @@
+"""What each storage backend provides: tables, statements, transactions, and one kind of error.
+
+`sqlite.py` and `postgres.py` are the two backends. All other modules write statements that both
+understand, with `?` for each value.
+"""
+
+import asyncio
+import json
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread, OnEnd, Write
+from openmanus_graph.errors import StorageError
+
+if TYPE_CHECKING:
+    from langgraph.store.base import BaseStore
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class LeaseLostError(StorageError):
+    """This process may no longer be a thread's worker and writes nothing more for it."""
+
+    def __init__(self, thread: str) -> None:
+        super().__init__(
+            f"Thread {thread} may have been taken over by another worker, as this one had not been "
+            "heard of for too long: it was paused, or the database was out of reach. Nothing more "
+            "was written here."
+        )
+
+
+class DamagedRowError(StorageError):
+    """One row cannot be read. The text says which, and what to do."""
+
+
+class Database(ABC):
+    """One database, used from any thread of the process.
+
+    All methods raise `StorageError`, and `LeaseLostError` if `worker_of` names a thread that
+    another process has taken over. Without `async` they block.
+    """
+
+    errors: tuple[type[Exception], ...]
+    """What the driver raises inside of jobs."""
+
+    _holds_checkpoints = False
+    """Whether writes are committed after those to other databases, to which they may refer."""
+
+    def __init__(self, writer: DatabaseThread) -> None:
+        self._writer = writer
+        self.tokens: dict[str, int] = {}
+        """The number of each lease that this process holds, even if it was lost, by thread."""
+
+    @abstractmethod
+    def run(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[Row]:
+        """Execute one statement, which is one transaction, and return its rows."""
+
+    @abstractmethod
+    def run_many(
+        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
+    ) -> None:
+        """Execute one statement with each row of values, all or none."""
+
+    async def arun(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[Row]:
+        """Like `run`, off the event loop. It completes even if the caller is cancelled."""
+        rows: list[Row] = await self._writer.write(self._write_of(statement, values, worker_of))
+        return rows
+
+    def run_later(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        on_end: OnEnd,
+        *,
+        worker_of: str | None = None,
+    ) -> None:
+        """Like `arun`, right before the next write (perhaps a checkpoint) or in some milliseconds.
+
+        Args:
+            on_end: Gets the rows or the error before the caller of the next write continues. It
+                must not raise.
+        """
+        self._writer.write_later(self._write_of(statement, values, worker_of), on_end)
+
+    def write(self, job: Callable[[], T], worker_of: str) -> "asyncio.Future[T]":
+        """Run a blocking job that writes, in one transaction with others. It may run twice."""
+        write = Write.of(job, self._commit, worker_of, is_checkpoint=self._holds_checkpoints)
+        return self._writer.write(write)
+
+    def write_later(self, execute: Callable[[], Any], worker_of: str, on_end: OnEnd) -> None:
+        """Like `write`, right before the next write or in a few milliseconds.
+
+        Args:
+            execute: Writes, and returns what is called once that is committed.
+            on_end: As for `run_later`.
+        """
+        write = Write(execute, self._commit, worker_of, self._holds_checkpoints)
+        self._writer.write_later(write, on_end)
+
+    @abstractmethod
+    def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write: ...
+
+    @abstractmethod
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+        """Execute writes in one transaction and return their answers."""
+
+    @abstractmethod
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        """Run a blocking job off the event loop. It completes even if the caller is cancelled."""
+
+    @abstractmethod
+    def with_store(self, job: "Callable[[BaseStore], T]", *, alone: bool = False) -> T:
+        """Run a job on LangGraph's long-term store, whose tables are made on first use.
+
+        Args:
+            job: It may run again if a connection was lost.
+            alone: No other thread or process runs such a job at the same time.
+        """
+
+    @abstractmethod
+    def damaged(self, what: str) -> StorageError:
+        """Return the error for stored data that cannot be read."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until all jobs so far are done, those of cancelled callers included."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+
+def read_json(text: str | bytes) -> Any:
+    """Read JSON that `write_json` wrote. StorageError if it is damaged."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StorageError(f"A row in the database is damaged: it cannot be read ({error}).") from (
+            error
+        )
+
+
+def write_json(value: Any) -> str:
+    """Return JSON that `read_json` reads, even of half characters, which models write."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, default=str)
+    return text
+
+
+def crc32(*columns: Any) -> int:
+    """Return a checksum of columns, given as text or its bytes."""
+    parts = (one if isinstance(one, bytes) else str(one or "").encode() for one in columns)
+    return zlib.crc32(b"\0".join(parts))
+
+
+Versions = Sequence[Sequence[str]]
+"""For each version of the tables, the statements that make them from the version before.
+
+In braces stand the types that backends write differently: `{number}`, `{numbered}` (a key that
+counts up), `{time}`, `{bytes}`, `{rowid}` and `{by_key}` (rows are stored by their key).
+A released version is never changed: a new one is added at the end.
+"""
+VERSIONS: Versions = (
+    (
+        """
+        CREATE TABLE threads (
+            {rowid} id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL,
+            options TEXT NOT NULL, status TEXT NOT NULL, created {time}, updated {time}
+        )
+        """,
+        "CREATE TABLE user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
+        "CREATE TABLE titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+        "CREATE TABLE file_locations (thread TEXT PRIMARY KEY, location TEXT NOT NULL)",
+        """
+        CREATE TABLE first_sights (
+            thread TEXT NOT NULL, branch TEXT NOT NULL, namespace TEXT NOT NULL,
+            parent TEXT NOT NULL, tool TEXT NOT NULL, args TEXT NOT NULL,
+            position INTEGER NOT NULL, message TEXT NOT NULL, call_id TEXT NOT NULL,
+            PRIMARY KEY (thread, branch, namespace, parent, tool, args, position)
+        ) {by_key}
+        """,
+        """
+        CREATE TABLE ledger (
+            effect TEXT PRIMARY KEY NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL,
+            tool TEXT NOT NULL, args TEXT NOT NULL, occurrence INTEGER NOT NULL,
+            call_id TEXT NOT NULL, attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
+            at {time}, checksum {number} NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE questions (
+            effect TEXT NOT NULL, name TEXT NOT NULL, thread TEXT NOT NULL,
+            position INTEGER NOT NULL, PRIMARY KEY (effect, name)
+        ) {by_key}
+        """,
+        """
+        CREATE TABLE steering (
+            number {numbered}, id TEXT NOT NULL UNIQUE, thread TEXT NOT NULL, text TEXT NOT NULL,
+            read INTEGER NOT NULL DEFAULT 0, at {time}
+        )
+        """,
+        "CREATE INDEX steering_thread ON steering (thread)",
+        """
+        CREATE TABLE events (
+            thread TEXT NOT NULL, seq {number} NOT NULL, event TEXT NOT NULL,
+            PRIMARY KEY (thread, seq)
+        ) {by_key}
+        """,
+        """
+        CREATE TABLE a2a_tasks (
+            id TEXT PRIMARY KEY, context TEXT NOT NULL, state INTEGER NOT NULL,
+            task {bytes} NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE model_calls (
+            number {numbered}, thread TEXT NOT NULL, caller TEXT NOT NULL, base {number},
+            shared {number} NOT NULL, parts TEXT NOT NULL, facts TEXT NOT NULL,
+            checksum {number} NOT NULL
+        )
+        """,
+        "CREATE INDEX model_calls_thread ON model_calls (thread)",
+        """
+        CREATE TABLE recorded_facts (
+            number {numbered}, thread TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+            checksum {number} NOT NULL
+        )
+        """,
+        "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
+    ),
+)
+
+
+def check_version(database: str, found: int, known: int, *, has_tables: bool) -> None:
+    """Raise StorageError if the tables of a database are of a later version, or of none.
+
+    Args:
+        database: Its name, for the message.
+        found: The version that is noted in it, 0 for none.
+        known: The newest version that this code reads.
+        has_tables: Whether it holds tables.
+    """
+    if not 0 <= found <= known:
+        raise StorageError(
+            f"{database} was written by a later version of openmanus-graph (its tables have version"
+            f" {found}, this one knows {known}). Update it with: pip install --upgrade"
+            " openmanus-graph"
+        )
+    if not found and known and has_tables:
+        raise StorageError(
+            f"{database} was written by a version of openmanus-graph before the first release, "
+            "which this version cannot read. Move it away to start afresh."
+        )
