@@ -17,53 +17,54 @@ AGENTS = [name for name in agent_names() if is_ours(name) and name != FLOW]
 _PAGE = """\
 # Tools
 
-What a model can call, as the code declares it; `uv run python docs/make.py` makes this page.
-[extending.md](extending.md) says how to write a tool of your own, [security.md](security.md) what
-the declarations mean for safety.
+The tools that models can call, generated from the code by `uv run python docs/make.py`.
+[Extending](extending.md) explains how to write your own. [Security](security.md) explains what the
+declarations protect.
 
-* **effect**: `read_only` changes nothing, may run twice; `workspace` changes files or
-  processes of the sandbox; `external` reaches the world outside, where nothing can be undone.
-* **in order**: calls of one reply that name the same resource run one after another, others at
-  once.
-* **time limit**: a call is ended after so many seconds. Where `timeout_s` is a parameter, the
-  model may choose; where it does not, `timeout_s` of `[sandbox]` holds. What Python and shell
-  have printed by then is shown.
-* **untrusted**: the output comes from outside and is [marked](security.md#text-from-outside) as
-  such for the model.
-* **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
-  more, call by call.
+* **effect**: `read_only` changes nothing and may run twice. `workspace` changes files or processes
+  of the sandbox. `external` reaches the outside world, where nothing can be undone.
+* **in order**: Calls of one reply that use the same resource run one after another. Other calls
+  can run in parallel.
+* **time limit**: The call is stopped after this time. If the tool has a parameter `timeout_s`, the
+  model can set it. Otherwise `timeout_s` of `[sandbox]` applies. Output that Python or the shell
+  printed before is shown.
+* **untrusted**: The output comes from outside and is [marked](security.md#text-from-outside) for
+  the model.
+* **approval**: With the policy `ask`, each call waits for a person. [Rules](approvals.md) can
+  change this per call.
 
-One observation may have 2 % of the model's window (at four characters a token), at least 7,000
-characters; up to 15 % more is shown whole. From a longer one lines in the middle are left out: the
-mark names them, and the file that holds the whole, for `read_file`, `view` and the sandbox. These
-files, fetched documents and pictures lie outside of the workspace, in the thread's private folder
-below `OPENMANUS_HOME`: `grep -r`, `find` and `git add -A` meet none of them. Equal content is one
-file.
+A result can have up to 2 % of the model's context window (at four characters per token), and at
+least 7,000 characters. Results up to 15 % longer are shown in full. In longer ones, lines in the
+middle are left out. A mark names them and the file with the full text, which `read_file`, `view`
+and the sandbox can open. These files, fetched documents and pictures are in the thread's private
+folder in `OPENMANUS_HOME`, outside the workspace, so `grep -r`, `find` and `git add -A` do not see
+them. Equal content is stored once.
 
 ## Which agent has which tools
 
 {matrix}
 
 `manus`, `planner` and `mcp` also get the tools of the configured MCP servers, named
-`mcp_SERVER_TOOL`; these are untrusted, and asked about unless the server says that a tool only
-reads. Packages bring more by entry points, which `manus` and `planner` get. `tools` in
-`openmanus.toml` or `Context` picks some of an agent's tools; `+NAME` in it adds an
-[optional one](#optional-tools). If the caller gives a response format, every agent has
-`create_chat_completion` as well, which takes that format's fields.
+`mcp_SERVER_TOOL`. They are untrusted and need approval unless the server declares that a tool only
+reads. Installed packages can add tools through entry points, which `manus` and `planner` get.
+`tools` in `openmanus.toml` or `Context` selects some of an agent's tools. `+NAME` adds an
+[optional one](#optional-tools). If a response format is set, every agent also gets
+`create_chat_completion`, whose parameters are the fields of that format.
 
 {tools}
 
 ## Optional tools
 
-No agent has them unless `tools` adds them, `tools = ["+read_untrusted"]` beside all others, or
-`["bash", "+read_untrusted"]`. `read_untrusted` pays where texts may give orders (mail, pages that
-anybody writes): a model without tools reads, and the agent gets short fields that fit a JSON
-schema, never the text. It costs a model call. Fields that are numbers, dates, enums or true/false
-carry no orders; a short text may. For the rules about
-[values](information-flow.md#verified-values) all are foreign. `memory` keeps notes over threads:
-[memory.md](memory.md).
+Agents get these tools only if you add them in `tools`: `["+read_untrusted"]` keeps all other
+tools, and `["bash", "+read_untrusted"]` offers only these two.
 
-`delegate` has [another agent](agents.md#subagents) do a part of the work.
+* Use `read_untrusted` for text that may contain injected instructions, such as mail or pages that
+  anybody can edit. A model without tools reads the text, and the agent gets only short fields that
+  match a JSON schema. It costs a model call. Numbers, dates, enums and booleans cannot contain
+  instructions, but a short text can. For the [value rules](information-flow.md#verified-values)
+  all of these fields are untrusted.
+* `memory` keeps [notes](memory.md) across threads.
+* `delegate` lets [another agent](agents.md#subagents) do a part of the work.
 
 {optional}
 """
@@ -95,7 +96,7 @@ def _section(tool: BaseTool) -> str:
         f"in order: {_resource(traits, schema)}",
         f"time limit {_time_limit(traits)}",
         f"untrusted: {'yes' if traits.untrusted else 'no'}",
-        f"asked about: {'yes' if traits.approval else 'no'}",
+        f"approval: {'yes' if traits.approval else 'no'}",
     ]
     required = schema.get("required", ())
     rows = [

@@ -31,7 +31,7 @@ class _StepsEvent(_Event):
 
 
 class RunStart(_Event):
-    """A run begins or goes on."""
+    """A run starts or resumes."""
 
     type: Literal["run_start"]
     task: str
@@ -41,7 +41,7 @@ class RunStart(_Event):
 
 
 class ThinkStart(_StepsEvent):
-    """The model is asked. Tokens of an earlier `think_start` of the same step are void."""
+    """A model call starts. Discard tokens of an earlier `think_start` of the same step."""
 
     type: Literal["think_start"]
     step: int
@@ -72,11 +72,11 @@ class ThinkEnd(_StepsEvent):
     usage: Usage
     seconds: float
     model: NotRequired[str]
-    """The model that replied, where it is not the run's main one."""
+    """The model that replied, if it is not the run's main model."""
 
 
 class ToolStart(_StepsEvent):
-    """A tool call begins; it may begin again after a question to a person."""
+    """A tool call starts. It may start again after a question to a person."""
 
     type: Literal["tool_start"]
     call_id: str
@@ -85,7 +85,7 @@ class ToolStart(_StepsEvent):
 
 
 class ToolEnd(_StepsEvent):
-    """A tool call is over."""
+    """A tool call has ended."""
 
     type: Literal["tool_end"]
     call_id: str
@@ -104,7 +104,7 @@ class Notice(_StepsEvent):
 
 
 class InterruptEvent(_StepsEvent):
-    """The run waits for a person; other steps of a plan go on meanwhile."""
+    """The run waits for a person. Other plan steps continue."""
 
     type: Literal["interrupt"]
     id: str
@@ -112,8 +112,8 @@ class InterruptEvent(_StepsEvent):
     question: str
     calls: list[EventCall]
     browser: NotRequired[str]
-    """The person is to take this browser over, and to answer when it is done: the name of the
-    plan's worker whose it is, empty for the thread's own."""
+    """The person should take over this browser and answer when done: the name of the plan's worker
+    that has it, or empty for the thread's own."""
 
 
 class PlanStep(TypedDict):
@@ -131,7 +131,7 @@ class PlanStep(TypedDict):
 
 
 class Plan(_StepsEvent):
-    """The plan as it stands: the first time in each run, at its end, and now and then between."""
+    """The complete current plan, sent first in each run, at its end, and sometimes between."""
 
     type: Literal["plan"]
     title: str
@@ -139,28 +139,29 @@ class Plan(_StepsEvent):
 
 
 class PlanChange(_StepsEvent):
-    """What changed since the last `plan` or `plan_change` with the same `plan_step`.
+    """Changes since the last `plan` or `plan_change` with the same `plan_step`.
 
-    Who has not read a `plan` yet waits for the next one.
+    If you have not received a `plan` event yet, ignore changes until the next one.
     """
 
     type: Literal["plan_change"]
     steps: list[PlanStep]
-    """The steps that are new, or that changed in anything, each as it is now."""
+    """New and changed steps, each with its current values."""
     order: NotRequired[list[str]]
-    """Ids of all steps, where one came, went or moved; those that are not among them are gone."""
+    """Ids of all steps, if one was added, removed or moved. Steps that are not listed were
+    removed."""
 
 
 class StepEvent(_StepsEvent):
-    """A step of the plan begins, or was looked at after its run; `status` is what it is then.
+    """A plan step starts, or was checked after its run. `status` is its status then.
 
-    Also of a subagent, an agent that another one delegates to: its id is its name.
+    Also sent for a subagent (an agent that another agent delegates to). Its `id` is its name.
     """
 
     type: Literal["step_start", "step_end"]
     id: str
     namespace: NotRequired[str]
-    """Of a subagent's graph, as LangGraph names it."""
+    """The namespace of a subagent's graph, as LangGraph names it."""
     executor: str
     status: str
     seconds: NotRequired[float]
@@ -179,7 +180,7 @@ class Limit(_Event):
     limit: NotRequired[float]
     """Its value."""
     higher: NotRequired[float]
-    """One with which the run can go on."""
+    """A value with which the run can continue."""
 
 
 class Final(_Event):

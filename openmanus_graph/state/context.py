@@ -69,40 +69,44 @@ class Context:
     vision_model: str | ModelInstance | None = None
     """Answers requests with pictures if `model` cannot see."""
     fallback: tuple[str | ModelInstance, ...] | None = None
-    """Models or names of profiles, asked in this order if a model is down, overloaded, out of quota
-    or unknown."""
+    """Models or profile names to try in this order if a model is down, overloaded, out of quota, or
+    unknown to its server."""
     roles: Mapping[ModelRole, str | ModelInstance] | None = None
     """Models, or names of profiles, for what is not the agent's own thinking."""
     tool_calling: ToolCalling | None = None
-    """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
-    without that; `constrained`, by steps that the server makes keep to a JSON schema; `auto` is
-    `native` until a server refuses it, and `constrained` for small models. Default `auto`."""
+    """How the main model calls tools. `native`: through the provider's protocol. `text`: as text,
+    for models without tool calls. `constrained`: the server forces each step to match a JSON
+    schema. `auto`: `native` until a server refuses it, and `constrained` for small models. Default
+    `auto`."""
     profile: ModelSize | None = None
-    """How the main model is asked: `small`, with a short prompt, few tools, one step at a time and
-    strict checks of the answer; `standard`; `auto` is `small` below 8 billion parameters, where the
-    server or the name says it. Default `auto`."""
+    """How the main model is used. `small`: a short prompt, few tools, one step at a time and strict
+    answer checks. `standard`: the normal prompt. `auto`: `small` below 8 billion parameters, if the
+    server or the name shows the size. Default `auto`."""
     base_url: str | None = None
     """Address of the model's server. Default: the provider's."""
     model_options: Mapping[str, Any] | None = None
-    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
-    silent server, 300), `max_retries` (5) ... Never a key."""
+    """Options of the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
+    server that sends nothing, 300), `max_retries` (5) ... Never a key."""
     max_steps: int | None = None
-    """Model calls of a run; set, it bounds a whole plan, else each of its steps. Default 100."""
+    """Maximum number of model calls in a run. If you set it, it limits a whole plan. Otherwise the
+    default applies to each plan step. Default 100."""
     max_cost_usd: float | None = None
-    """Dollars of a run. Default 3."""
+    """Maximum cost of a run, in US dollars. Default 3."""
     max_total_tokens: int | None = None
-    """Tokens of a run, in and out. Default: none."""
+    """Maximum number of input and output tokens of a run. Default: none."""
     timeout_s: float | None = None
-    """Seconds of a run, waiting for people not counted. Default: none."""
+    """Maximum duration of a run in seconds, without the time spent waiting for people. Default:
+    none."""
     max_parallel_steps: int | None = None
-    """Steps of a plan at once. Default 4."""
+    """Maximum number of plan steps that run in parallel. Default 4."""
     step_timeout_s: float | None = None
-    """Seconds of one step of a plan. Default 3600."""
+    """Time limit of one plan step, in seconds. Default 3600."""
     review_plan: bool | None = None
     """Whether a person sees a plan before it is carried out. Default false."""
     answer_check: AnswerCheck | None = None
-    """What happens to an answer whose figures occur nowhere. `mark`: after one correction it is
-    marked. `ask`: after three. `fail`: the run fails. Default: `mark`."""
+    """What happens to an answer with figures that occur nowhere. `off`: nothing. `mark`: the model
+    is asked once, then the answer is marked. `ask`: it is asked up to three times. `fail`: the run
+    fails; the default for small models. Default: `mark`."""
     workspace: str | None = None
     """Folder of the run's files. Default: `./workspace/THREAD`."""
     sandbox: SandboxMode | None = None
@@ -111,18 +115,17 @@ class Context:
     network: bool | None = None
     """Whether Python and shell reach the network. Default false."""
     allow_hosts: tuple[str, ...] | None = None
-    """`HOST[:PORT]` that web tools may reach although it is private."""
+    """Private hosts (`HOST[:PORT]`) that web tools may access."""
     web: Mapping[str, Any] | None = None
     """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     policy: Policy | None = None
     """What happens to calls that need approval: those with external effects, and those that a rule
-    says. Default `ask`."""
+    selects. Default `ask`."""
     policy_rules: tuple[PolicyRule, ...] | None = None
-    """Each with `tool`, `args` and `decision`: see the page on approvals. Rules of a run come
-    before those of files; a `deny` of any of them denies."""
+    """A list of rules with `tool`, `args` and `decision`: see approvals. Rules of a run take
+    precedence over rules in files. A matching `deny` always denies."""
     tools: tuple[str, ...] | None = None
-    """Names of the tools to offer, out of the agent's; `+NAME` adds an optional one. Default:
-    all."""
+    """The agent's tools to offer. `+NAME` adds an optional tool. Default: all."""
     mcp_servers: tuple[str | MCPServer, ...] | None = None
     """MCP servers: names from the configuration, addresses, commands, or described in full.
     Default: all that are configured."""
@@ -130,8 +133,8 @@ class Context:
     """Whether a run's first message lists the workspace's files, with the first rows of tables.
     Default true."""
     search_tools_above: int | None = None
-    """With more tools of MCP servers than this, the model gets `search_tools` instead of all.
-    Default 30."""
+    """If MCP servers offer more tools than this, the model gets `search_tools` instead of all of
+    them. Default 30."""
     prompts: Mapping[str, str] | None = None
     """A table: `system` and `next_step` replace the agent's own."""
     browser: Mapping[str, Any] | None = None

@@ -82,13 +82,13 @@ class MCPServer:
     """`type` in files: `stdio`, `http` or `sse`. Default: stdio for a command; for an address
     streamable HTTP, or SSE if that is refused."""
     enabled: bool = True
-    """Whether agents use it. `disabled`, as other programs write it, is the contrary."""
+    """Whether agents use it. `disabled`, as other programs write it, is the opposite."""
     allow: tuple[str, ...] | None = None
     """Its tools to offer, by name or pattern (`*` matches anything). Default: all."""
     deny: tuple[str, ...] = ()
     """Its tools never to offer, by name or pattern."""
     start_timeout_s: _Positive = 30
-    """Seconds in which it must have listed its tools. Default 30."""
+    """Seconds to start and list its tools. Default 30."""
     timeout_s: _Positive = 120
     """Seconds of one call, `timeout` too. Default 120."""
     approval: bool | None = None
@@ -97,19 +97,20 @@ class MCPServer:
     effects: Mapping[str, Annotated[Effect, BeforeValidator(as_effect)]] = field(
         default_factory=dict[str, Effect]
     )
-    """Tool or pattern to `read_only`, `workspace`, `external`. Default: its annotations."""
+    """Maps a tool name or pattern to `read_only`, `workspace` or `external`. Default: its
+    annotations."""
     sends_to: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Tool or pattern to the arguments that decide where something goes or whom it affects.
-    Default: by the names of the arguments."""
+    """Maps a tool name or pattern to the arguments that decide where something goes or whom it
+    affects. Default: by the names of the arguments."""
     trusted: Mapping[str, bool | Sequence[str]] = field(
         default_factory=dict[str, bool | Sequence[str]]
     )
-    """Tool or pattern to `true` or the JSON fields of results whose values are known
-    destinations."""
+    """Maps a tool name or pattern to `true` or the JSON fields of results whose values are trusted
+    as destinations."""
     private: Mapping[str, bool | Sequence[str]] = field(
         default_factory=dict[str, bool | Sequence[str]]
     )
-    """Tool or pattern to `true` or the JSON fields of results that leave only with your
+    """Maps a tool name or pattern to `true` or the JSON fields of results that leave only with your
     approval."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""

@@ -37,12 +37,12 @@ class ModelSettings:
     """`PROVIDER:NAME` or an instance."""
     base_url: str | None = None
     api_key: SecretStr | None = None
-    """None: the provider's own environment variable."""
+    """None: the provider's environment variable."""
     stored_key: SecretStr | None = None
-    """What the person has stored for this provider, where neither of them has a key."""
+    """The key that the user stored for this provider, if neither of them has one."""
     api_version: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Passed to the client as they are."""
+    """Passed to the client unchanged."""
     vision: bool | None = None
     """Whether the model sees pictures. None: known by its name."""
     context_window: int | None = None
@@ -87,18 +87,18 @@ class ModelKeys:
             trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning"),
         ),
     ] = None
-    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for
-    a silent server, 300), `max_retries` (5) ... Never a key."""
+    """Options of the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
+    server that sends nothing, 300), `max_retries` (5) ... Never a key."""
 
 
 @dataclass(frozen=True)
 class LlmKeys:
-    """`[llm]`, `[llm.vision]`: OpenManus's way to name a model, and what is not known by name."""
+    """`[llm]`, `[llm.vision]`: OpenManus's model settings, and what no model's name tells."""
 
     model: Annotated[
         str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
     ] = None
-    """A plain name."""
+    """The name without a provider."""
     base_url: Annotated[str | None, Setting(trust=Trust(also_left_out=("api_key",)))] = None
     """Address of its server."""
     api_key: Annotated[
@@ -107,36 +107,36 @@ class LlmKeys:
             moved="used for this file's base_url only; better in the environment (OPENAI_API_KEY)"
         ),
     ] = None
-    """Goes to the address in this file only; `OPENAI_API_KEY` comes before it."""
+    """Sent only to the address in this file. `OPENAI_API_KEY` takes precedence."""
     api_type: Annotated[
         str,
         Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
     ] = ""
-    """`azure`, `aws`; anything else is OpenAI's protocol."""
+    """`azure` or `aws`. Anything else means OpenAI's protocol."""
     api_version: Annotated[str | None, Setting()] = None
-    """Of Azure's interface."""
+    """The version of Azure's API."""
     max_tokens: Annotated[
         int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
     ] = None
-    """Tokens of a reply."""
+    """Maximum number of tokens in a reply."""
     temperature: Annotated[
         float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
     ] = None
-    """How much replies vary."""
+    """Sampling temperature."""
     max_input_tokens: Annotated[
         int | None,
         Setting(moved="used as max_total_tokens: the tokens of one run, not of the process"),
     ] = None
-    """As `max_total_tokens`."""
+    """Same as `max_total_tokens`."""
     context_window: Annotated[int | None, Setting(shown="known for most models")] = None
-    """Tokens of one request."""
+    """Maximum number of tokens in a request."""
     sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
     """Whether pictures can be sent."""
 
 
 @dataclass(frozen=True)
 class ProfileKeys:
-    """`[llm.profiles.NAME]`: a model by a name of one's own, for `fallback` and `[llm.roles]`."""
+    """`[llm.profiles.NAME]`: a model by a name of your choice, for `fallback` and roles."""
 
     model: str
     """`PROVIDER:NAME`."""
@@ -145,11 +145,11 @@ class ProfileKeys:
     api_key: SecretStr | None = None
     """Default: the provider's environment variable."""
     api_version: str | None = None
-    """Of Azure's interface."""
+    """The version of Azure's API."""
     model_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """As the key of this name above."""
     context_window: int | None = None
-    """Tokens of one request. Default: known for most models."""
+    """Maximum number of tokens in a request. Default: known for most models."""
     sees_images: bool | None = None
     """Whether pictures can be sent. Default: known for most models."""
     takes_media: tuple[MediaKind, ...] | None = None
@@ -159,9 +159,9 @@ class ProfileKeys:
     profile: ModelSize = "auto"
     """As in `[llm]`."""
     requests_per_minute: PositiveInt | None = None
-    """As in `[llm]`, of this model alone."""
+    """As in `[llm]`, for this model only."""
     tokens_per_minute: PositiveInt | None = None
-    """As in `[llm]`, of this model alone."""
+    """As in `[llm]`, for this model only."""
 
 
 def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
@@ -179,30 +179,31 @@ def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys
 
 @dataclass(frozen=True)
 class ModelUseKeys:
-    """`[llm]`: which models stand in for the main one, and how the models are asked."""
+    """`[llm]`: the fallback models, and how models are used."""
 
     fallback: Annotated[
         tuple[str, ...],
         Setting(context="fallback", passed=tuple[str | ModelInstance, ...]),
     ] = ()
-    """Models or names of profiles, asked in this order if a model is down, overloaded, out of
-    quota or unknown."""
+    """Models or profile names to try in this order if a model is down, overloaded, out of quota, or
+    unknown to its server."""
     tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
-    """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
-    without that; `constrained`, by steps that the server makes keep to a JSON schema; `auto` is
-    `native` until a server refuses it, and `constrained` for small models."""
+    """How the main model calls tools. `native`: through the provider's protocol. `text`: as text,
+    for models without tool calls. `constrained`: the server forces each step to match a JSON
+    schema. `auto`: `native` until a server refuses it, and `constrained` for small models."""
     profile: Annotated[ModelSize, Setting(context="profile")] = "auto"
-    """How the main model is asked: `small`, with a short prompt, few tools, one step at a time and
-    strict checks of the answer; `standard`; `auto` is `small` below 8 billion parameters, where the
-    server or the name says it."""
+    """How the main model is used. `small`: a short prompt, few tools, one step at a time and strict
+    answer checks. `standard`: the normal prompt. `auto`: `small` below 8 billion parameters, if the
+    server or the name shows the size."""
     takes_media: Annotated[
         tuple[MediaKind, ...] | None, Setting(shown="known for most models", accepts=MEDIA_KINDS)
     ] = None
-    """Which of sound and video can be sent to the main model."""
+    """Whether sound and video can be sent to the main model."""
     requests_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
-    """Of the main model and others at its provider, by all agents of the process together."""
+    """Requests per minute to the main model and others of its provider, by all agents of the
+    process together."""
     tokens_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
-    """The same of tokens, in and out."""
+    """Input and output tokens per minute, shared in the same way."""
     profiles: Annotated[
         Mapping[str, ProfileKeys],
         Setting(
@@ -219,13 +220,13 @@ class ModelUseKeys:
 
 @dataclass(frozen=True)
 class RoleKeys:
-    """`[llm.roles]`: models or names of profiles for what is not the agent's own thinking."""
+    """`[llm.roles]`: models or profile names for work other than the agent's steps."""
 
     compaction: Annotated[str | None, Setting()] = None
-    """Writes the notes that a long conversation is shortened to."""
+    """Writes the summaries of long conversations."""
     check: Annotated[str | None, Setting()] = None
-    """Judges whether a step of a plan is done."""
+    """Judges whether a plan step is done."""
     extract: Annotated[str | None, Setting()] = None
     """Reads pages for `extract_content`."""
     plan: Annotated[str | None, Setting()] = None
-    """Writes and mends plans."""
+    """Writes and fixes plans."""

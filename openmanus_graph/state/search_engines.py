@@ -144,7 +144,7 @@ class SearchSettings:
         str | None,
         Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
     ] = None
-    """The first one asked."""
+    """The engine that is asked first."""
     fallback_engines: Annotated[
         tuple[str, ...] | None,
         Setting(
@@ -152,19 +152,19 @@ class SearchSettings:
             parse=lambda names: tuple(map(known_engine, names)),
         ),
     ] = None
-    """Those asked after it."""
+    """The engines that are asked after it."""
     lang: Annotated[str, Setting(parse=search_language)] = "en"
     """Language of results."""
     country: Annotated[str, Setting(parse=search_country)] = "us"
     """Country of results."""
     timeout_s: Annotated[float, Field(gt=0), Setting()] = 10
-    """Seconds of one engine."""
+    """Time limit of one engine, in seconds."""
     total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
-    """Seconds of all of them, retries included; 100 at most."""
+    """Time limit of the whole search with its retries, in seconds, at most 100."""
     max_retries: Annotated[int, Field(ge=0), Setting()] = 1
-    """Further rounds when no engine answered and waiting could help; 5 at most."""
+    """Retry rounds if no engine answered and waiting may help, at most 5."""
     retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
-    """Seconds before such a round; 5 at most, whatever is set."""
+    """Seconds to wait before a retry round, at most 5."""
     keys: Annotated[
         Mapping[str, SecretStr],
         Setting(
@@ -177,9 +177,9 @@ class SearchSettings:
             parse=usable_keys,
         ),
     ] = field(default_factory=dict[str, SecretStr])
-    """Keys by engine; rather set the environment's variables."""
+    """Keys by engine. Prefer the environment variables."""
     google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
-    """Google's keys search by a search engine id."""
+    """Id of the Google custom search engine. A Google key needs it."""
     urls: Annotated[
         Mapping[str, str],
         Setting(
@@ -192,7 +192,7 @@ class SearchSettings:
             trust=ALWAYS,
         ),
     ] = field(default_factory=dict[str, str])
-    """Addresses by engine, where they are not the usual ones; `urls` is a table."""
+    """Addresses by engine, if they differ from the usual ones."""
 
 
 def codes(text: str) -> frozenset[str]:

@@ -83,13 +83,13 @@ class SandboxSettings:
     image: Annotated[
         str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
     ] = "python:3.12-slim"
-    """Of the mode `docker`; it must have `ipykernel`."""
+    """Docker image of the mode `docker`. It must contain `ipykernel`."""
     ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name)] = ""
     """Of the mode `ssh`: the other machine's address, or its name in `~/.ssh/config`."""
     ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="as ssh decides")] = ""
-    """The account there."""
+    """The account on the remote machine."""
     ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
-    """Its port."""
+    """The SSH port."""
     ssh_key: Annotated[str, _SSH_FILE] = ""
     """File of the private key."""
     ssh_known_hosts: Annotated[str, _SSH_FILE] = ""
@@ -97,7 +97,7 @@ class SandboxSettings:
     ssh_python: Annotated[str, _TRUSTED] = "python3"
     """The interpreter there; `python_execute` needs one with `ipykernel`."""
     ssh_folder: Annotated[str, _TRUSTED] = "~/.openmanus-sandboxes"
-    """The folder there, which holds one for each sandbox until it is closed."""
+    """The folder on the remote machine. Each sandbox has a subfolder there until it is closed."""
     memory_mb: Annotated[
         int,
         BeforeValidator(megabytes),
@@ -108,17 +108,19 @@ class SandboxSettings:
             )
         ),
     ] = 4096
-    """Of each process, and of all together where a control group can be made."""
+    """Memory of each process, in MB. If a control group can be created, also of all processes
+    together."""
     processes: Annotated[int, _Positive, Setting()] = 512
-    """How many there may be."""
+    """Maximum number of processes."""
     disk_mb: Annotated[int, _Positive, Setting()] = 4096
-    """How much the workspace and the temporary folder may grow, and the size of one file."""
+    """Maximum growth of the workspace and the temporary folder, and maximum size of one file, in
+    MB."""
     timeout_s: Annotated[
         float,
         _Positive,
         Setting(alternative_keys=(AlternativeKey("timeout", moved="used; here it is timeout_s"),)),
     ] = 120
-    """Seconds of a call that names no limit."""
+    """Time limit of a call that does not set its own, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +139,13 @@ class BrowserSettings:
     headless: Annotated[bool, Setting()] = True
     """Whether the browser has no window."""
     profile: Annotated[str | None, _TRUSTED] = None
-    """A folder in which logins last; one process at a time."""
+    """Folder of a persistent browser profile that keeps logins. Only one process can use it at a
+    time."""
     chrome_instance_path: Annotated[str | None, Setting(shown="found", trust=ALWAYS)] = None
     """The browser's program."""
     cdp_url: Annotated[str | None, _TRUSTED] = None
-    """A running Chromium to use instead, in a window of its own; its logins are taken over. One
-    of this, `wss_url` and `profile` can be set."""
+    """Address of a running Chromium to use instead of starting one. The agent gets its own window
+    and uses the existing logins. Only one of `cdp_url`, `wss_url` and `profile` can be set."""
     wss_url: Annotated[str | None, _TRUSTED] = None
     """A Playwright server to use instead."""
     extra_chromium_args: Annotated[tuple[str, ...], _TRUSTED] = ()
@@ -161,9 +164,9 @@ class BrowserSettings:
     max_content_length: Annotated[int | None, _Positive, Setting(shown="as other output")] = None
     """Characters of a page that `extract_content` returns."""
     observation_tokens: Annotated[int, Field(ge=200), Setting()] = 2500
-    """Of one observation of a page, about."""
+    """Approximate number of tokens in one page observation."""
     max_download_mb: Annotated[int, _Positive, _TRUSTED] = 200
-    """Of one download."""
+    """Maximum size of one download, in MB."""
     secrets: Annotated[
         tuple[SiteSecret, ...],
         Setting(
@@ -176,9 +179,9 @@ class BrowserSettings:
             join=site_secrets,
         ),
     ] = ()
-    """`name = "VALUE@DOMAIN"`, or a list of `"NAME=VALUE@DOMAIN"`. Rather use
-    `OPENMANUS_SECRET_NAME`. One named `http_auth` is `USER:PASSWORD` of a site that asks by
-    HTTP."""
+    """`name = "VALUE@DOMAIN"`, or a list of `"NAME=VALUE@DOMAIN"`. Prefer the variable
+    `OPENMANUS_SECRET_NAME`. A secret named `http_auth` is the `USER:PASSWORD` of a site with HTTP
+    authentication."""
 
 
 @dataclass(frozen=True)
@@ -222,18 +225,19 @@ class StorageSettings:
     """`redis://USER:PASSWORD@HOST:6379/0` (extra `redis`): where all processes count
     `requests_per_minute` and `tokens_per_minute` together."""
     lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
-    """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
-    less than the longest pause of a machine means that workers lose threads."""
+    """PostgreSQL only: seconds without a sign of life after which another worker takes over a
+    thread. Choose more than the longest pause of a machine. Otherwise its workers lose their
+    threads."""
     memory_user: Annotated[
         str | None,
         Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS),
     ] = None
-    """Whose [notes](memory.md) hold in all projects that are kept in one database."""
+    """The user whose [notes](memory.md) are shared by all projects in the same database."""
     memory_project: Annotated[
         str | None,
         Setting(env=("OPENMANUS_MEMORY_PROJECT",), shown="the working folder", trust=ALWAYS),
     ] = None
-    """Which project's notes an agent has beside them."""
+    """The project whose notes an agent uses in addition to the user's."""
     workspace_url: Annotated[
         WorkspaceUrl | None,
         Setting(
@@ -250,14 +254,14 @@ class StorageSettings:
     """Where threads' files are kept for the next machine: a folder that all share, or
     `s3://BUCKET/FOLDER` (extra `s3`)."""
     workspace_max_mb: Annotated[int, Field(ge=1), Setting()] = 1024
-    """How much of a thread's files is kept in `workspace_url`; the largest above it are left out,
-    and named."""
+    """Maximum size of a thread's files in `workspace_url`, in MB. Above it the largest files are
+    left out and named."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
-    """How much a snapshot of the workspace holds; the largest files above it are left out, and
-    named. 0: no snapshots are taken, and going back leaves the files as they are."""
+    """Maximum size of a workspace snapshot, in MB. Above it the largest files are left out and
+    named. 0: no snapshots are taken, and going back does not restore files."""
     snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
-    """Names and patterns of files and folders that snapshots leave alone, as they do `.git` and
-    caches."""
+    """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
+    always left out."""
 
     @property
     def takes_any(self) -> bool:
@@ -289,7 +293,8 @@ class Settings:
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings
     max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 100
-    """Model calls of a run; set, it bounds a whole plan, else each of its steps."""
+    """Maximum number of model calls in a run. If you set it, it limits a whole plan. Otherwise the
+    default applies to each plan step."""
     max_steps_set: bool = False
     """Whether somebody set it: then it bounds a whole plan, else each of its steps."""
     max_cost_usd: Annotated[
@@ -303,22 +308,23 @@ class Settings:
             ),
         ),
     ] = MAX_COST_USD
-    """Dollars of a run."""
+    """Maximum cost of a run, in US dollars."""
     max_total_tokens: Annotated[
         int | None, _Positive, Setting(option="--max-tokens", shown="none")
     ] = None
-    """Tokens of a run, in and out."""
+    """Maximum number of input and output tokens of a run."""
     timeout_s: Annotated[float | None, _Positive, Setting(option="--timeout", shown="none")] = None
-    """Seconds of a run, waiting for people not counted."""
+    """Maximum duration of a run in seconds, without the time spent waiting for people."""
     max_parallel_steps: Annotated[int, _Positive, Setting()] = 4
-    """Steps of a plan at once."""
+    """Maximum number of plan steps that run in parallel."""
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
-    """Seconds of one step of a plan."""
+    """Time limit of one plan step, in seconds."""
     review_plan: Annotated[bool, Setting(option="--review-plan")] = False
     """Whether a person sees a plan before it is carried out."""
     answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
-    """What happens to an [answer whose figures occur nowhere](agents.md#answers-are-checked).
-    `mark`: after one correction it is marked. `ask`: after three. `fail`: the run fails."""
+    """What happens to an [answer with figures that occur nowhere](agents.md#answers-are-checked).
+    `off`: nothing. `mark`: the model is asked once, then the answer is marked. `ask`: it is asked
+    up to three times. `fail`: the run fails; the default for small models."""
     policy: Annotated[
         Policy,
         Setting(
@@ -329,7 +335,7 @@ class Settings:
         ),
     ] = "ask"
     """What happens to calls that need approval: those with external effects, and those that a rule
-    says."""
+    selects."""
     rules: Annotated[
         tuple[Rule, ...],
         Setting(
@@ -344,16 +350,15 @@ class Settings:
             join=policy_rules,
         ),
     ] = ()
-    """Each with `tool`, `args` and `decision`: see the page on [approvals](approvals.md). Rules of
-    a run come before those of files; a `deny` of any of them denies."""
+    """A list of rules with `tool`, `args` and `decision`: see [approvals](approvals.md). Rules of a
+    run take precedence over rules in files. A matching `deny` always denies."""
     allow_hosts: Annotated[
         tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
     ] = ()
-    """`HOST[:PORT]` that web tools may reach although it is private."""
+    """Private hosts (`HOST[:PORT]`) that web tools may access."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
-    """Names of the tools to offer, out of the agent's; `+NAME` adds an
-    [optional](tools.md#optional-tools) one."""
+    """The agent's tools to offer. `+NAME` adds an [optional tool](tools.md#optional-tools)."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(
@@ -367,7 +372,8 @@ class Settings:
     listing: Annotated[bool, Setting()] = True
     """Whether a run's first message lists the workspace's files, with the first rows of tables."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
-    """With more tools of MCP servers than this, the model gets `search_tools` instead of all."""
+    """If MCP servers offer more tools than this, the model gets `search_tools` instead of all of
+    them."""
     prompts: Annotated[
         Mapping[str, str],
         Setting(written=dict[Literal["system", "next_step"], str], passed=Mapping[str, str]),

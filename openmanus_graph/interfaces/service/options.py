@@ -74,16 +74,19 @@ class RunOptions:
     base_url: Annotated[str | None, typer.Option(help="Address of the model's server.")] = None
     workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
     max_steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Model calls of a run; set, it bounds a whole plan, else each of its steps. "
-            "Default 100."
-        ),
+        int | None, typer.Option(help="Maximum number of model calls in a run. Default 100.")
     ] = None
-    max_cost_usd: Annotated[float | None, typer.Option(help="Dollars of a run. Default 3.")] = None
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens of a run, in and out.")] = None
+    max_cost_usd: Annotated[
+        float | None, typer.Option(help="Maximum cost of a run, in US dollars. Default 3.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of input and output tokens of a run.")
+    ] = None
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds of a run, waiting for people not counted.")
+        float | None,
+        typer.Option(
+            help="Maximum duration of a run in seconds, without the time spent waiting for people."
+        ),
     ] = None
     sandbox: Annotated[
         Literal["auto", "bwrap", "nono", "docker", "ssh", "none"] | None,
@@ -95,7 +98,7 @@ class RunOptions:
     ] = None
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="HOST[:PORT] that web tools may reach although it is private."),
+        typer.Option(help="Private hosts (HOST[:PORT]) that web tools may access."),
     ] = None
     policy: Annotated[
         Literal["ask", "auto", "never"] | None,
