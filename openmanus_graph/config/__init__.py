@@ -2,7 +2,3 @@
 
 What a setting is stands in `state.settings`. `runtime` and everything above may import it.
 """
-
-from openmanus_graph.config.resolve import resolve_run_settings, resolve_settings
-
-__all__ = ["resolve_run_settings", "resolve_settings"]

@@ -1,15 +1,16 @@
-"""Every key of the configuration, collected from the declarations in `state.settings`."""
+"""Every key of the configuration, collected from the declarations of settings."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
-from openmanus_graph.state.setting_declaration import Setting
+from openmanus_graph.state.setting_declaration import ALWAYS, Setting
 from openmanus_graph.state.settings import RunKeys, Settings
 
 TABLE: tuple[tuple[type[Any], str], ...] = (
@@ -87,8 +88,28 @@ class Declared:
 
 @cache
 def declared_fields() -> tuple[DeclaredField, ...]:
-    """Return all fields that users can set, in the order of their declaration."""
-    return tuple(one for kind, table in TABLE for one in _fields_of(kind, table))
+    """Return all fields that users can set, in the order of their declaration.
+
+    Raises:
+        ConfigError: The settings of an installed package cannot be loaded.
+    """
+    ours = tuple(one for kind, table in TABLE for one in _fields_of(kind, table))
+    return (*ours, *(one for name, kind in package_tables().items() for one in _added(kind, name)))
+
+
+@cache
+def package_tables() -> Mapping[str, type[Any]]:
+    """Return the tables that installed packages add, by name. ConfigError as `declared_fields`."""
+    ours = {each.name for each in fields(Settings)} | {table for _, table in TABLE}
+    added = (point for point in installed("settings") if point.name not in ours)
+    return {point.name: load(point, "table of settings") for point in added}
+
+
+def _added(kind: type[Any], table: str) -> Iterator[DeclaredField]:
+    for one in _fields_of(kind, table):
+        # Only files and the environment set it, and a folder's file not before it is trusted.
+        trust = one.setting.trust or ALWAYS
+        yield replace(one, setting=replace(one.setting, context=None, option="", trust=trust))
 
 
 @cache
@@ -99,12 +120,9 @@ def declared() -> Mapping[str, Declared]:
 
 @cache
 def sections() -> Mapping[str, Any]:
-    """Return the tables that are a record in `Settings`, by name: its class."""
-    return {one.table: one.owner for one in declared_fields() if _is_section(one)}
-
-
-def _is_section(one: DeclaredField) -> bool:
-    return bool(one.table) and one.table in {each.name for each in fields(Settings)}
+    """Return the tables that are records of their own, ours and packages', by name: the class."""
+    names = {each.name for each in fields(Settings)} | package_tables().keys()
+    return {one.table: one.owner for one in declared_fields() if one.table in names}
 
 
 def _fields_of(kind: type[Any], table: str) -> Iterator[DeclaredField]:

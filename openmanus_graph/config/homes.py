@@ -12,10 +12,7 @@ import json
 import os
 import secrets
 import stat
-import sys
 from dataclasses import MISSING, fields, is_dataclass, replace
-from functools import cache
-from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -199,17 +196,6 @@ def _read_id(place: Path) -> str:
 
 def _registry() -> Path:
     return config_home() / "homes.json"
-
-
-def entry_points_of(group: str) -> EntryPoints:
-    """Return the entry points of a group. The packages are searched once per `sys.path`."""
-    found: EntryPoints = _all_entry_points(tuple(sys.path)).select(group=group)
-    return found
-
-
-@cache
-def _all_entry_points(path: tuple[str, ...]) -> Any:  # in Python 3.11 no `EntryPoints`
-    return entry_points()
 
 
 def risky_settings(layer: Layer) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.homes import (
-    entry_points_of,
     is_trusted_content,
     trust_content,
     untrusted_home,
@@ -133,8 +133,6 @@ def _read(path: Path, root: Path) -> str:
 log = logging.getLogger(__name__)
 
 PROJECT_PLACES = ("skills", ".openmanus/skills")
-ENTRY_POINTS = "openmanus_graph.skills"
-"""Each entry point is a package with skills in its folder."""
 SHIPPED = Path(__file__).parent.parent / "skills"
 """Ours, for `openmanus skills add`; none is used before."""
 FILE_NAMES = ("SKILL.md", "skill.md")
@@ -216,7 +214,7 @@ def _places() -> Iterator[tuple[str, Path]]:
 @cache
 def _package_folders() -> tuple[tuple[str, Path], ...]:
     found: list[tuple[str, Path]] = []
-    for point in entry_points_of(ENTRY_POINTS):
+    for point in installed("skills"):
         try:
             spec = importlib.util.find_spec(point.value)
         except (ImportError, ValueError) as error:

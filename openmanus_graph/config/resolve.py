@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from openmanus_graph.config.declared import Declared, Layer, declared, sections
+from openmanus_graph.config.declared import Declared, Layer, declared, package_tables, sections
 from openmanus_graph.config.files import OLD_CONFIG, config_home, read_layer
 from openmanus_graph.config.homes import (
     HOME,
@@ -40,13 +40,11 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.state.search_engines import RETIRED, SearchSettings
+from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
     BrowserSettings,
-    SandboxSettings,
     Settings,
     StorageSettings,
-    WebSettings,
 )
 from openmanus_graph.state.validation import schema_defect
 
@@ -55,9 +53,7 @@ if TYPE_CHECKING:
 
     from openmanus_graph.conversation.outcome import ResponseFormat
 
-Section = TypeVar(
-    "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings
-)
+Section = TypeVar("Section")
 
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """By precedence; OpenManus's files come after the user's configuration."""
@@ -97,6 +93,7 @@ def resolve_settings(
     layers, warnings = all_layers(context)
     values = _merged("", layers)
     records = {name: section(kind, layers) for name, kind in sections().items()}
+    packages = {kind: records.pop(table) for table, kind in package_tables().items()}
     storage: StorageSettings = records["storage"]
     home = openmanus_home()
     named = values.pop("workspace", None)
@@ -128,6 +125,7 @@ def resolve_settings(
         instructions=instructions,
         untrusted_instructions=bool(context.untrusted_prompt or untrusted_instructions(root)),
         skills=skills,
+        packages=packages,
         warnings=(
             *warnings,
             *home_warnings(home),

@@ -4,12 +4,10 @@ import logging
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.config.homes import entry_points_of
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
 from openmanus_graph.tools import (
@@ -25,9 +23,6 @@ from openmanus_graph.tools import (
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-ENTRY_POINTS = "openmanus_graph.agents"
-"""Packages add agents by entry points of this group, each a builder that takes what
-`build_manus_graph` takes. A builder's first docstring line says to planners what it is for."""
 DEFAULT_AGENT = "manus"
 FLOW = "planning"
 """The one that `openmanus plan` runs."""
@@ -91,11 +86,8 @@ def register_agent(name: str, builder: Builder) -> None:
 
 
 def agent_names() -> list[str]:
-    return [
-        *_OWN_AGENTS,
-        *_registered,
-        *(n for n in _installed() if n not in {*_OWN_AGENTS, *_registered}),
-    ]
+    ours = [*_OWN_AGENTS, *_registered]
+    return [*ours, *(point.name for point in installed("agents") if point.name not in ours)]
 
 
 def is_ours(name: str) -> bool:
@@ -209,16 +201,4 @@ def _builder(name: str) -> Builder:
     if name in _OWN_AGENTS:
         module = import_module(f"openmanus_graph.graphs.{name}")
         return getattr(module, f"build_{name}_graph")  # type: ignore[no-any-return]  # ours
-    point = _installed()[name]
-    try:
-        return point.load()  # type: ignore[no-any-return]  # whatever the package brings
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"The agent {name!r} ({point.value}) cannot be loaded: {error}. "
-            "Repair or uninstall the package that brings it."
-        ) from error
-
-
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points_of(ENTRY_POINTS)}
+    return load(installed("agents")[name], "agent")  # type: ignore[no-any-return]  # a package's

@@ -32,7 +32,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from openmanus_graph.config import resolve_run_settings
+from openmanus_graph.config.resolve import resolve_run_settings
 from openmanus_graph.runtime.checkpoint_lineage import (
     Lineage,
     checkpointed_thread,

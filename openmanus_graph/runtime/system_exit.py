@@ -4,13 +4,9 @@ A `SystemExit` inside an asyncio task stops the event loop before it can be caug
 turned into an ordinary error where it is raised.
 """
 
-import asyncio
-import contextlib
 import copy
 import functools
-import inspect
-import signal
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from langchain_core.tools import BaseTool, StructuredTool
@@ -90,57 +86,3 @@ def _with_async_exit_as_error(function: Function) -> Function:
             raise RuntimeError(f"SystemExit: {error}") from error
 
     return call
-
-
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def signals_held() -> Generator[None]:
-    """Start processes from this OS thread meanwhile: they begin with these signals blocked.
-
-    A session of their own is not enough, since a process gets it a moment after its start. Whoever
-    is to be ended by signals unblocks them, as `launch.py` does.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-Closer = Callable[[], Awaitable[None] | None]
-"""Closes one kind of thing: a coroutine function, or a function that may block."""
-
-_closers: list[Closer] = []
-_last: list[Closer] = []
-
-
-def register_closer(closer: Closer, *, last: bool = False) -> None:
-    """Register a closer for `close`; modules do so when they are loaded.
-
-    Args:
-        closer: Does nothing where nothing is open; may be called again.
-        last: Call it after the others, which may still write to it: databases.
-    """
-    (_last if last else _closers).append(closer)
-
-
-async def close() -> None:
-    """Close everything: kernels, shells, browsers, connections, databases, their threads.
-
-    For an app that shuts down, or does not use its graphs for now: the next run opens what it
-    needs again. Owned threads (`open_session`) and running runs keep their sessions; while there
-    are any, shared resources stay open, too. Not needed in a process that simply ends.
-
-    Connections to models belong to an event loop, and are closed for the one this is called in.
-    """
-    from openmanus_graph.runtime.session_registry import close_unused  # which is heavy
-
-    if not await asyncio.to_thread(close_unused):
-        return
-    for closer in (*_closers, *_last):
-        if inspect.iscoroutinefunction(closer):
-            await closer()
-        else:
-            await asyncio.to_thread(closer)

@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from pydantic import SecretStr
@@ -208,11 +208,11 @@ def _refuse(what: str, why: str, advice: str) -> NoReturn:
 
 DATABASE = "openmanus.db"
 """The file of a home folder where no database is named."""
-_DATABASE_KINDS: dict[str, Literal["sqlite", "postgresql"]] = {
-    "sqlite": "sqlite",
-    "postgresql": "postgresql",
-    "postgres": "postgresql",
-}
+NO_DATABASE = (
+    "[storage] database_url is no address of one. Write sqlite:///FILE.db or "
+    "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
+)
+_KIND = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _REDIS_SCHEMES = ("redis", "rediss", "redis+unix")
 
 
@@ -220,7 +220,8 @@ _REDIS_SCHEMES = ("redis", "rediss", "redis+unix")
 class DatabaseUrl:
     """The address of a database. As text it has no password; `secret` is the whole."""
 
-    kind: Literal["sqlite", "postgresql"]
+    kind: str
+    """`sqlite`, `postgresql`, or the scheme of a backend that a package adds."""
     secret: SecretStr
     """As it was written, with the password: for the driver only."""
 
@@ -237,12 +238,10 @@ class DatabaseUrl:
     def parse(cls, given: SecretStr | str) -> "DatabaseUrl":
         """Read an address. ConfigError, which shows nothing of it: a password may be anywhere."""
         text = (given if isinstance(given, str) else given.get_secret_value()).strip()
-        kind = _DATABASE_KINDS.get(text.partition("://")[0])
-        if kind is None:
-            raise ConfigError(
-                "[storage] database_url is no address of one. Write sqlite:///FILE.db or "
-                "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
-            )
+        match = _KIND.match(text)
+        if match is None:
+            raise ConfigError(NO_DATABASE)
+        kind = "postgresql" if match[1] == "postgres" else match[1]
         if kind == "sqlite":
             if not text.startswith("sqlite:///") or text.endswith("/"):
                 raise ConfigError(
@@ -256,7 +255,7 @@ class DatabaseUrl:
                 "DATABASE, and special characters of the password as %XX: @ is %40, / is %2F, # is "
                 "%23."
             )
-        if not unquote(urlsplit(text).path).strip("/"):
+        if kind == "postgresql" and not unquote(urlsplit(text).path).strip("/"):
             raise ConfigError(
                 "[storage] database_url names no database. Write its name at the end: "
                 "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
@@ -285,7 +284,7 @@ class DatabaseUrl:
         parts = urlsplit(self.secret.get_secret_value())
         user, at, place = parts.netloc.rpartition("@")
         place = place or ",".join(parse_qs(parts.query).get("host", []))
-        return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}"
+        return f"{self.kind}://{user.partition(':')[0]}{at}{place}{parts.path}"
 
 
 @dataclass(frozen=True)

@@ -401,6 +401,8 @@ class Settings:
     of the prompt is somebody else's."""
     skills: tuple[Skill, ...] = ()
     """What the model may read and run for certain tasks."""
+    packages: Mapping[type[Any], Any] = field(default_factory=dict[type[Any], Any])
+    """The settings that installed packages add, by their class."""
     warnings: tuple[str, ...] = ()
     """What was found odd while reading the configuration; each is shown once."""
 

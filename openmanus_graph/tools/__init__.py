@@ -6,16 +6,12 @@ Nodes and graphs may import it; how a call is run stands in `tool_calls`.
 from functools import cache
 from typing import TYPE_CHECKING
 
-from openmanus_graph.config.homes import entry_points_of
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.config.entry_points import installed, load
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from openmanus_graph.state.tool_traits import Traits
-
-ENTRY_POINTS = "openmanus_graph.tools"
-"""Packages add tools to every manus by entry points of this group: a tool, or a list of tools."""
 
 
 def default_tools() -> "list[BaseTool]":
@@ -155,13 +151,7 @@ def closing_tools() -> "list[BaseTool]":
 def installed_tools() -> "list[BaseTool]":
     """Return the tools that other packages bring. ConfigError names one that is broken."""
     found: list[BaseTool] = []
-    for point in entry_points_of(ENTRY_POINTS):
-        try:
-            loaded = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"The tool {point.name!r} ({point.value}) cannot be loaded: {error}. "
-                "Repair or uninstall the package that brings it."
-            ) from error
+    for point in installed("tools"):
+        loaded = load(point, "tool")
         found += loaded if isinstance(loaded, list | tuple) else [loaded]
     return found

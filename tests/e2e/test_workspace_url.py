@@ -353,15 +353,15 @@ def test_what_is_above_the_quota_is_left_out_and_named(
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "said"),
     [
         ("ftp://host/x", "no address"),
         ("s3://KEY:hunter2@bucket", "the environment"),
         ("s3://", "no address"),
     ],
 )
-def test_a_wrong_address_is_told_in_one_line(
-    cli: Cli, model: OpenAIServer, address: str, reported: str
+def test_a_wrong_address_is_said_in_one_line(
+    cli: Cli, model: OpenAIServer, address: str, said: str
 ) -> None:
     done = cli.run("run", "go", "--workspace-url", address)
-    assert (done.code, reported in done.stderr, "hunter2" in done.stderr) == (2, True, False)
+    assert (done.code, said in done.stderr, "hunter2" in done.stderr) == (2, True, False)

@@ -35,7 +35,7 @@ from openmanus_graph import (
     build_planning_graph,
     manus_tool,
 )
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.tool_calls.declaration import file_resource
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.python_execute import python_execute

@@ -15,8 +15,8 @@ from openmanus_graph.backends.persistence import postgres as backend
 from openmanus_graph.backends.persistence.backend import Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import (
+    backend_of,
     close_databases,
-    load_postgres,
     open_database,
 )
 from openmanus_graph.backends.persistence.threads import Threads
@@ -79,7 +79,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, backend.__name__)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigError, match=r"extra `postgres`.*openmanus-graph\[postgres\]"):
-        load_postgres()
+        backend_of(DatabaseUrl.parse("postgresql://h/db"))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_tables_of_a_later_version_are_refused(
 def test_processes_that_start_at_once_make_the_tables_once(place: DatabaseUrl) -> None:
     opened: list[Database] = []
     starting = [
-        threading.Thread(target=lambda: opened.append(load_postgres()(place))) for _ in range(4)
+        threading.Thread(target=lambda: opened.append(backend_of(place)(place))) for _ in range(4)
     ]
     for thread in starting:
         thread.start()

@@ -18,7 +18,7 @@ from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.leases import give_back_lease, take_lease
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal, recorder
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver

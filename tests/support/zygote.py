@@ -27,7 +27,7 @@ from types import TracebackType
 
 import typer.main
 
-from openmanus_graph.config.homes import entry_points_of
+from openmanus_graph.config.entry_points import installed
 from openmanus_graph.interfaces.cli.commands import COMMANDS, app, load
 from tests.support.limits import BACKSTOP_S
 
@@ -178,7 +178,7 @@ def _serve(control: socket.socket, program: str) -> None:
     main: Callable[[], object] = getattr(importlib.import_module(module), name)
     if program == COMMAND:
         _load_commands()
-    entry_points_of("")  # reads of all packages what they bring
+    installed("")  # reads of all packages what they bring
     gc.collect()
     gc.freeze()  # a collection here or in a command would touch all of it
     ended, wake = os.pipe()

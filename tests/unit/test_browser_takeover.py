@@ -11,7 +11,7 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.kept_state import state_file
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.server import takeover
 from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, close_session, find_session

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from docs.settings_source import sources
 from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
 from openmanus_graph.config import declared as table
-from openmanus_graph.config import resolve, resolve_settings
+from openmanus_graph.config import resolve
 from openmanus_graph.config.declared import Layer, declared, declared_fields
 from openmanus_graph.config.homes import risky_settings, without_risks
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.server.setup import FORM
 from openmanus_graph.interfaces.service.options import (
     RunOptions,
@@ -224,7 +225,7 @@ def test_help_goes_without_the_libraries_of_the_configuration() -> None:
 def test_no_validator_is_built_for_a_setting_that_nobody_set() -> None:
     program = (
         "from pydantic import TypeAdapter\nfrom openmanus_graph import Context\n"
-        "from openmanus_graph.config import resolve_settings\n"
+        "from openmanus_graph.config.resolve import resolve_settings\n"
         "built, usual = [], TypeAdapter.__init__\n"
         "def counting(self, kind, **more):\n    built.append(kind)\n    usual(self, kind, **more)\n"
         "TypeAdapter.__init__ = counting\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError, Context
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.interfaces.service.options import (
     DATABASE_VARIABLE,
@@ -38,6 +39,7 @@ def test_an_address_is_shown_without_its_password(given: str, shown: str) -> Non
     ("given", "reason"),
     [
         ("mysql://u:hunter2@h/db", "no address of one"),
+        ("hunter2://u@h/db", "no address of one"),
         ("hunter2", "no address of one"),
         ("sqlite://agents.db", "names no file"),
         ("sqlite:///folder/", "names no file"),
@@ -54,7 +56,7 @@ def test_a_wrong_address_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv(DATABASE_VARIABLE, given)
     with pytest.raises(ConfigError, match=reason) as refused:
-        database_url()
+        open_database(database_url())
     assert "database_url" in str(refused.value)
     assert "hunt" not in str(refused.value)
 

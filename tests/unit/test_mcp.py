@@ -18,7 +18,7 @@ from openmanus_graph.backends.mcp.listed_tools import sanitize_text
 from openmanus_graph.backends.mcp.schemas import MAX_CHARS, for_models, is_schema, problems_of
 from openmanus_graph.backends.mcp.server_requests import question_text, read_answer
 from openmanus_graph.backends.mcp.tool import MAX_NAME_CHARS, tool_name
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.state.validation import schema_checker
 
 

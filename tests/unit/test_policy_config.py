@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError, Context
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.cli.skills import trust
 from openmanus_graph.state.settings import Settings
 

@@ -11,8 +11,8 @@ import pytest
 from openmanus_graph.backends.persistence.backend import VERSIONS, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import (
+    backend_of,
     close_databases,
-    load_postgres,
     open_database,
 )
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
@@ -64,7 +64,7 @@ def test_a_later_version_keeps_the_rows(
         monkeypatch.setattr(postgres, "VERSIONS", later)
         only_here = (*vars(postgres)["_ONLY_HERE"], ())
         monkeypatch.setattr(postgres, "_ONLY_HERE", only_here)
-        database = load_postgres()(each_database)
+        database = backend_of(each_database)(each_database)
     assert database.run("SELECT title, pinned FROM titles") == [("the task", 0)]
     database.close()
     monkeypatch.undo()
@@ -74,7 +74,7 @@ def test_a_later_version_keeps_the_rows(
 
 def open_other(url: DatabaseUrl) -> Database:
     """Open a database as another process would."""
-    return SqliteDatabase(url.file) if url.is_local else load_postgres()(url)
+    return backend_of(url)(url)
 
 
 @pytest.mark.parametrize("version", [2, 99])

@@ -7,9 +7,8 @@ import pytest
 
 from openmanus_graph import Context
 from openmanus_graph.backends.search.searching import choose_engines
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import risky_settings, trust
-from openmanus_graph.config.resolve import all_layers, read_layers, section
+from openmanus_graph.config.resolve import all_layers, read_layers, resolve_settings, section
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.doctor import doctor
 from openmanus_graph.state.search_engines import SearchSettings

@@ -29,8 +29,7 @@ from openmanus_graph.backends.snapshots.shared_files import (
     take_up_files,
 )
 from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
-from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import private_folder
+from openmanus_graph.config.resolve import private_folder, resolve_settings
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.threads import forget_thread

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError, Context
-from openmanus_graph.config import instructions, resolve_settings
+from openmanus_graph.config import instructions
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.instructions import (
     SkillError,
@@ -19,6 +19,7 @@ from openmanus_graph.config.instructions import (
     untrusted_skills,
     usable_skills,
 )
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.cli.skills import (
     add_skill,
     list_skills,

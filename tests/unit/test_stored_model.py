@@ -14,8 +14,9 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.spec import api_key, parse_spec
-from openmanus_graph.config import resolve_settings, stored_model
+from openmanus_graph.config import stored_model
 from openmanus_graph.config.homes import is_trusted_content, trust_content
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.config.stored_model import (
     store_key,
     store_model,

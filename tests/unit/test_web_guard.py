@@ -6,7 +6,7 @@ import pytest
 
 from openmanus_graph import ConfigError, Context, ToolError
 from openmanus_graph.backends.web.guard import Guard, Resolver
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.state.addresses import parse_address, parse_allowed
 
 

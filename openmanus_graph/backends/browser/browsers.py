@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks, EventLoopThread
-from openmanus_graph.runtime.system_exit import register_closer
+from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.settings import BrowserSettings
 
 if TYPE_CHECKING:

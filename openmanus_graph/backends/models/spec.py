@@ -2,10 +2,12 @@
 
 import os
 import re
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
 from urllib.parse import urlsplit
 
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 
@@ -108,6 +110,25 @@ _PROVIDER_OF_CLIENT = {
 """LangChain's own clients, and ours."""
 
 
+def providers() -> Mapping[str, Provider]:
+    """Return ours and those of installed packages, by name. ConfigError: one cannot be loaded."""
+    return {**{point.name: _load(point) for point in installed("providers")}, **PROVIDERS}
+
+
+def _load(point: EntryPoint) -> Provider:
+    loaded: Provider = load(point, "provider")
+    return replace(loaded, name=point.name)
+
+
+def _provider(name: str) -> Provider | None:
+    name = ALIASES.get(name, name)
+    if name == RECORDED.name:
+        return RECORDED
+    if name not in PROVIDERS and name in (added := installed("providers")).names:
+        return _load(added[name])
+    return PROVIDERS.get(name)
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A parsed `PROVIDER:NAME`."""
@@ -127,7 +148,7 @@ def parse_spec(text: str) -> ModelSpec:
     """
     prefix, colon, name = text.strip().partition(":")
     key, name = prefix.strip().lower(), name.strip()
-    provider = RECORDED if key == RECORDED.name else PROVIDERS.get(ALIASES.get(key, key))
+    provider = _provider(key)
     if provider is not None and name:
         return ModelSpec(provider, name)
     if provider is not None:
@@ -135,7 +156,7 @@ def parse_spec(text: str) -> ModelSpec:
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
             f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
-    known = ", ".join(PROVIDERS)
+    known = ", ".join(providers())
     if not key:
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
     name = text.strip()
@@ -160,10 +181,12 @@ def wire_provider(name: str) -> str:
     """Return whose protocol a provider speaks: its own, or OpenAI's.
 
     LangChain's names of providers are understood too. An unknown name is returned unchanged.
+    ConfigError: the package that brings the provider is broken.
     """
-    name = ALIASES.get(name, name)
-    provider = PROVIDERS.get(name)
-    return "openai" if provider is not None and provider.package is None else name
+    provider = _provider(name)
+    if provider is None or provider.package is not None:
+        return ALIASES.get(name, name)
+    return "openai"
 
 
 def model_name(settings: ModelSettings) -> str:

@@ -16,7 +16,8 @@ from langgraph.constants import START
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
-from openmanus_graph.backends.persistence.database import load_postgres
+from openmanus_graph.backends.persistence.database import backend_of
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
 from openmanus_graph.runtime.checkpoint_lineage import (
     SNAPSHOT_KEY,
@@ -30,12 +31,15 @@ SHOWN_CHARS = 100
 
 
 def checkpointer_class(url: DatabaseUrl) -> type[Checkpointer]:
-    """Return the kind of saver for a database. ConfigError: an extra is not installed."""
+    """Return the kind of saver for a database. ConfigError as `backend_of`."""
     if url.is_local:
         from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
 
         return LeanSqliteSaver
-    load_postgres()
+    backend_of(url)
+    if url.kind != "postgresql":
+        point = installed("checkpointers")[url.kind]
+        return load(point, "storage backend")  # type: ignore[no-any-return]  # a package's
     from openmanus_graph.backends.persistence.postgres_checkpointer import LeanPostgresSaver
 
     return LeanPostgresSaver
@@ -45,7 +49,7 @@ def open_checkpointer(url: DatabaseUrl) -> contextlib.AbstractAsyncContextManage
     """Open the checkpoints of a database.
 
     Raises:
-        ConfigError: An extra is not installed.
+        ConfigError: As for `backend_of`.
         StorageError: It cannot be reached, is damaged, or is of a later version.
     """
     return checkpointer_class(url).opened(url)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from openmanus_graph.backends.persistence.backend import Database, Versions
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.runtime.system_exit import register_closer
-from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.state.addresses import NO_DATABASE, DatabaseUrl
 
 _open: dict[DatabaseUrl, Database] = {}
 _opening = threading.Lock()
@@ -20,12 +21,10 @@ def open_database(url: DatabaseUrl) -> Database:
     """Return this process's connections to a database with up-to-date tables. Blocks.
 
     Raises:
-        ConfigError: The extra `postgres` is not installed.
+        ConfigError: As for `backend_of`.
         StorageError: It cannot be reached, is damaged, or is of another version.
     """
-    if url.is_local:
-        return _opened(url, lambda: SqliteDatabase(url.file))
-    return _opened(url, lambda: load_postgres()(url))
+    return _opened(url, lambda: backend_of(url)(url))
 
 
 def open_file(path: Path, versions: Versions) -> Database:
@@ -45,8 +44,19 @@ def _opened(url: DatabaseUrl, connect: Callable[[], Database]) -> Database:
         return _open[url]
 
 
-def load_postgres() -> Callable[[DatabaseUrl], Database]:
-    """Load and return the class for PostgreSQL. ConfigError without its extra."""
+def backend_of(url: DatabaseUrl) -> Callable[[DatabaseUrl], Database]:
+    """Return what opens a database at an address, which also brings its tables up to date.
+
+    Raises:
+        ConfigError: There is none, its package is broken, or the extra `postgres` is missing.
+    """
+    if url.is_local:
+        return lambda url: SqliteDatabase(url.file)
+    if url.kind != "postgresql":
+        added = installed("databases")
+        if url.kind not in added.names:
+            raise ConfigError(NO_DATABASE)
+        return load(added[url.kind], "storage backend")  # type: ignore[no-any-return]  # a package's
     try:
         from openmanus_graph.backends.persistence.postgres import PostgresDatabase
     except ImportError as error:

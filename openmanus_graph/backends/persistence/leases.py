@@ -18,14 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from openmanus_graph.backends.persistence.backend import Database, LeaseLostError
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.errors import StorageError
-from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.addresses import DatabaseUrl
+
+if TYPE_CHECKING:
+    from openmanus_graph.runtime.session import Session
 
 RENEWALS = 3
 """Within a lease's time."""
@@ -280,7 +282,7 @@ _LEASE = "lease"
 """Among the session's closers, the one that gives the lease back when the run has ended."""
 
 
-async def hold_run_lease(session: Session, thread: str) -> None:
+async def hold_run_lease(session: "Session", thread: str) -> None:
     """Make the run the thread's worker, if this process is not that yet.
 
     A server that restarts the runs of a dead worker does so before its lease has ended, so this
@@ -311,11 +313,13 @@ async def hold_run_lease(session: Session, thread: str) -> None:
             session.closers_of_run[_LEASE] = give_back
 
 
-async def require_run_lease(session: Session) -> None:
+async def require_run_lease(session: "Session") -> None:
     """Raise LeaseLostError if another worker has taken over a run's thread: nothing more is paid.
 
     A process that was paused could continue with its next step before it learns of that.
     """
+    from openmanus_graph.runtime.session import WORKER_SEPARATOR  # heavy, and loaded with a session
+
     thread = session.key.partition(WORKER_SEPARATOR)[0]
     if not session.settings.database.is_local:
         await asyncio.to_thread(require_lease, session.settings.database, thread)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from openmanus_graph.backends.files.overview import list_folder
 from openmanus_graph.backends.models.spec import model_name, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, SIGNALLED, ChatSession, ChatSink

@@ -12,7 +12,7 @@ from typing import Any
 from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.backends.models.spec import model_name
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import say
 from openmanus_graph.interfaces.cli.editor import read_mentions, without_mentions

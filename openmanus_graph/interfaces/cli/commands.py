@@ -10,6 +10,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import CommandInfo
 from typing_extensions import override
 
+from openmanus_graph.config.entry_points import installed
+from openmanus_graph.config.entry_points import load as load_entry_point
+
 COMMANDS = {
     "run": ("run:run", "Do one task."),
     "plan": ("run:plan", "Do one task with a plan, whose steps run in parallel."),
@@ -45,8 +48,11 @@ A function returns the exit code of its command.
 
 @functools.cache
 def load(name: str) -> Any:  # the class of commands is private in Typer
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    found = getattr(import_module(f"openmanus_graph.interfaces.cli.{module}"), attribute)
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        found = getattr(import_module(f"openmanus_graph.interfaces.cli.{module}"), attribute)
+    else:
+        found = load_entry_point(installed("commands")[name], "command")
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     return typer.main.get_command_from_info(
@@ -61,6 +67,16 @@ class _LazyGroup(TyperGroup):
         super().__init__(**options)
         for name, (_, line) in COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=line)
+
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        added = (point.name for point in installed("commands") if point.name not in COMMANDS)
+        return [*COMMANDS, *added]
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        is_ours = cmd_name in COMMANDS or cmd_name not in installed("commands").names
+        return super().get_command(ctx, cmd_name) if is_ours else load(cmd_name)
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # private classes of Typer

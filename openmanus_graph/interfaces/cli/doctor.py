@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.homes import home_place, untrusted_home
-from openmanus_graph.config.resolve import all_layers, configured_database, section
+from openmanus_graph.config.resolve import (
+    all_layers,
+    configured_database,
+    resolve_settings,
+    section,
+)
 from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes

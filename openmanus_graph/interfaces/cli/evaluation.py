@@ -12,8 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import database_url
+from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.demo.recorded import EVALS_MODEL, SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, check_agent

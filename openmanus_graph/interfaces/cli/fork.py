@@ -34,9 +34,8 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
     named_paths,
     unified_diff,
 )
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url, private_folder, safe_name
+from openmanus_graph.config.resolve import database_url, private_folder, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption, ThreadArgument

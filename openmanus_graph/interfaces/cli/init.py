@@ -11,9 +11,15 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.models.dialects import forget, learnt_lines
-from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, Provider, parse_spec
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.backends.models.spec import (
+    EXAMPLES,
+    PROVIDERS,
+    Provider,
+    parse_spec,
+    providers,
+)
 from openmanus_graph.config.model import find_local_server, listed_model
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import say
 from openmanus_graph.interfaces.service.model_setup import (
@@ -78,7 +84,7 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
     if found is not None:
         say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
     usual = found[0] if found else (base_url or "openai")
-    say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
+    say(f"Providers: {', '.join(providers())}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
     known = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)

@@ -14,7 +14,7 @@ from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread, harmless
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.continue_from import DivergedReplay, continue_from
 from openmanus_graph.interfaces.cli.threads import complete_thread

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from typing_extensions import TypedDict
 
 from openmanus_graph.backends.persistence.ledger import EffectKey
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.runs import SessionLeases, question_text
 from openmanus_graph.runtime.events import interrupt_event

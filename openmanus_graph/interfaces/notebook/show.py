@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Interrupt
 
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.notebook.page import (
     RunPage,

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmanus_graph.backends.models.spec import api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import RESTART_NODES

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
@@ -19,7 +19,11 @@ from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import Refused, new_thread, store
 from openmanus_graph.interfaces.service.final_event import model_label
-from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
+from openmanus_graph.interfaces.service.model_setup import (
+    ModelChoice,
+    offered_providers,
+    set_up_model,
+)
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.workspace import put_file
 from openmanus_graph.state.context import Context, Policy, SandboxMode
@@ -45,7 +49,7 @@ class ModelForm(BaseModel):
 
 @router.get("/setup")
 async def show_setup() -> dict[str, Any]:
-    return {"providers": providers()}
+    return {"providers": offered_providers()}
 
 
 @router.post("/setup", status_code=204)

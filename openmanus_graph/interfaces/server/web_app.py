@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from typing_extensions import override
 
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server import (
     STATIC,
@@ -107,6 +108,8 @@ def build_app(
         chat.router, responses.router, ag_ui.router, files.api, files.router,
     ):  # fmt: skip
         app.include_router(part)
+    for point in installed("routes"):
+        app.include_router(load(point, "routes"))
     app.mount("/app/static", Assets(directory=STATIC, check_dir=False))
     app.add_exception_handler(Refused, _answer_error)
     app.add_exception_handler(ConfigError, _answer_error)

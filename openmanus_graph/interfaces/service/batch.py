@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from openmanus_graph.backends.models.build import close_models
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import home_place
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask, Results

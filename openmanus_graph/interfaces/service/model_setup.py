@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.server_facts import facts_of
-from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, parse_spec
+from openmanus_graph.backends.models.spec import EXAMPLES, parse_spec, providers
 from openmanus_graph.config.stored_model import store_key, store_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
@@ -40,7 +40,7 @@ class TrialError(ConfigError):
         self.kind: FailureKind = kind
 
 
-def providers() -> list[dict[str, Any]]:
+def offered_providers() -> list[dict[str, Any]]:
     """Return the providers to choose from, each with what to ask the user about it."""
     return [
         {
@@ -49,7 +49,7 @@ def providers() -> list[dict[str, Any]]:
             "takes_base_url": one.name in ("openai", "azure", "ollama"),
             "suggested": EXAMPLES.get(one.name, ""),
         }
-        for one in PROVIDERS.values()
+        for one in providers().values()
     ]
 
 

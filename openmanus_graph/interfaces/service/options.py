@@ -263,7 +263,7 @@ def takes(
                 os.environ[WORKSPACE_URL_VARIABLE] = url
             if RunOptions in groups:
                 use_configuration(given.get("config"))
-                servers = [*(given["mcp_server"] or ()), *(given.pop("server") or ())]
+                servers = [*(given.get("mcp_server") or ()), *(given.pop("server", None) or ())]
                 given["mcp_server"] = servers or None
             objects = [
                 group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})

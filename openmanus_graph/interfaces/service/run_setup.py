@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from openmanus_graph.backends.sandbox.choose import require_sandbox
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW, build_agent
 from openmanus_graph.interfaces.service.failures import prepare_home

@@ -21,9 +21,8 @@ from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.backends.snapshots.shared_files import require_files
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url
+from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service.failures import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
-from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.homes import home_place
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import (

@@ -16,13 +16,12 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
 from openmanus_graph.backends.persistence.threads import (
     DAMAGED,
     Thread,
@@ -31,8 +30,6 @@ from openmanus_graph.backends.persistence.threads import (
 )
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
-from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
-from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import (
     database_url,
@@ -44,6 +41,9 @@ from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.runtime.output import printable
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.persistence.memory import Memory, Note
 
 MIN_BEGINNING = 4
 """Characters of an id that may be given instead of all of it: a shorter one is a name."""
@@ -219,6 +219,9 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
 
 def forget_thread(thread: str) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
+    from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+    from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
+
     home, url = openmanus_home(), database_url()
     if (workspace_url := storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
@@ -232,12 +235,14 @@ def forget_thread(thread: str) -> None:
     Threads(open_database(url)).delete(thread)  # last: half deleted, it can be deleted again
 
 
-def own_notes() -> Memory:
+def own_notes() -> "Memory":
+    from openmanus_graph.backends.persistence.memory import open_memory
+
     return open_memory(database_url(), storage_settings())
 
 
 def save_note(
-    memory: Memory, path: str, text: str | None, before: str | None, *, trusted: bool
+    memory: "Memory", path: str, text: str | None, before: str | None, *, trusted: bool
 ) -> None:
     """Write a new note (`before` is None), change one, or confirm one (`trusted`). Blocks."""
 
@@ -256,7 +261,7 @@ def save_note(
         memory.trust(path, before if text is None else text)
 
 
-def note_row(note: Note) -> dict[str, Any]:
+def note_row(note: "Note") -> dict[str, Any]:
     return {
         "path": note.path,
         "characters": len(note.text),
