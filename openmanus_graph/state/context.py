@@ -85,7 +85,7 @@ class Context:
     answer checks. `standard`: the normal prompt. `auto`: `small` below 8 billion parameters, if the
     server or the name shows the size. Default `auto`."""
     base_url: str | None = None
-    """Address of the model's server. Default: the provider's."""
+    """Address of the model's server. Default: the provider's address."""
     model_options: Mapping[str, Any] | None = None
     """Options of the model's client, such as `temperature`, `max_tokens`, `timeout` (seconds to
     wait for a server that sends nothing, default 300) and `max_retries` (default 5). API keys are
@@ -98,7 +98,7 @@ class Context:
     max_total_tokens: int | None = None
     """Maximum number of input and output tokens of a run. Default: none."""
     timeout_s: float | None = None
-    """Maximum duration of a run in seconds. Time spent waiting for people does not count. Default:
+    """Maximum duration of a run in seconds, not counting time spent waiting for people. Default:
     none."""
     max_parallel_steps: int | None = None
     """Maximum number of plan steps that run in parallel. Default 4."""

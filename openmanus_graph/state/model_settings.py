@@ -77,7 +77,9 @@ class ModelKeys:
     base_url: Annotated[
         str | None,
         Setting(
-            option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
+            option="--base-url",
+            shown="the provider's address",
+            trust=Trust(also_left_out=("llm.api_key",)),
         ),
     ] = None
     """Address of the model's server."""

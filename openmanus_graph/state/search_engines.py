@@ -192,7 +192,7 @@ class SearchSettings:
             trust=ALWAYS,
         ),
     ] = field(default_factory=dict[str, str])
-    """Addresses of engines, by engine, if they differ from the default addresses."""
+    """Table with the addresses of engines that differ from the default addresses."""
 
 
 def codes(text: str) -> frozenset[str]:

@@ -85,8 +85,8 @@ class SandboxSettings:
     ] = "python:3.12-slim"
     """Docker image for the mode `docker`. The image must contain `ipykernel`."""
     ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name)] = ""
-    """Address of the remote machine, or its name in `~/.ssh/config`. For the mode `ssh`, as are
-    the other `ssh_` keys."""
+    """Address of the remote machine, or its name in `~/.ssh/config`. This key and the other keys
+    that begin with `ssh_` apply only to the mode `ssh`."""
     ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="decided by ssh")] = ""
     """User name on the remote machine."""
     ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
@@ -323,7 +323,7 @@ class Settings:
     ] = None
     """Maximum number of input and output tokens of a run."""
     timeout_s: Annotated[float | None, _Positive, Setting(option="--timeout", shown="none")] = None
-    """Maximum duration of a run in seconds. Time spent waiting for people does not count."""
+    """Maximum duration of a run in seconds, not counting time spent waiting for people."""
     max_parallel_steps: Annotated[int, _Positive, Setting()] = 4
     """Maximum number of plan steps that run in parallel."""
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600

@@ -82,9 +82,12 @@ class RunOptions:
     max_tokens: Annotated[
         int | None, typer.Option(help="Maximum number of input and output tokens of a run.")
     ] = None
-    timeout: Annotated[float | None, typer.Option(help="Maximum duration of a run in seconds.")] = (
-        None
-    )
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Maximum duration of a run in seconds, not counting time spent waiting for people."
+        ),
+    ] = None
     sandbox: Annotated[
         Literal["auto", "bwrap", "nono", "docker", "ssh", "none"] | None,
         typer.Option(help="How Python and shell are isolated. Default auto."),
