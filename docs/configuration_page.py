@@ -58,13 +58,13 @@ def _meaning(keys: list[Declared], text: str) -> str:
     said = [text if text.endswith(("...", ".")) else f"{text}."]
     accepted = setting.accepts or _choices(keys[0].kind)
     if accepted:
-        said.append(f"{', '.join(f'`{value}`' for value in accepted)}.")
+        said.append(f"Values: {', '.join(f'`{value}`' for value in accepted)}.")
     other = [f"`{each.key}`" for each in setting.alternative_keys if not each.part]
     if other:
         said.append(f"Also read as {', '.join(other)}.")
     variables = [f"`{key.env[0]}`" for key in keys if key.env]
     if variables:
-        said.append(f"Environment: {', '.join(variables)}.")
+        said.append(f"Environment variable{'s' * (len(variables) > 1)}: {', '.join(variables)}.")
     if setting.trust is not None:
         words = f" if {setting.trust.words}" if setting.trust.words else ""
         said.append(f"Needs [trust](#trust){words}.")
@@ -88,18 +88,24 @@ def _record(kind: type[Any]) -> Callable[[], str]:
 
 
 def _needing_trust() -> str:
-    """List what needs trust; a table of which all but a few keys do is named by those few."""
-    found: list[str] = []
+    """Write a table of the keys that need trust: always, or for some of their values."""
+    always: dict[str, list[str]] = {}
+    rows: list[tuple[str, str]] = []
     for one in declared().values():
-        if one.setting.trust is not None and not one.name.startswith("browser."):
-            words = one.setting.trust.words
-            found.append(f"`{one.name}`{f' if {words}' if words else ''}")
+        if one.setting.trust is None or one.of.table == "browser":
+            continue
+        if words := one.setting.trust.words:
+            rows.append((f"`{one.name}`", f"if {words}"))
+        else:
+            always.setdefault(one.name.rpartition(".")[0], []).append(f"`{one.name}`")
     free = [
         f"`{one.name.partition('.')[2]}`"
         for one in declared().values()
         if one.of.table == "browser" and one.setting.trust is None
     ]
-    return f"{', '.join(found)}, and of `[browser]` all but {', '.join(free)}."
+    groups = [(", ".join(names), "always") for names in always.values()]
+    browser = (f"all keys of `[browser]`, except {', '.join(free)}", "always")
+    return _table(("key", "needs trust"), iter([*groups, browser, *rows]))
 
 
 def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:

@@ -17,54 +17,73 @@ AGENTS = [name for name in agent_names() if is_ours(name) and name != FLOW]
 _PAGE = """\
 # Tools
 
-The tools that models can call, generated from the code by `uv run python docs/make.py`.
-[Extending](extending.md) explains how to write your own. [Security](security.md) explains what the
-declarations protect.
+This page lists the tools that models can call. `uv run python docs/make.py` generates it from the
+code. [Extending](extending.md) explains how to write your own tools. [Security](security.md)
+explains what the declarations protect.
 
-* **effect**: `read_only` changes nothing and may run twice. `workspace` changes files or processes
-  of the sandbox. `external` reaches the outside world, where nothing can be undone.
-* **in order**: Calls of one reply that use the same resource run one after another. Other calls
-  can run in parallel.
-* **time limit**: The call is stopped after this time. If the tool has a parameter `timeout_s`, the
-  model can set it. Otherwise `timeout_s` of `[sandbox]` applies. Output that Python or the shell
-  printed before is shown.
-* **untrusted**: The output comes from outside and is [marked](security.md#text-from-outside) for
-  the model.
-* **approval**: With the policy `ask`, each call waits for a person. [Rules](approvals.md) can
-  change this per call.
+Each tool declares these properties:
 
-A result can have up to 2 % of the model's context window (at four characters per token), and at
-least 7,000 characters. Results up to 15 % longer are shown in full. In longer ones, lines in the
-middle are left out. A mark names them and the file with the full text, which `read_file`, `view`
-and the sandbox can open. These files, fetched documents and pictures are in the thread's private
-folder in `OPENMANUS_HOME`, outside the workspace, so `grep -r`, `find` and `git add -A` do not see
-them. Equal content is stored once.
+| property | meaning |
+| --- | --- |
+| effect | `read_only`: the call changes nothing and may run twice. `workspace`: the call \
+changes files or processes of the sandbox. `external`: the call changes the outside world and \
+cannot be undone. |
+| in order | The resource that a call uses. Calls of one reply that use the same resource run \
+one after another, in the model's order. Only independent calls run in parallel: `read_only` \
+calls without a common resource, calls on different files, and calls of `delegate`. |
+| time limit | The call is stopped after this time. "As configured": the model can set \
+`timeout_s`, and the default is `timeout_s` of `[sandbox]`. If a Python or shell call is \
+stopped, the output so far is shown. |
+| untrusted | Whether the output comes from outside and is [marked as \
+untrusted](security.md#text-from-outside) for the model. |
+| approval | Whether you are asked before each call, if the policy is `ask`. \
+[Rules](approvals.md) can change this for single calls. |
+
+**Length of results.** A result can have up to 2 % of the model's context window (at four characters
+per token), but at least 7,000 characters. Results that are up to 15 % longer are shown in full. In
+longer results, lines in the middle are left out. A note tells the model which lines are missing and
+which file contains the full text. `read_file`, `view` and the sandbox can open that file.
+
+**Where files are stored.** Full texts, fetched documents and pictures are in the thread's private
+folder in `OPENMANUS_HOME`. The folder is outside the workspace, so `grep -r`, `find` and
+`git add -A` do not see it. Equal content is stored once.
 
 ## Which agent has which tools
 
 {matrix}
 
-`manus`, `planner` and `mcp` also get the tools of the configured MCP servers, named
-`mcp_SERVER_TOOL`. They are untrusted and need approval unless the server declares that a tool only
-reads. Installed packages can add tools through entry points, which `manus` and `planner` get.
-`tools` in `openmanus.toml` or `Context` selects some of an agent's tools. `+NAME` adds an
-[optional one](#optional-tools). If a response format is set, every agent also gets
-`create_chat_completion`, whose parameters are the fields of that format.
+Agents can get more or fewer tools:
+
+* **MCP servers.** `manus`, `planner` and `mcp` also get the tools of the configured MCP servers.
+  Their names are `mcp_SERVER_TOOL`. These tools are untrusted. They need approval unless the
+  server declares that a tool only reads.
+* **Packages.** Installed packages can add tools through entry points. `manus` and `planner` get
+  these tools.
+* **Selection.** `tools` in `openmanus.toml` or `Context` selects some of an agent's tools. `+NAME`
+  adds an [optional tool](#optional-tools).
+* **Response format.** If a response format is set, every agent also gets `create_chat_completion`.
+  Its parameters are the fields of that format.
 
 {tools}
 
 ## Optional tools
 
-Agents get these tools only if you add them in `tools`: `["+read_untrusted"]` keeps all other
-tools, and `["bash", "+read_untrusted"]` offers only these two.
+Agents get these tools only if you add them in `tools`:
 
-* Use `read_untrusted` for text that may contain injected instructions, such as mail or pages that
-  anybody can edit. A model without tools reads the text, and the agent gets only short fields that
-  match a JSON schema. It costs a model call. Numbers, dates, enums and booleans cannot contain
-  instructions, but a short text can. For the [value rules](information-flow.md#verified-values)
-  all of these fields are untrusted.
-* `memory` keeps [notes](memory.md) across threads.
-* `delegate` lets [another agent](agents.md#subagents) do a part of the work.
+* `["+read_untrusted"]` adds the tool and keeps all other tools.
+* `["bash", "+read_untrusted"]` offers only these two tools.
+
+| tool | use it to |
+| --- | --- |
+| `read_untrusted` | read text that may contain injected instructions, such as e-mail or pages \
+that anybody can edit |
+| `memory` | keep [notes](memory.md) across threads |
+| `delegate` | let [another agent](agents.md#subagents) do a part of the work |
+
+With `read_untrusted`, a model without tools reads the text. The agent gets only short fields that
+match a JSON schema. This costs a model call. Numbers, dates, enums and booleans cannot contain
+instructions, but a short text can. The [value rules](information-flow.md#verified-values) treat all
+of these fields as untrusted.
 
 {optional}
 """

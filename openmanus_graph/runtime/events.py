@@ -21,13 +21,13 @@ Emit = Callable[[dict[str, Any]], None]
 class _Event(TypedDict):
     thread: str
     ts: str
-    """When it was sent: ISO 8601, UTC."""
+    """Time at which the event was sent (ISO 8601, UTC)."""
 
 
 class _StepsEvent(_Event):
     plan_step: NotRequired[str]
-    """Id of the plan's step, or the subagent's name, that it comes from; `outer/inner` where one is
-    within the other."""
+    """The plan step (its id) or subagent (its name) that sent the event; `outer/inner` if
+    nested."""
 
 
 class RunStart(_Event):
@@ -48,7 +48,7 @@ class ThinkStart(_StepsEvent):
 
 
 class Token(_StepsEvent):
-    """A piece of the model's text, as it streams."""
+    """A chunk of the model's text, sent while the model writes."""
 
     type: Literal["token"]
     text: str
@@ -76,7 +76,7 @@ class ThinkEnd(_StepsEvent):
 
 
 class ToolStart(_StepsEvent):
-    """A tool call starts. It may start again after a question to a person."""
+    """A tool call starts. The same call may start again after a person answers a question."""
 
     type: Literal["tool_start"]
     call_id: str
@@ -96,7 +96,7 @@ class ToolEnd(_StepsEvent):
 
 
 class Notice(_StepsEvent):
-    """Something a person should know: a retry, a compaction, a warning."""
+    """A message for the user, for example about a retry, a compaction, or a warning."""
 
     type: Literal["notice"]
     level: Literal["info", "warning", "error"]
@@ -104,7 +104,7 @@ class Notice(_StepsEvent):
 
 
 class InterruptEvent(_StepsEvent):
-    """The run waits for a person. Other plan steps continue."""
+    """A question: the run waits until a person answers. Other plan steps continue."""
 
     type: Literal["interrupt"]
     id: str
@@ -131,7 +131,7 @@ class PlanStep(TypedDict):
 
 
 class Plan(_StepsEvent):
-    """The complete current plan, sent first in each run, at its end, and sometimes between."""
+    """The complete current plan. Sent at the start and end of each run, and sometimes between."""
 
     type: Literal["plan"]
     title: str
@@ -153,9 +153,9 @@ class PlanChange(_StepsEvent):
 
 
 class StepEvent(_StepsEvent):
-    """A plan step starts, or was checked after its run. `status` is its status then.
+    """A plan step starts, or was checked after it ran. `status` is the step's status at that time.
 
-    Also sent for a subagent (an agent that another agent delegates to). Its `id` is its name.
+    Also sent for a subagent (an agent that another agent delegates to). Then `id` is its name.
     """
 
     type: Literal["step_start", "step_end"]
@@ -165,9 +165,9 @@ class StepEvent(_StepsEvent):
     executor: str
     status: str
     seconds: NotRequired[float]
-    """Of all its runs so far; at its end."""
+    """Duration of all runs of the step so far. Only in `step_end`."""
     cost_usd: NotRequired[float]
-    """Of all its runs so far; at its end."""
+    """Cost of all runs of the step so far. Only in `step_end`."""
 
 
 class Limit(_Event):
@@ -178,13 +178,13 @@ class Limit(_Event):
     setting: NotRequired[str]
     """Name of the limit's setting."""
     limit: NotRequired[float]
-    """Its value."""
+    """Value of the setting."""
     higher: NotRequired[float]
     """A value with which the run can continue."""
 
 
 class Final(_Event):
-    """Always the last event."""
+    """The run ends, or waits for a person. Always the last event."""
 
     type: Literal["final"]
     status: Literal["finished", "failed", "stopped", "waiting", "cancelled"]

@@ -65,14 +65,16 @@ class Context:
 
     # fields: made from the declarations in `state.settings` by docs/make.py
     model: str | ModelInstance | None = None
-    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python also a LangChain chat model."""
+    """The main model: `PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python, you can also pass a
+    LangChain chat model."""
     vision_model: str | ModelInstance | None = None
-    """Answers requests with pictures if `model` cannot see."""
+    """Model for requests with pictures, if `model` does not accept pictures."""
     fallback: tuple[str | ModelInstance, ...] | None = None
-    """Models or profile names to try in this order if a model is down, overloaded, out of quota, or
-    unknown to its server."""
+    """Models or profile names to try if a model cannot answer, in this order. That is the case if
+    the server is down or overloaded, the quota is used up, or the server does not know the
+    model."""
     roles: Mapping[ModelRole, str | ModelInstance] | None = None
-    """Models, or names of profiles, for what is not the agent's own thinking."""
+    """Models, or names of profiles, for work other than the agent's steps, by role."""
     tool_calling: ToolCalling | None = None
     """How the main model calls tools. `native`: through the provider's protocol. `text`: as text,
     for models without tool calls. `constrained`: the server forces each step to match a JSON
@@ -83,60 +85,61 @@ class Context:
     answer checks. `standard`: the normal prompt. `auto`: `small` below 8 billion parameters, if the
     server or the name shows the size. Default `auto`."""
     base_url: str | None = None
-    """Address of the model's server. Default: the provider's."""
+    """Address of the model's server. Default: the provider's address."""
     model_options: Mapping[str, Any] | None = None
-    """Options of the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
-    server that sends nothing, 300), `max_retries` (5) ... Never a key."""
+    """Options of the model's client, such as `temperature`, `max_tokens`, `timeout` (seconds to
+    wait for a server that sends nothing, default 300) and `max_retries` (default 5). API keys are
+    not allowed here."""
     max_steps: int | None = None
-    """Maximum number of model calls in a run. If you set it, it limits a whole plan. Otherwise the
-    default applies to each plan step. Default 100."""
+    """Maximum number of model calls in a run. If you set this, it limits a whole plan. Otherwise
+    the default applies to each plan step. Default 100."""
     max_cost_usd: float | None = None
     """Maximum cost of a run, in US dollars. Default 3."""
     max_total_tokens: int | None = None
     """Maximum number of input and output tokens of a run. Default: none."""
     timeout_s: float | None = None
-    """Maximum duration of a run in seconds, without the time spent waiting for people. Default:
+    """Maximum duration of a run in seconds, not counting time spent waiting for people. Default:
     none."""
     max_parallel_steps: int | None = None
     """Maximum number of plan steps that run in parallel. Default 4."""
     step_timeout_s: float | None = None
     """Time limit of one plan step, in seconds. Default 3600."""
     review_plan: bool | None = None
-    """Whether a person sees a plan before it is carried out. Default false."""
+    """Whether you review a plan before it is carried out. Default false."""
     answer_check: AnswerCheck | None = None
-    """What happens to an answer with figures that occur nowhere. `off`: nothing. `mark`: the model
-    is asked once, then the answer is marked. `ask`: it is asked up to three times. `fail`: the run
-    fails; the default for small models. Default: `mark`."""
+    """What happens if the answer contains figures that occur nowhere. `off`: nothing. `mark`: the
+    model is asked once, then the answer is marked. `ask`: the model is asked up to three times.
+    `fail`: the run fails. Small models use `fail` by default. Default: `mark`."""
     workspace: str | None = None
-    """Folder of the run's files. Default: `./workspace/THREAD`."""
+    """Folder for the files of the run. Default: `./workspace/THREAD`."""
     sandbox: SandboxMode | None = None
-    """How Python and shell are confined. `auto` is bubblewrap, else nono, else none with a warning.
-    Default `auto`."""
+    """How Python and shell are isolated. `auto`: bubblewrap if it is available, else nono, else no
+    sandbox with a warning. Default `auto`."""
     network: bool | None = None
-    """Whether Python and shell reach the network. Default false."""
+    """Whether Python and shell have network access. Default false."""
     allow_hosts: tuple[str, ...] | None = None
-    """Private hosts (`HOST[:PORT]`) that web tools may access."""
+    """Hosts on private networks (`HOST[:PORT]`) that web tools may access."""
     web: Mapping[str, Any] | None = None
     """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     policy: Policy | None = None
-    """What happens to calls that need approval: those with external effects, and those that a rule
-    selects. Default `ask`."""
+    """What happens to calls that need approval: calls with external effects, and calls that a rule
+    selects. `ask`: you are asked. `auto`: they run. `never`: they are refused. Default `ask`."""
     policy_rules: tuple[PolicyRule, ...] | None = None
-    """A list of rules with `tool`, `args` and `decision`: see approvals. Rules of a run take
-    precedence over rules in files. A matching `deny` always denies."""
+    """List of rules with `tool`, `args` and `decision`: see approvals. Rules of a run take
+    precedence over rules in files. A call that matches a `deny` rule is always denied."""
     tools: tuple[str, ...] | None = None
-    """The agent's tools to offer. `+NAME` adds an optional tool. Default: all."""
+    """Which of the agent's tools the model gets. `+NAME` adds an optional tool. Default: all."""
     mcp_servers: tuple[str | MCPServer, ...] | None = None
-    """MCP servers: names from the configuration, addresses, commands, or described in full.
+    """MCP servers to use: names from the configuration, addresses, commands, or `MCPServer`.
     Default: all that are configured."""
     listing: bool | None = None
-    """Whether a run's first message lists the workspace's files, with the first rows of tables.
+    """Whether the first message of a run lists the workspace's files and the first rows of tables.
     Default true."""
     search_tools_above: int | None = None
-    """If MCP servers offer more tools than this, the model gets `search_tools` instead of all of
-    them. Default 30."""
+    """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
+    model gets `search_tools` instead. Default 30."""
     prompts: Mapping[str, str] | None = None
-    """A table: `system` and `next_step` replace the agent's own."""
+    """Table of prompts. `system` and `next_step` replace the agent's prompts of the same name."""
     browser: Mapping[str, Any] | None = None
     """The `[browser]` keys of the configuration file."""
     search: Mapping[str, Any] | None = None
@@ -144,8 +147,8 @@ class Context:
     response_format: dict[str, Any] | PydanticModel | None = None
     """JSON schema or pydantic model of the structured answer."""
     untrusted_prompt: bool | None = None
-    """Whether somebody else may have written `prompts` or `response_format`: then the rules about
-    addresses and values hold from the first step. Servers set it. Default false."""
+    """Whether somebody else may have written `prompts` or `response_format`. If so, the rules about
+    addresses and values apply from the first step. Servers set this. Default false."""
     config: str | None = None
     """Configuration file instead of `./openmanus.toml`."""
     # /fields

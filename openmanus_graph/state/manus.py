@@ -74,7 +74,7 @@ Messages = Annotated[list[AnyMessage], Conversation(merge_messages, snapshot_fre
 
 
 class Usage(TypedDict):
-    """What model calls cost. Tokens are counts, `cached_tokens` is a part of `input_tokens`."""
+    """Tokens and cost of model calls. `input_tokens` includes `cached_tokens`."""
 
     input_tokens: int
     cached_tokens: int
@@ -153,18 +153,18 @@ class Artifact(TypedDict):
     """A file that the run created or changed."""
 
     path: str
-    """Relative to the workspace."""
+    """Path relative to the workspace."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     media_type: str
 
 
 class Claims(TypedDict):
-    """How many figures of an answer occur in what the model knows."""
+    """Counts of the figures in an answer: how many occur in what the model knows."""
 
     found: int
     not_found: int
-    """Also 1 if the answer was delivered although it seems to be none."""
+    """Also 1 if the answer was delivered although it does not look like an answer."""
     checked: int
 
 

@@ -65,43 +65,46 @@ class MCPServer:
     name: str
     """Part of the names of its tools: `mcp_<name>_<tool>`. In a file, the name of its table."""
     command: str | None = None
-    """A program that speaks over its pipes."""
+    """Program to start. It communicates over standard input and output."""
     args: tuple[_Text, ...] = ()
-    """Its arguments."""
+    """Arguments of the program."""
     env: Mapping[str, _Text] = field(default_factory=dict[str, str], repr=False)
-    """Its environment, in addition to a few harmless variables."""
+    """Environment variables of the program, in addition to a few harmless ones."""
     cwd: str | None = None
-    """The folder it starts in."""
+    """Folder in which the program starts."""
     url: str | None = None
-    """The address of a server that runs already."""
+    """Address of a server that is already running."""
     headers: Mapping[str, _Text] = field(default_factory=dict[str, str], repr=False)
-    """HTTP headers that are sent to that server."""
+    """HTTP headers that are sent to `url`."""
     oauth: OAuthClient = OAuthClient()
-    """A table: the client of a [login](mcp.md#logins), if it does not register itself."""
+    """Table that describes the OAuth client for a [login](mcp.md#logins), if the client does not
+    register itself."""
     transport: Transport | None = None
-    """`type` in files: `stdio`, `http` or `sse`. Default: stdio for a command; for an address
-    streamable HTTP, or SSE if that is refused."""
+    """Transport: `stdio`, `http` or `sse`. In files, this key is also called `type`. Default:
+    `stdio` for a command. For an address, streamable HTTP, or SSE if the server refuses that."""
     enabled: bool = True
-    """Whether agents use it. `disabled`, as other programs write it, is the opposite."""
+    """Whether agents use this server. Other programs write `disabled`, which is the opposite."""
     allow: tuple[str, ...] | None = None
-    """Its tools to offer, by name or pattern (`*` matches anything). Default: all."""
+    """Tools of the server that agents get, by name or pattern (`*` matches anything). Default:
+    all."""
     deny: tuple[str, ...] = ()
-    """Its tools never to offer, by name or pattern."""
+    """Tools of the server that agents never get, by name or pattern."""
     start_timeout_s: _Positive = 30
-    """Seconds to start and list its tools. Default 30."""
+    """Time limit for starting the server and listing its tools, in seconds. Default 30."""
     timeout_s: _Positive = 120
-    """Seconds of one call, `timeout` too. Default 120."""
+    """Time limit for one call, in seconds. In files, this key is also called `timeout`. Default
+    120."""
     approval: bool | None = None
-    """Whether the policy `ask` pauses before its calls. Default: before those with external
-    effects."""
+    """Whether the policy `ask` pauses before calls to this server. Default: only before calls with
+    external effects."""
     effects: Mapping[str, Annotated[Effect, BeforeValidator(as_effect)]] = field(
         default_factory=dict[str, Effect]
     )
-    """Maps a tool name or pattern to `read_only`, `workspace` or `external`. Default: its
-    annotations."""
+    """Maps a tool name or pattern to `read_only`, `workspace` or `external`. Default: taken from
+    the tool's annotations."""
     sends_to: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Maps a tool name or pattern to the arguments that decide where something goes or whom it
-    affects. Default: by the names of the arguments."""
+    affects. Default: decided by the names of the arguments."""
     trusted: Mapping[str, bool | Sequence[str]] = field(
         default_factory=dict[str, bool | Sequence[str]]
     )
@@ -110,10 +113,10 @@ class MCPServer:
     private: Mapping[str, bool | Sequence[str]] = field(
         default_factory=dict[str, bool | Sequence[str]]
     )
-    """Maps a tool name or pattern to `true` or the JSON fields of results that leave only with your
-    approval."""
+    """Maps a tool name or pattern to `true` or the JSON fields of results that may be sent out only
+    with your approval."""
     sampling: bool = True
-    """Whether it may ask the run's model, on the run's budget."""
+    """Whether the server may send requests to the run's model. They use the run's budget."""
 
 
 _TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}

@@ -67,16 +67,19 @@ class ModelKeys:
         str | None,
         Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",)),
     ] = None
-    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python also a LangChain chat model."""
+    """The main model: `PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python, you can also pass a
+    LangChain chat model."""
     vision_model: Annotated[
         str | None,
         Setting(passed=str | ModelInstance, alternative_keys=(AlternativeKey("llm.roles.vision"),)),
     ] = None
-    """Answers requests with pictures if `model` cannot see."""
+    """Model for requests with pictures, if `model` does not accept pictures."""
     base_url: Annotated[
         str | None,
         Setting(
-            option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
+            option="--base-url",
+            shown="the provider's address",
+            trust=Trust(also_left_out=("llm.api_key",)),
         ),
     ] = None
     """Address of the model's server."""
@@ -84,11 +87,12 @@ class ModelKeys:
         dict[str, Any] | None,
         Setting(
             passed=Mapping[str, Any],
-            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning"),
+            trust=Trust(rerouting_options, words="it contains more than tuning options"),
         ),
     ] = None
-    """Options of the model's client: `temperature`, `max_tokens`, `timeout` (seconds to wait for a
-    server that sends nothing, 300), `max_retries` (5) ... Never a key."""
+    """Options of the model's client, such as `temperature`, `max_tokens`, `timeout` (seconds to
+    wait for a server that sends nothing, default 300) and `max_retries` (default 5). API keys are
+    not allowed here."""
 
 
 @dataclass(frozen=True)
@@ -98,21 +102,21 @@ class LlmKeys:
     model: Annotated[
         str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
     ] = None
-    """The name without a provider."""
+    """Name of the model, without a provider."""
     base_url: Annotated[str | None, Setting(trust=Trust(also_left_out=("api_key",)))] = None
-    """Address of its server."""
+    """Address of the model's server."""
     api_key: Annotated[
         SecretStr | None,
         Setting(
             moved="used for this file's base_url only; better in the environment (OPENAI_API_KEY)"
         ),
     ] = None
-    """Sent only to the address in this file. `OPENAI_API_KEY` takes precedence."""
+    """API key. It is sent only to the address in this file. `OPENAI_API_KEY` takes precedence."""
     api_type: Annotated[
         str,
         Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
     ] = ""
-    """`azure` or `aws`. Anything else means OpenAI's protocol."""
+    """Type of the server: `azure` or `aws`. Any other value means OpenAI's protocol."""
     api_version: Annotated[str | None, Setting()] = None
     """The version of Azure's API."""
     max_tokens: Annotated[
@@ -122,7 +126,7 @@ class LlmKeys:
     temperature: Annotated[
         float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
     ] = None
-    """Sampling temperature."""
+    """Sampling temperature of the model."""
     max_input_tokens: Annotated[
         int | None,
         Setting(moved="used as max_total_tokens: the tokens of one run, not of the process"),
@@ -131,7 +135,7 @@ class LlmKeys:
     context_window: Annotated[int | None, Setting(shown="known for most models")] = None
     """Maximum number of tokens in a request."""
     sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
-    """Whether pictures can be sent."""
+    """Whether the model accepts pictures."""
 
 
 @dataclass(frozen=True)
@@ -139,29 +143,29 @@ class ProfileKeys:
     """`[llm.profiles.NAME]`: a model by a name of your choice, for `fallback` and roles."""
 
     model: str
-    """`PROVIDER:NAME`."""
+    """The model: `PROVIDER:NAME`."""
     base_url: str | None = None
     """Address of the model's server."""
     api_key: SecretStr | None = None
-    """Default: the provider's environment variable."""
+    """API key. Default: the provider's environment variable."""
     api_version: str | None = None
     """The version of Azure's API."""
     model_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """As the key of this name above."""
+    """Options of the model's client, as `model_options` at the top level."""
     context_window: int | None = None
     """Maximum number of tokens in a request. Default: known for most models."""
     sees_images: bool | None = None
-    """Whether pictures can be sent. Default: known for most models."""
+    """Whether the model accepts pictures. Default: known for most models."""
     takes_media: tuple[MediaKind, ...] | None = None
-    """As in `[llm]`."""
+    """Whether the model accepts sound and video, as in `[llm]`."""
     tool_calling: ToolCalling = "auto"
-    """As in `[llm]`."""
+    """How this model calls tools, as in `[llm]`."""
     profile: ModelSize = "auto"
-    """As in `[llm]`."""
+    """How this model is used, as in `[llm]`."""
     requests_per_minute: PositiveInt | None = None
-    """As in `[llm]`, for this model only."""
+    """Maximum number of requests per minute to this model."""
     tokens_per_minute: PositiveInt | None = None
-    """As in `[llm]`, for this model only."""
+    """Maximum number of input and output tokens per minute for this model."""
 
 
 def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
@@ -185,8 +189,9 @@ class ModelUseKeys:
         tuple[str, ...],
         Setting(context="fallback", passed=tuple[str | ModelInstance, ...]),
     ] = ()
-    """Models or profile names to try in this order if a model is down, overloaded, out of quota, or
-    unknown to its server."""
+    """Models or profile names to try if a model cannot answer, in this order. That is the case if
+    the server is down or overloaded, the quota is used up, or the server does not know the
+    model."""
     tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
     """How the main model calls tools. `native`: through the provider's protocol. `text`: as text,
     for models without tool calls. `constrained`: the server forces each step to match a JSON
@@ -198,12 +203,12 @@ class ModelUseKeys:
     takes_media: Annotated[
         tuple[MediaKind, ...] | None, Setting(shown="known for most models", accepts=MEDIA_KINDS)
     ] = None
-    """Whether sound and video can be sent to the main model."""
+    """Whether the main model accepts sound and video: a list of what it accepts."""
     requests_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
-    """Requests per minute to the main model and others of its provider, by all agents of the
-    process together."""
+    """Maximum number of requests per minute to the main model and other models of its provider. All
+    agents of the process share this limit."""
     tokens_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
-    """Input and output tokens per minute, shared in the same way."""
+    """Maximum number of input and output tokens per minute, shared in the same way."""
     profiles: Annotated[
         Mapping[str, ProfileKeys],
         Setting(
@@ -211,11 +216,11 @@ class ModelUseKeys:
             trust=Trust(
                 rerouting_profiles,
                 other_profiles,
-                words="they have a base_url or more options than the usual ones for tuning",
+                words="a profile has a `base_url` or more than tuning options",
             ),
         ),
     ] = field(default_factory=dict[str, ProfileKeys])
-    """Tables `[llm.profiles.NAME]`: below."""
+    """Tables `[llm.profiles.NAME]`, described below."""
 
 
 @dataclass(frozen=True)
@@ -223,10 +228,10 @@ class RoleKeys:
     """`[llm.roles]`: models or profile names for work other than the agent's steps."""
 
     compaction: Annotated[str | None, Setting()] = None
-    """Writes the summaries of long conversations."""
+    """Model that writes the summaries of long conversations."""
     check: Annotated[str | None, Setting()] = None
-    """Judges whether a plan step is done."""
+    """Model that judges whether a plan step is done."""
     extract: Annotated[str | None, Setting()] = None
-    """Reads pages for `extract_content`."""
+    """Model that reads pages for `extract_content`."""
     plan: Annotated[str | None, Setting()] = None
-    """Writes and fixes plans."""
+    """Model that writes and fixes plans."""

@@ -142,29 +142,29 @@ class SearchSettings:
 
     engine: Annotated[
         str | None,
-        Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
+        Setting(shown="one with a key, else one without", accepts=ENGINES, parse=known_engine),
     ] = None
-    """The engine that is asked first."""
+    """Search engine that is tried first."""
     fallback_engines: Annotated[
         tuple[str, ...] | None,
         Setting(
-            shown="all others that can be asked",
+            shown="all other available engines",
             parse=lambda names: tuple(map(known_engine, names)),
         ),
     ] = None
-    """The engines that are asked after it."""
+    """Search engines that are tried after `engine`, in this order."""
     lang: Annotated[str, Setting(parse=search_language)] = "en"
-    """Language of results."""
+    """Language of the search results."""
     country: Annotated[str, Setting(parse=search_country)] = "us"
-    """Country of results."""
+    """Country of the search results."""
     timeout_s: Annotated[float, Field(gt=0), Setting()] = 10
-    """Time limit of one engine, in seconds."""
+    """Time limit for one engine, in seconds."""
     total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
-    """Time limit of the whole search with its retries, in seconds, at most 100."""
+    """Time limit for the whole search with its retries, in seconds. At most 100."""
     max_retries: Annotated[int, Field(ge=0), Setting()] = 1
-    """Retry rounds if no engine answered and waiting may help, at most 5."""
+    """Maximum number of retry rounds, if no engine answered and waiting may help. At most 5."""
     retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
-    """Seconds to wait before a retry round, at most 5."""
+    """Time to wait before a retry round, in seconds. At most 5."""
     keys: Annotated[
         Mapping[str, SecretStr],
         Setting(
@@ -177,9 +177,9 @@ class SearchSettings:
             parse=usable_keys,
         ),
     ] = field(default_factory=dict[str, SecretStr])
-    """Keys by engine. Prefer the environment variables."""
+    """API keys of the engines. Prefer the environment variables."""
     google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
-    """Id of the Google custom search engine. A Google key needs it."""
+    """Id of the Google custom search engine. Required with a Google key."""
     urls: Annotated[
         Mapping[str, str],
         Setting(
@@ -192,7 +192,7 @@ class SearchSettings:
             trust=ALWAYS,
         ),
     ] = field(default_factory=dict[str, str])
-    """Addresses by engine, if they differ from the usual ones."""
+    """Table with the addresses of engines that differ from the default addresses."""
 
 
 def codes(text: str) -> frozenset[str]:

@@ -52,8 +52,8 @@ SECRET_VARIABLE = "OPENMANUS_SECRET_"
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
 _TRUSTED = Setting(trust=ALWAYS)
-_SSH = Setting(trust=ALWAYS, shown="as ssh decides")
-_SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="as ssh decides")
+_SSH = Setting(trust=ALWAYS, shown="decided by ssh")
+_SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="decided by ssh")
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class SandboxSettings:
             trust=Trust(lambda mode: mode if mode == "none" else None, words="it is `none`"),
         ),
     ] = "auto"
-    """How Python and shell are confined. `auto` is bubblewrap, else nono, else none with a
-    warning."""
+    """How Python and shell are isolated. `auto`: bubblewrap if it is available, else nono, else no
+    sandbox with a warning."""
     network: Annotated[
         bool,
         Setting(
@@ -79,25 +79,27 @@ class SandboxSettings:
             alternative_keys=(AlternativeKey("network_enabled", moved="used; here it is network"),),
         ),
     ] = False
-    """Whether Python and shell reach the network."""
+    """Whether Python and shell have network access."""
     image: Annotated[
         str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
     ] = "python:3.12-slim"
-    """Docker image of the mode `docker`. It must contain `ipykernel`."""
+    """Docker image for the mode `docker`. The image must contain `ipykernel`."""
     ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name)] = ""
-    """Of the mode `ssh`: the other machine's address, or its name in `~/.ssh/config`."""
-    ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="as ssh decides")] = ""
-    """The account on the remote machine."""
+    """Address of the remote machine, or its name in `~/.ssh/config`. This key and the other keys
+    that begin with `ssh_` apply only to the mode `ssh`."""
+    ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="decided by ssh")] = ""
+    """User name on the remote machine."""
     ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
-    """The SSH port."""
+    """SSH port of the remote machine."""
     ssh_key: Annotated[str, _SSH_FILE] = ""
-    """File of the private key."""
+    """File that contains the private SSH key."""
     ssh_known_hosts: Annotated[str, _SSH_FILE] = ""
-    """File with the other machine's host key."""
+    """File that contains the host key of the remote machine."""
     ssh_python: Annotated[str, _TRUSTED] = "python3"
-    """The interpreter there; `python_execute` needs one with `ipykernel`."""
+    """Python interpreter on the remote machine. `python_execute` needs one that has `ipykernel`."""
     ssh_folder: Annotated[str, _TRUSTED] = "~/.openmanus-sandboxes"
-    """The folder on the remote machine. Each sandbox has a subfolder there until it is closed."""
+    """Folder for sandboxes on the remote machine. Each sandbox has a subfolder until it is
+    closed."""
     memory_mb: Annotated[
         int,
         BeforeValidator(megabytes),
@@ -108,19 +110,19 @@ class SandboxSettings:
             )
         ),
     ] = 4096
-    """Memory of each process, in MB. If a control group can be created, also of all processes
-    together."""
+    """Maximum memory of each process, in MB. If OpenManus can create a control group, also the
+    maximum for all processes together."""
     processes: Annotated[int, _Positive, Setting()] = 512
-    """Maximum number of processes."""
+    """Maximum number of processes in the sandbox."""
     disk_mb: Annotated[int, _Positive, Setting()] = 4096
-    """Maximum growth of the workspace and the temporary folder, and maximum size of one file, in
-    MB."""
+    """Maximum growth of the workspace and the temporary folder, in MB. Also the maximum size of one
+    file."""
     timeout_s: Annotated[
         float,
         _Positive,
         Setting(alternative_keys=(AlternativeKey("timeout", moved="used; here it is timeout_s"),)),
     ] = 120
-    """Time limit of a call that does not set its own, in seconds."""
+    """Time limit in seconds for a Python or shell call that does not set its own limit."""
 
 
 @dataclass(frozen=True)
@@ -137,32 +139,37 @@ class BrowserSettings:
     """Which browser `browser_use` drives, and how."""
 
     headless: Annotated[bool, Setting()] = True
-    """Whether the browser has no window."""
+    """Whether the browser runs without a window."""
     profile: Annotated[str | None, _TRUSTED] = None
     """Folder of a persistent browser profile that keeps logins. Only one process can use it at a
     time."""
-    chrome_instance_path: Annotated[str | None, Setting(shown="found", trust=ALWAYS)] = None
-    """The browser's program."""
+    chrome_instance_path: Annotated[
+        str | None, Setting(shown="found automatically", trust=ALWAYS)
+    ] = None
+    """Path of the browser program to start."""
     cdp_url: Annotated[str | None, _TRUSTED] = None
     """Address of a running Chromium to use instead of starting one. The agent gets its own window
     and uses the existing logins. Only one of `cdp_url`, `wss_url` and `profile` can be set."""
     wss_url: Annotated[str | None, _TRUSTED] = None
-    """A Playwright server to use instead."""
+    """Address of a Playwright server to use instead of starting a browser."""
     extra_chromium_args: Annotated[tuple[str, ...], _TRUSTED] = ()
-    """Further arguments of the program."""
+    """Additional command-line arguments for the browser program."""
     disable_security: Annotated[bool, _TRUSTED] = False
-    """Pages may read each other, and certificates are not checked."""
+    """Whether to disable web security: pages may read other pages, and certificates are not
+    checked."""
     proxy: Annotated[
         ProxySettings | None,
         Setting(
-            shown="the environment's",
+            shown="from the environment",
             trust=ALWAYS,
             parse=lambda proxy: proxy if proxy.server else None,
         ),
     ] = None
-    """A table: `server`, `username`, `password`."""
-    max_content_length: Annotated[int | None, _Positive, Setting(shown="as other output")] = None
-    """Characters of a page that `extract_content` returns."""
+    """Proxy for the browser: a table with `server`, `username` and `password`."""
+    max_content_length: Annotated[
+        int | None, _Positive, Setting(shown="same as for other output")
+    ] = None
+    """Maximum number of characters that `extract_content` returns for a page."""
     observation_tokens: Annotated[int, Field(ge=200), Setting()] = 2500
     """Approximate number of tokens in one page observation."""
     max_download_mb: Annotated[int, _Positive, _TRUSTED] = 200
@@ -179,9 +186,9 @@ class BrowserSettings:
             join=site_secrets,
         ),
     ] = ()
-    """`name = "VALUE@DOMAIN"`, or a list of `"NAME=VALUE@DOMAIN"`. Prefer the variable
-    `OPENMANUS_SECRET_NAME`. A secret named `http_auth` is the `USER:PASSWORD` of a site with HTTP
-    authentication."""
+    """Secrets that the browser types on one site only: `name = "VALUE@DOMAIN"`, or a list of
+    `"NAME=VALUE@DOMAIN"`. Prefer the variable `OPENMANUS_SECRET_NAME`. For a site with HTTP
+    authentication, name the secret `http_auth` and set it to `USER:PASSWORD`."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +196,10 @@ class WebSettings:
     """Which domains web tools and browser may reach; `Guard` keeps to it."""
 
     allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=domains)] = ()
-    """If there are any, web tools and browser reach nothing else. Subdomains are included."""
+    """If you set this, web tools and the browser can access only these domains and their
+    subdomains."""
     denied_domains: Annotated[tuple[str, ...], Setting(join=all_domains)] = ()
-    """Never reached, whatever else is set. Subdomains are included."""
+    """Domains that are always blocked, with their subdomains, whatever else is set."""
 
 
 @dataclass(frozen=True)
@@ -211,23 +219,24 @@ class StorageSettings:
             parse=DatabaseUrl.parse,
         ),
     ] = None
-    """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    """Address of the database: `sqlite:///FILE.db` or
+    `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
     rate_limit_url: Annotated[
         RedisUrl | None,
         Setting(
             written=SecretStr | None,
             env=("OPENMANUS_RATE_LIMIT_URL",),
-            shown="each process counts alone",
+            shown="each process counts separately",
             trust=ALWAYS,
             parse=RedisUrl.parse,
         ),
     ] = None
-    """`redis://USER:PASSWORD@HOST:6379/0` (extra `redis`): where all processes count
-    `requests_per_minute` and `tokens_per_minute` together."""
+    """Address of a Redis server (extra `redis`): `redis://USER:PASSWORD@HOST:6379/0`. All processes
+    that use it share the limits `requests_per_minute` and `tokens_per_minute`."""
     lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
-    """PostgreSQL only: seconds without a sign of life after which another worker takes over a
-    thread. Choose more than the longest pause of a machine. Otherwise its workers lose their
-    threads."""
+    """Time in seconds after which another worker can take over a thread whose worker does not
+    respond (PostgreSQL only). Choose a time that is longer than the longest pause of a machine.
+    Otherwise workers on a paused machine lose their threads."""
     memory_user: Annotated[
         str | None,
         Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS),
@@ -246,19 +255,19 @@ class StorageSettings:
             help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
             "machine to machine.",
             env=("OPENMANUS_WORKSPACE_URL",),
-            shown="files stay where they are",
+            shown="files are not moved",
             trust=ALWAYS,
             parse=WorkspaceUrl.parse,
         ),
     ] = None
-    """Where threads' files are kept for the next machine: a folder that all share, or
-    `s3://BUCKET/FOLDER` (extra `s3`)."""
+    """Where threads' files are stored so that other machines can fetch them: a folder that all
+    machines share, or `s3://BUCKET/FOLDER` (extra `s3`)."""
     workspace_max_mb: Annotated[int, Field(ge=1), Setting()] = 1024
-    """Maximum size of a thread's files in `workspace_url`, in MB. Above it the largest files are
-    left out and named."""
+    """Maximum size of a thread's files in `workspace_url`, in MB. Above this size, the largest
+    files are left out, and a message lists them."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
-    """Maximum size of a workspace snapshot, in MB. Above it the largest files are left out and
-    named. 0: no snapshots are taken, and going back does not restore files."""
+    """Maximum size of a workspace snapshot, in MB. Above this size, the largest files are left out,
+    and a message lists them. 0: no snapshots are taken, and going back does not restore files."""
     snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
     """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
     always left out."""
@@ -280,10 +289,10 @@ class Settings:
             written=str | None,
             option="--workspace",
             shown="`./workspace/THREAD`",
-            trust=Trust(outside_folder, words="it is outside the folder"),
+            trust=Trust(outside_folder, words="it is outside the working folder"),
         ),
     ]
-    """Folder of the run's files."""
+    """Folder for the files of the run."""
     home: Path
     database: DatabaseUrl
     """Of threads, checkpoints, ledger and events: `storage.database_url`, or a file in the home."""
@@ -293,8 +302,8 @@ class Settings:
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings
     max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 100
-    """Maximum number of model calls in a run. If you set it, it limits a whole plan. Otherwise the
-    default applies to each plan step."""
+    """Maximum number of model calls in a run. If you set this, it limits a whole plan. Otherwise
+    the default applies to each plan step."""
     max_steps_set: bool = False
     """Whether somebody set it: then it bounds a whole plan, else each of its steps."""
     max_cost_usd: Annotated[
@@ -314,17 +323,18 @@ class Settings:
     ] = None
     """Maximum number of input and output tokens of a run."""
     timeout_s: Annotated[float | None, _Positive, Setting(option="--timeout", shown="none")] = None
-    """Maximum duration of a run in seconds, without the time spent waiting for people."""
+    """Maximum duration of a run in seconds, not counting time spent waiting for people."""
     max_parallel_steps: Annotated[int, _Positive, Setting()] = 4
     """Maximum number of plan steps that run in parallel."""
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
     """Time limit of one plan step, in seconds."""
     review_plan: Annotated[bool, Setting(option="--review-plan")] = False
-    """Whether a person sees a plan before it is carried out."""
+    """Whether you review a plan before it is carried out."""
     answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
-    """What happens to an [answer with figures that occur nowhere](agents.md#answers-are-checked).
-    `off`: nothing. `mark`: the model is asked once, then the answer is marked. `ask`: it is asked
-    up to three times. `fail`: the run fails; the default for small models."""
+    """What happens if the [answer contains figures that occur
+    nowhere](agents.md#answers-are-checked). `off`: nothing. `mark`: the model is asked once, then
+    the answer is marked. `ask`: the model is asked up to three times. `fail`: the run fails. Small
+    models use `fail` by default."""
     policy: Annotated[
         Policy,
         Setting(
@@ -334,8 +344,8 @@ class Settings:
             trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),
         ),
     ] = "ask"
-    """What happens to calls that need approval: those with external effects, and those that a rule
-    selects."""
+    """What happens to calls that need approval: calls with external effects, and calls that a rule
+    selects. `ask`: you are asked. `auto`: they run. `never`: they are refused."""
     rules: Annotated[
         tuple[Rule, ...],
         Setting(
@@ -345,20 +355,21 @@ class Settings:
             trust=Trust(
                 lambda rules: [rule for rule in rules if rule["decision"] == "allow"],
                 lambda rules: tuple(rule for rule in rules if rule["decision"] != "allow"),
-                words="they `allow`",
+                words="a rule has the decision `allow`",
             ),
             join=policy_rules,
         ),
     ] = ()
-    """A list of rules with `tool`, `args` and `decision`: see [approvals](approvals.md). Rules of a
-    run take precedence over rules in files. A matching `deny` always denies."""
+    """List of rules with `tool`, `args` and `decision`: see [approvals](approvals.md). Rules of a
+    run take precedence over rules in files. A call that matches a `deny` rule is always denied."""
     allow_hosts: Annotated[
         tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
     ] = ()
-    """Private hosts (`HOST[:PORT]`) that web tools may access."""
+    """Hosts on private networks (`HOST[:PORT]`) that web tools may access."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
-    """The agent's tools to offer. `+NAME` adds an [optional tool](tools.md#optional-tools)."""
+    """Which of the agent's tools the model gets. `+NAME` adds an
+    [optional tool](tools.md#optional-tools)."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(
@@ -368,17 +379,18 @@ class Settings:
             trust=ALWAYS,
         ),
     ] = ()
-    """A table by name."""
+    """MCP servers: one table for each, by name."""
     listing: Annotated[bool, Setting()] = True
-    """Whether a run's first message lists the workspace's files, with the first rows of tables."""
+    """Whether the first message of a run lists the workspace's files and the first rows of
+    tables."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
-    """If MCP servers offer more tools than this, the model gets `search_tools` instead of all of
-    them."""
+    """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
+    model gets `search_tools` instead."""
     prompts: Annotated[
         Mapping[str, str],
         Setting(written=dict[Literal["system", "next_step"], str], passed=Mapping[str, str]),
     ] = field(default_factory=dict[str, str])
-    """A table: `system` and `next_step` replace the agent's own."""
+    """Table of prompts. `system` and `next_step` replace the agent's prompts of the same name."""
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -388,7 +400,8 @@ class Settings:
             written=dict[str, Price], context=None, shown="known for most models", trust=ALWAYS
         ),
     ] = field(default_factory=dict[str, Mapping[str, float]])
-    """Dollars per million tokens, tables `[prices."NAME"]`: `input`, `cached`, `output`."""
+    """Prices of models in US dollars per million tokens: tables `[prices."NAME"]` with the keys
+    `input`, `cached` and `output`."""
     fallback: tuple[ModelSettings, ...] = ()
     """Asked in this order where another model cannot answer."""
     roles: Mapping[ModelRole, ModelSettings] = field(default_factory=dict[ModelRole, ModelSettings])
@@ -417,7 +430,7 @@ class RunKeys:
     """What only a run can be given, and no file: fields of `Context` and options."""
 
     roles: Annotated[Mapping[ModelRole, str | ModelInstance] | None, Setting(key=None)] = None
-    """Models, or names of profiles, for what is not the agent's own thinking."""
+    """Models, or names of profiles, for work other than the agent's steps, by role."""
     web: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
     """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     mcp_servers: Annotated[
@@ -430,7 +443,7 @@ class RunKeys:
             shown="all that are configured",
         ),
     ] = None
-    """MCP servers: names from the configuration, addresses, commands, or described in full."""
+    """MCP servers to use: names from the configuration, addresses, commands, or `MCPServer`."""
     browser: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
     """The `[browser]` keys of the configuration file."""
     search: Annotated[Mapping[str, Any] | None, Setting(key=None)] = None
@@ -438,7 +451,7 @@ class RunKeys:
     response_format: Annotated[dict[str, Any] | PydanticModel | None, Setting(key=None)] = None
     """JSON schema or pydantic model of the structured answer."""
     untrusted_prompt: Annotated[bool, Setting(key=None)] = False
-    """Whether somebody else may have written `prompts` or `response_format`: then the rules about
-    addresses and values hold from the first step. Servers set it."""
+    """Whether somebody else may have written `prompts` or `response_format`. If so, the rules about
+    addresses and values apply from the first step. Servers set this."""
     config: Annotated[str | None, Setting(key=None, option="--config")] = None
     """Configuration file instead of `./openmanus.toml`."""

@@ -68,11 +68,11 @@ class RunOptions:
     """
 
     # options: made from the declarations in `state.settings` by docs/make.py
-    model: Annotated[str | None, typer.Option(help="PROVIDER:NAME, such as openai:gpt-5-mini.")] = (
-        None
-    )
+    model: Annotated[
+        str | None, typer.Option(help="The main model: PROVIDER:NAME, such as openai:gpt-5-mini.")
+    ] = None
     base_url: Annotated[str | None, typer.Option(help="Address of the model's server.")] = None
-    workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
+    workspace: Annotated[str | None, typer.Option(help="Folder for the files of the run.")] = None
     max_steps: Annotated[
         int | None, typer.Option(help="Maximum number of model calls in a run. Default 100.")
     ] = None
@@ -85,20 +85,22 @@ class RunOptions:
     timeout: Annotated[
         float | None,
         typer.Option(
-            help="Maximum duration of a run in seconds, without the time spent waiting for people."
+            help="Maximum duration of a run in seconds, not counting time spent waiting for people."
         ),
     ] = None
     sandbox: Annotated[
         Literal["auto", "bwrap", "nono", "docker", "ssh", "none"] | None,
-        typer.Option(help="How Python and shell are confined. Default auto."),
+        typer.Option(help="How Python and shell are isolated. Default auto."),
     ] = None
     network: Annotated[
         bool | None,
-        typer.Option("--network/--no-network", help="Whether Python and shell reach the network."),
+        typer.Option(
+            "--network/--no-network", help="Whether Python and shell have network access."
+        ),
     ] = None
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Private hosts (HOST[:PORT]) that web tools may access."),
+        typer.Option(help="Hosts on private networks (HOST[:PORT]) that web tools may access."),
     ] = None
     policy: Annotated[
         Literal["ask", "auto", "never"] | None,
@@ -108,7 +110,7 @@ class RunOptions:
         bool | None,
         typer.Option(
             "--review-plan/--no-review-plan",
-            help="Whether a person sees a plan before it is carried out.",
+            help="Whether you review a plan before it is carried out.",
         ),
     ] = None
     mcp_server: Annotated[
