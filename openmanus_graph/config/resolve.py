@@ -275,7 +275,11 @@ def _context_layer(context: Context) -> Layer:
 def _environment_layer() -> Layer:
     layer = Layer()
     for key in declared().values():
-        layer.add(key, first(os.environ.get(name) or None for name in key.env), key.name)
+        variable = first(name for name in key.env if os.environ.get(name))
+        layer.add(key, variable and os.environ[variable], key.name)
+        if layer.problems:
+            problem = layer.problems[0].partition(": ")[2]
+            raise ConfigError(f"The environment variable {variable} is wrong: {problem}.")
         prefix = key.setting.env_prefix
         if prefix:
             named = [name for name in os.environ if name.startswith(prefix)]

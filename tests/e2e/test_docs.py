@@ -10,12 +10,17 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.cli import Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.page import Tab, chromium
+from tests.support.postgres import Postgres
+from tests.support.serving import Served
 
 ROOT = Path(__file__).parent.parent.parent
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -46,7 +51,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_code_block_of_extending_is_a_file_that_runs() -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     names = [name for name, _ in FILE.findall(page)]
-    assert len(names) == page.count("```python") + page.count("```toml") == 5
+    assert len(names) == page.count("```python") + page.count("```toml") == 10
 
 
 def test_the_shops_own_tests_pass(shop: Path) -> None:
@@ -102,6 +107,64 @@ def test_a_failure_of_the_flows_agent_is_the_flows_failure(
     done = cli.run("run", "How many mugs?", "--agent", "counted", "--json")
     assert (done.code, done.final["status"], done.final["stop_reason"]) == (1, "failed", "error")
     assert "key" in done.final["answer"]
+
+
+@pytest.mark.usefixtures("real_start")
+def test_the_package_adds_settings_and_a_command_that_reads_them(shop: Path, cli: Cli) -> None:
+    cli.env["PYTHONPATH"] = str(shop)
+    assert "stock       List the articles of the shop." in cli.run("--help").stdout
+    assert cli.run("stock").stdout == "mug 12\nteapot 0\n"
+    assert cli.run("stock", "--low").stdout == "teapot 0\n"
+    cli.write("openmanus.toml", "[shop]\nlow_stock = 13\n")
+    assert cli.run("stock", "--low").stdout == "teapot 0\n", "nobody trusts the folder yet"
+    assert "shop.low_stock" in cli.run("doctor").stdout
+    assert cli.run("trust").code == 0
+    assert cli.run("stock", "--low").stdout == "mug 12\nteapot 0\n"
+    assert cli.run("stock", "--low", env={"SHOP_LOW_STOCK": "1"}).stdout == "teapot 0\n"
+    refused = cli.run("stock", env={"SHOP_LOW_STOCK": "-1"})
+    assert (refused.code, "SHOP_LOW_STOCK is wrong: Input should be" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("real_start")
+def test_the_package_adds_a_provider(shop: Path, cli: Cli, model: OpenAIServer) -> None:
+    cli.env["PYTHONPATH"] = str(shop)
+    model.add(Reply("Hello."))
+    mine = ("--model", "shopmodels:tiny", "--base-url", model.base_url)
+    assert cli.run("run", "hi", *mine).stdout == "Hello.\n"
+    assert model.requests[0].body["model"] == "tiny"
+    del cli.env["OPENAI_BASE_URL"]
+    assert "SHOP_MODELS_KEY" in cli.run("run", "hi", *mine[:2]).stderr
+    assert "moonshot, shopmodels" in cli.run("run", "hi", "--model", "x:y").stderr
+    cli.env["PYTHONPATH"] = ""
+    assert "unknown provider 'shopmodels'" in cli.run("run", "hi", *mine).stderr
+
+
+@pytest.mark.usefixtures("real_start")
+def test_the_package_adds_a_storage_backend(
+    shop: Path, cli: Cli, model: OpenAIServer, postgres: Postgres
+) -> None:
+    secret = cli.write("password", "never shown")
+    cli.env |= {"PYTHONPATH": str(shop), "SHOP_PASSWORD_FILE": str(secret)}
+    place = postgres.database()
+    cli.env["OPENMANUS_DATABASE_URL"] = place.replace("postgresql:", "shopdb:")
+    model.add(Reply(calls=(Call("ask_human", {"inquire": "Which?"}),)), Reply("The mug."))
+    assert cli.run("run", "go", "--thread", "t").code == 4
+    assert cli.run("resume", "t", "--answer", "The first.").stdout == "The mug.\n"
+    cli.env["OPENMANUS_DATABASE_URL"] = place
+    assert "The mug." in cli.run("show", "t").stdout
+    cli.env |= {"OPENMANUS_DATABASE_URL": "otherdb://h/db"}
+    refused = cli.run("threads")
+    assert (refused.code, "database_url" in refused.stderr) == (2, True)
+
+
+def test_the_package_adds_a_page(shop: Path, tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(shop), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    with Served(tmp_path / "work", env) as served, chromium() as browser:
+        tab = Tab(browser, served).open()  # which keeps the token
+        tab.page.goto(f"{served.url}/app/pages/stock")
+        expect(tab.page.locator("#stock")).to_have_text('{"mug":12,"teapot":0}')
+        assert httpx.get(f"{served.url}/shop/stock").status_code == 401
+        tab.close()
 
 
 SAID = """\

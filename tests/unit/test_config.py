@@ -251,3 +251,10 @@ def test_internal_keys_of_the_state_are_in_no_schema(graph: Any) -> None:
 def test_the_form_of_the_page_has_the_simple_options() -> None:
     simple = {"max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy"}
     assert {one.context for one in FORM} == simple | {"review_plan", "sandbox", "network"}
+
+
+@pytest.mark.parametrize("given", ["soon", "0"])
+def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("OPENMANUS_LEASE_S", given)
+    with pytest.raises(ConfigError, match="variable OPENMANUS_LEASE_S is wrong: Input should be"):
+        resolve_settings(Context(model="openai:m"), "t")

@@ -112,7 +112,8 @@ _PROVIDER_OF_CLIENT = {
 
 def providers() -> Mapping[str, Provider]:
     """Return ours and those of installed packages, by name. ConfigError: one cannot be loaded."""
-    return {**{point.name: _load(point) for point in installed("providers")}, **PROVIDERS}
+    added = (point for point in installed("providers") if point.name not in PROVIDERS)
+    return {**PROVIDERS, **{point.name: _load(point) for point in added}}
 
 
 def _load(point: EntryPoint) -> Provider:

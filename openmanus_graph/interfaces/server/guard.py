@@ -111,8 +111,8 @@ class _Exchange:
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
 ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
-PUBLIC = ("/app", "/app/static/", "/app/t/", "/app/files/")
-"""Paths without a token: the page, which has no data, and files, which have signed links."""
+PUBLIC = ("/app", "/app/static/", "/app/pages/", "/app/t/", "/app/files/")
+"""Paths without a token: pages, which have no data, and files, which have signed links."""
 LIVENESS = ("/ok", "/health")
 INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
