@@ -91,6 +91,7 @@ TEXT = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
 CALL = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
 
 
+@pytest.mark.slow
 async def test_texts_calls_and_results_come_as_they_happen_and_the_thread_goes_on(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -122,6 +123,7 @@ async def test_texts_calls_and_results_come_as_they_happen_and_the_thread_goes_o
         assert (await http.get(f"/app/api/threads/{conversation.name}")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_conversation_of_any_name_that_began_elsewhere(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -151,6 +153,7 @@ async def test_a_conversation_of_any_name_that_began_elsewhere(
     assert len(served_model.requests[-1].messages) > len(said)
 
 
+@pytest.mark.slow
 async def test_a_question_interrupts_and_its_answer_resumes(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -187,6 +190,7 @@ def office(_served_page: tuple[Served, OpenAIServer]) -> tuple[Served, OpenAISer
 
 
 @pytest.mark.parametrize(("entry", "runs"), ANSWERS)
+@pytest.mark.slow
 async def test_an_approval_names_its_call_and_takes_the_usual_answers(
     office: tuple[Served, OpenAIServer], entry: dict[str, Any], runs: bool
 ) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.limits import BACKSTOP_S
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.exhaustive
 def test_the_bench_prints_a_table_of_figures() -> None:

@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_cli_resume import begin_slow_call, log_of, release, results
 from tests.support.cli import Cli
@@ -21,6 +23,7 @@ CREATE = {"command": "create", "path": "a.txt", "file_text": "A"}
 RUN = ("run", "x", "--thread", "t", "--workspace", "files")
 
 
+@pytest.mark.slow
 def test_open_approvals_are_answered_one_by_one_or_all_at_once(
     cli: Cli, model: OpenAIServer
 ) -> None:
@@ -52,6 +55,7 @@ def test_open_approvals_are_answered_one_by_one_or_all_at_once(
     assert cli.run("resume", "t", "--all").code == 2
 
 
+@pytest.mark.slow
 def test_kill_9_after_an_approval_neither_asks_nor_runs_again(
     cli: Cli, model: OpenAIServer
 ) -> None:
@@ -69,6 +73,7 @@ def test_kill_9_after_an_approval_neither_asks_nor_runs_again(
     assert "in part" in results(model)[0]
 
 
+@pytest.mark.slow
 def test_an_edit_is_answered_as_json(cli: Cli, model: OpenAIServer) -> None:
     cli.write("openmanus.toml", ASK)
     model.add(Reply(calls=(ECHO,)), Reply("done"))
@@ -81,6 +86,7 @@ def test_an_edit_is_answered_as_json(cli: Cli, model: OpenAIServer) -> None:
     assert log_of(cli) == "two\n"
 
 
+@pytest.mark.slow
 def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
     cli: Cli, model: OpenAIServer
 ) -> None:
@@ -112,6 +118,7 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
     assert terminal.shown.count("That is no decision, and nothing was done.") == 5
 
 
+@pytest.mark.slow
 def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: OpenAIServer) -> None:
     cli.write("openmanus.toml", ASK)
     model.add(Reply(calls=(ECHO,)), Reply(calls=(ECHO,)), Reply("done"))

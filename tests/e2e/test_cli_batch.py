@@ -91,6 +91,7 @@ def logs(cli: Cli) -> Counter[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_task_has_a_result(cli: Cli, model: OpenAIServer) -> None:
     cli.write("given/notes.txt", "read me")
     write_tasks(
@@ -119,6 +120,7 @@ def test_each_task_has_a_result(cli: Cli, model: OpenAIServer) -> None:
     assert cli.run("show", first["thread"]).code == 0
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_done_does_nothing_more(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, *numbered(2))
     play(model, works)
@@ -150,6 +152,7 @@ def test_a_terminal_shows_one_bar_with_rate_cost_and_time_also_after_ctrl_c(
     assert " ".join(shown.split()).endswith("The same command continues.")
 
 
+@pytest.mark.slow
 def test_a_killed_batch_goes_on_and_does_nothing_twice(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, *numbered(8))
     gate = Gate({"3", "4"})
@@ -190,6 +193,7 @@ def test_ctrl_c_lets_steps_finish_and_the_batch_goes_on(cli: Cli, model: OpenAIS
     assert len(results(cli)) == 4
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, *numbered(3))
     gate = Gate({"0", "1"})
@@ -215,6 +219,7 @@ output = 10.0
 """
 
 
+@pytest.mark.slow
 def test_one_budget_holds_for_all_tasks_and_all_processes(cli: Cli, model: OpenAIServer) -> None:
     cli.write("openmanus.toml", PRICES)
     write_tasks(cli, *numbered(4))
@@ -236,6 +241,7 @@ def test_one_budget_holds_for_all_tasks_and_all_processes(cli: Cli, model: OpenA
     assert len(results(cli)) == 4
 
 
+@pytest.mark.slow
 def test_a_task_that_waits_or_fails_does_not_hold_up_others(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, {"id": "ask", "task": "<ask>"}, {"id": "no", "task": "<no>"}, *numbered(1))
 
@@ -300,6 +306,7 @@ def test_without_a_model_nothing_begins(bare_cli: Cli) -> None:
     assert results(bare_cli) == {}
 
 
+@pytest.mark.slow
 def test_an_out_file_of_another_batch_is_left_alone(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, *numbered(1))
     play(model, works)

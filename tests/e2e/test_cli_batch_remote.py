@@ -2,10 +2,14 @@
 
 from collections import Counter
 
+import pytest
+
 from tests.e2e.test_cli_batch import OUT, Gate, kill, numbered, results, task_of, works, write_tasks
 from tests.support.cli import Cli, Process, no_input, until
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served
+
+pytestmark = pytest.mark.slow
 
 REPLIES = 40
 """More than the tasks of a test ask for."""

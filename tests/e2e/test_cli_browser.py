@@ -15,6 +15,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.shop import Shop, shop
 from tests.support.static_site import SiteHandler, serving
 
+pytestmark = pytest.mark.slow
+
 Seen = Callable[[str], int]
 """Finds the index of the newest element that a text stands beside."""
 

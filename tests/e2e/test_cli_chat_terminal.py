@@ -13,6 +13,8 @@ from tests.support.mcp_servers import file_of, raw
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 READY = "/help lists the commands."
 EDIT = {"command": "create", "path": "a.py", "file_text": "x = 1\n"}
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])[;m]")

@@ -9,6 +9,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.wire_server import WireReply, WireServer
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 OPENMANUS_CONFIG = """
 [llm]
 model = "gpt-4o"

@@ -13,6 +13,8 @@ from tests.support.cli import Cli, Process, Result, no_input, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 COMMAND = ("eval", "suite.jsonl", "--jobs", "2")
 DONE = ("file: log", "answer: ^Done")
 

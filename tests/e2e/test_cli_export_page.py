@@ -20,6 +20,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.page import chromium
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = (
     "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'><!--\u2028"
     "[link](javascript:window.broken=3) ![picture](http://127.0.0.1:9/picture.png) {{7*7}} ${7}"

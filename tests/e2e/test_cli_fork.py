@@ -13,6 +13,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 
 def bash(command: str) -> Reply:
     return Reply(calls=(Call("bash", {"command": command}),))

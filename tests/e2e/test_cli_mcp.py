@@ -5,12 +5,16 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from openmanus_graph import MCPServer
 from tests.support.cli import Cli, until
 from tests.support.mcp_oauth import TOKEN, shop_with_logins
 from tests.support.mcp_servers import RAW, file_of, raw, sdk_server
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+
+pytestmark = pytest.mark.slow
 
 TIME = str(Path(sys.executable).with_name("mcp-server-time"))
 

@@ -11,6 +11,8 @@ from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "plan.md", "openmanus-plan.md", "image-2.png", "a.chart.json", "a.png", "list.json",
     "report.md", "notes.docx", "book.xlsx", "data.csv", "page.html", "notes.ipynb", ".steps",

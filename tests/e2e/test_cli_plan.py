@@ -15,6 +15,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 STEP = re.compile(r"Your step \((.+?)\):")
 JOIN: tuple[dict[str, Any], ...] = (
     {"id": "a", "text": "left", "depends_on": []},

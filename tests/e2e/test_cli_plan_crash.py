@@ -20,6 +20,8 @@ from tests.support.planning import plans_shown
 from tests.support.sampling import chance, sampled
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 STEP = re.compile(r"Your step \((.+?)\):")
 WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(3)]
 DEEP: list[dict[str, Any]] = [

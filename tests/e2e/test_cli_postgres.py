@@ -31,6 +31,7 @@ def address(postgres: Postgres, cli: Cli) -> Iterator[str]:
         assert not (path.is_file() and PASSWORD.encode() in path.read_bytes()), path
 
 
+@pytest.mark.slow
 def test_all_commands_know_a_thread_in_postgresql(
     cli: Cli, model: OpenAIServer, address: str
 ) -> None:
@@ -66,6 +67,7 @@ def test_all_commands_know_a_thread_in_postgresql(
     assert {path.name.partition(".")[0] for path in cli.home.glob("*.db*")} == {"snapshots"}
 
 
+@pytest.mark.slow
 def test_going_back_restores_files_where_their_snapshots_are(
     cli: Cli, model: OpenAIServer, address: str
 ) -> None:
@@ -88,6 +90,7 @@ def test_going_back_restores_files_where_their_snapshots_are(
     assert cli.run("resume", "other").code == 0
 
 
+@pytest.mark.slow
 def test_the_address_is_an_option_of_each_command(
     cli: Cli, model: OpenAIServer, address: str
 ) -> None:
@@ -114,6 +117,7 @@ def test_the_address_is_an_option_of_each_command(
         (f"postgres//u:{PASSWORD}@h/db", "no address"),
     ],
 )
+@pytest.mark.slow
 def test_an_address_that_leads_nowhere_is_told_in_one_line(
     cli: Cli, model: OpenAIServer, address: str, reported: str
 ) -> None:
@@ -127,6 +131,7 @@ def test_an_address_that_leads_nowhere_is_told_in_one_line(
     assert reported in cli.run("doctor").stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(
     cli: Cli, model: OpenAIServer, tmp_path: Path
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(
     assert "cut off" in tool["content"]
 
 
+@pytest.mark.slow
 async def test_the_server_keeps_its_threads_in_postgresql(
     cli: Cli, model: OpenAIServer, postgres: Postgres, zygote: Zygote
 ) -> None:
@@ -176,6 +182,7 @@ async def test_the_server_keeps_its_threads_in_postgresql(
 WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
 
 
+@pytest.mark.slow
 def test_a_paused_worker_that_goes_on_after_its_lease_writes_nothing(
     cli: Cli, model: OpenAIServer, postgres: Postgres
 ) -> None:
@@ -201,6 +208,7 @@ def test_a_paused_worker_that_goes_on_after_its_lease_writes_nothing(
     assert len(model.requests) == 2, "it asked the model nothing more"
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_this_machine_is_not_waited_for(
     cli: Cli, model: OpenAIServer, postgres: Postgres
 ) -> None:

@@ -13,6 +13,8 @@ from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_replay_reaches_no_model_and_shows_what_would_be_sent_otherwise(
     cli: Cli, model: OpenAIServer

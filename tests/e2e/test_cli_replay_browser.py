@@ -13,6 +13,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.static_site import SiteHandler, serving
 
+pytestmark = pytest.mark.slow
+
 TOLD = """<script>
   const tell = (what) => fetch('/did?' + new URLSearchParams({ what }))
     .then(() => document.body.append('Done: ' + what));

@@ -15,6 +15,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 
 def bash(*commands: str) -> Reply:
     return Reply(calls=tuple(Call("bash", {"command": one}) for one in commands))

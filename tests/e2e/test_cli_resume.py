@@ -92,6 +92,7 @@ def test_ctrl_c_finishes_the_call_and_resume_does_not_repeat_it(
 
 
 @pytest.mark.usefixtures("real_start")
+@pytest.mark.slow
 def test_sigterm_is_exit_143_also_when_it_comes_late_again(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("Finished."))
     running = begin_slow_call(cli)
@@ -106,6 +107,7 @@ def test_sigterm_is_exit_143_also_when_it_comes_late_again(cli: Cli, model: Open
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.slow
 def test_other_signals_let_a_slow_model_finish(
     cli: Cli, model: OpenAIServer, number: signal.Signals
 ) -> None:
@@ -134,6 +136,7 @@ def test_other_signals_let_a_slow_model_finish(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_second_signal_cuts_the_call_off(
     cli: Cli, model: OpenAIServer, number: signal.Signals
 ) -> None:
@@ -161,6 +164,7 @@ def assert_gone(family: list[psutil.Process]) -> None:
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 def test_kill_9_in_a_call_then_resume_informs_the_model(cli: Cli, model: OpenAIServer) -> None:
     bash, note = Call("bash", {"command": SLOW}), Call("ask_human", {"inquire": "?"})
     editor = Call("str_replace_editor", {"command": "create", "path": "a.txt", "file_text": "A"})
@@ -204,6 +208,7 @@ def test_kill_9_in_a_model_call_then_resume_asks_again(cli: Cli, model: OpenAISe
     assert model.requests[0].messages == model.requests[1].messages
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_share_a_thread(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("Finished."))
     cli.write("late.txt", "late")
@@ -222,6 +227,7 @@ def test_two_processes_cannot_share_a_thread(cli: Cli, model: OpenAIServer) -> N
     assert '"task": "slow"' in row
 
 
+@pytest.mark.slow
 def test_resume_works_from_another_folder(cli: Cli, model: OpenAIServer) -> None:
     steps = [Reply(calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in "12"]
     model.add(steps[0], Reply("One."), steps[1], Reply("Both."))

@@ -16,6 +16,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 from tests.support.zygote import Forked
 
+pytestmark = pytest.mark.slow
+
 RUN = ("run", "go", "--thread", "t", "--workspace", "files")
 EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SLOW_TO_READ = '''

@@ -15,6 +15,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 ANSWER = "It is done."
 FULL = "No space left on device"
 RUN = "run go --thread t --workspace files"

@@ -8,6 +8,8 @@ from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("real_start")
 def test_a_question_is_asked_and_answered(cli: Cli, model: OpenAIServer) -> None:

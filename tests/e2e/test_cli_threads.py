@@ -15,6 +15,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 EVIL = "``` <script>alert(1)</script> ````"
 
 

@@ -14,6 +14,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.otlp import Collector, collecting
 from tests.support.serving import Served, new_page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def collector(cli: Cli) -> Iterator[Collector]:

@@ -13,6 +13,8 @@ from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "empty task": (("run", ""), ["empty"]),
     "blank task": (("run", " \n\t "), ["empty"]),

@@ -10,6 +10,8 @@ from tests.support.zoo_runs import write_files
 from tests.support.zoo_server import Animal, ZooServer
 from tests.support.zoo_tasks import LIMIT_ANSWER, TASKS
 
+pytestmark = pytest.mark.slow
+
 
 def ask(cli: Cli, server: ZooServer, task: str, *more: str) -> Result:
     """Run a task as a person does that has this server in the configuration."""

@@ -32,6 +32,8 @@ from tests.support.openai_server import OpenAIServer, Request
 from tests.support.sampling import sampled
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Ordeal]
 """Takes the model, by default the one that looks before it repeats, and its server's class."""
 

@@ -22,6 +22,8 @@ from tests.support.page import Tab, chromium
 from tests.support.postgres import Postgres
 from tests.support.serving import Served
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"<!-- run -->\n```sh\nopenmanus (.*?)\n```$", re.DOTALL | re.MULTILINE)

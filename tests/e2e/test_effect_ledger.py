@@ -13,6 +13,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 PAID = ["a", "b", "b", "c"]
 
 

@@ -14,6 +14,8 @@ from tests.support.openai_script import Answer, Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 NOW = {"Retry-After": "0"}
 LAST_WORD = Reply("The first word is appended, the second is not.")
 ONE, TWO = Reply(calls=(append("one"),)), Reply(calls=(append("two"),))

@@ -21,6 +21,8 @@ from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 NOW = {"Retry-After": "0"}
 TEXT = "Half of a longer answer."
 CALL = (append("never"),)

@@ -10,6 +10,8 @@ from tests.support.faults import Case, Mode, Played, append, in_a_drawn_mode, pl
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 DONE = Reply("Done.")
 MEGABYTE = 1_000_000
 LONG = "é" * (MEGABYTE // 2)

@@ -12,6 +12,8 @@ import pytest
 from tests.support.limits import BACKSTOP_S
 from tests.support.static_site import serving
 
+pytestmark = pytest.mark.slow
+
 
 def fork(scene: str, home: Path, **variables: str) -> dict[str, Any]:
     """Play a scene of `tests.support.forking` and return what parent and child found."""

@@ -19,6 +19,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served, new_page
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 LONGEST_S = 25.0
 TOKEN = "a-token-of-the-tests"
 

@@ -19,6 +19,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 NAMES = sampled([*payloads(Path("/nowhere"))], 3, "hostile files")
 READERS = (
     ["show", "t"],

@@ -2,9 +2,13 @@
 
 import signal
 
+import pytest
+
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+
+pytestmark = pytest.mark.slow
 
 TOLD = "The processes of the tools have ended"
 SLOW = Call("bash", {"command": "touch begun; sleep 1000"})

@@ -64,6 +64,7 @@ async def test_agents_are_models(served: Served) -> None:
             await client.models.retrieve("nobody")
 
 
+@pytest.mark.slow
 async def test_an_answer_with_its_files_and_the_conversation_goes_on_in_its_thread(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -93,6 +94,7 @@ async def test_an_answer_with_its_files_and_the_conversation_goes_on_in_its_thre
         assert len(await newest_threads(served) - before) == 1
 
 
+@pytest.mark.slow
 async def test_a_conversation_that_no_thread_knows_brings_its_past_along(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -149,6 +151,7 @@ async def test_a_stream_tells_what_the_agent_does_and_then_its_answer(
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 80
 
 
+@pytest.mark.slow
 async def test_a_question_is_an_answer_and_the_next_message_answers_it(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -236,6 +239,7 @@ async def test_what_cannot_be_done_is_refused_in_words_and_once(
     assert refused.value.type == "invalid_request_error"
 
 
+@pytest.mark.slow
 async def test_tools_that_a_chat_client_always_sends_are_passed_over(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -289,6 +293,7 @@ async def test_who_hangs_up_in_mid_stream_cancels_the_run(
     await status_becomes(served, "cancelled")
 
 
+@pytest.mark.slow
 async def test_who_hangs_up_while_waiting_cancels_the_run(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -314,6 +319,7 @@ async def status_becomes(served: Served, status: str) -> None:
             seen = (await http.get(f"/app/api/threads/{newest}")).json()["status"]
 
 
+@pytest.mark.slow
 async def test_a_response_and_the_next_on_its_thread(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -342,6 +348,7 @@ async def test_a_response_and_the_next_on_its_thread(
             await client.responses.create(model="manus", input="x", previous_response_id="resp_1")
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_a_thread(served: Served, served_model: OpenAIServer) -> None:
     served_model.add(ASK, Reply(text="Painted."))
     async with client_of(served) as client:
@@ -358,6 +365,7 @@ async def test_a_conversation_is_a_thread(served: Served, served_model: OpenAISe
                 await client.responses.create(model="manus", conversation=wrong, input="x")
 
 
+@pytest.mark.slow
 async def test_a_responses_stream_is_the_one_that_the_sdk_puts_together(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -387,6 +395,7 @@ async def test_a_response_in_the_background_goes_on_and_is_cancelled(
         assert (await client.responses.retrieve(begun.id)).status == "cancelled"
 
 
+@pytest.mark.slow
 async def test_a_failed_response_says_so(served: Served, served_model: OpenAIServer) -> None:
     refusal = Reply(status=401, error={"error": {"message": "no such key"}})
     served_model.add(refusal, refusal)

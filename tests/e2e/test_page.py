@@ -14,6 +14,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 from tests.support.static_site import serving
 
+pytestmark = pytest.mark.slow
+
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 ALERT_LINK = "[see](javascript:alert(3)) [data](data:text/html,<script>alert(4)</script>)"
 

@@ -10,6 +10,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 PHONE: dict[str, Any] = {
     "viewport": {"width": 375, "height": 740},
     "has_touch": True,

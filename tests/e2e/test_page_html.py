@@ -19,6 +19,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import PATIENCE_MS, Desk, Tab, served_page
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 HOST = "leaked-secret.test"
 """What is in every address of these files; the browser's log of its network must not have it."""
 CONNECTING = "link, meta, base, iframe, frame, object, embed"

@@ -17,6 +17,8 @@ from tests.support.page import SCROLLED, Desk, Tab
 from tests.support.past import LONG, MANY_EVENTS
 from tests.support.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 FILES = re.compile("/api/threads/[^/]+/files$")
 PAGE = 50
 """Threads that the list fetches at once."""

@@ -15,6 +15,8 @@ from tests.support.login_site import CODE, FIELD, PASSWORD, USER, LoginSite, log
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 
+pytestmark = pytest.mark.slow
+
 ASK = Call("ask_human", {"inquire": "Please log in.", "kind": "browser"})
 LOOK = Call("browser_use", {"action": "get_state"})
 

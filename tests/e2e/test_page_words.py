@@ -10,6 +10,8 @@ from tests.e2e.test_page_access import violations
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
 
+pytestmark = pytest.mark.slow
+
 ENGLISH = """() => {
     const allowed = /OpenManus|JSON|Markdown|Python|CSV|report\\.md|MCP|Tab|Enter|Shift|Esc|EN/g;
     const texts = [];

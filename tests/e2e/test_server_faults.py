@@ -15,6 +15,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Page, Served, eventually, new_page
 from tests.support.zygote import Forked, Zygote
 
+pytestmark = pytest.mark.slow
+
 PICKLES = (
     ".langgraph_ops", ".langgraph_retry_counter", ".langgraph_checkpoint.1",
     ".langgraph_checkpoint.2", ".langgraph_checkpoint.3", "store", "store.vectors",

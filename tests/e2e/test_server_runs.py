@@ -7,12 +7,15 @@ import sys
 from typing import Any
 
 import jsonschema
+import pytest
 
 from openmanus_graph.runtime.events import event_schema
 from tests.support.graphs import own_words
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Event, Page, Served, new_page
+
+pytestmark = pytest.mark.slow
 
 ASK = Reply(calls=(Call("ask_human", {"inquire": "<script>alert(1)</script>?"}),))
 OURS = ("seq", "run", "ns", "allowed", "kind", "options")

@@ -22,6 +22,7 @@ def said(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
+@pytest.mark.slow
 async def test_the_context_is_a_form_with_texts_and_choices(served: Served) -> None:
     async with served.sdk() as client:
         assistants = await client.assistants.search()
@@ -48,6 +49,7 @@ async def test_schemas_are_found_by_an_agents_name(served: Served) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.slow
 async def test_each_agent_runs_asks_and_goes_on(
     served: Served, served_model: OpenAIServer, agent: str
 ) -> None:
@@ -88,6 +90,7 @@ async def test_custom_events_reach_the_client_as_they_happen(
     assert kinds[-1] == "think_end"
 
 
+@pytest.mark.slow
 async def test_state_is_edited_and_a_fork_runs_from_an_earlier_step(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -126,6 +129,7 @@ async def test_the_long_term_store_lies_beside_the_threads(served: Served) -> No
     close_databases()
 
 
+@pytest.mark.slow
 async def test_a_cancelled_run_leaves_no_process_behind(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -149,6 +153,7 @@ async def test_a_cancelled_run_leaves_no_process_behind(
         assert (await client.threads.get_state(thread))["next"] == ["act"]
 
 
+@pytest.mark.slow
 async def test_a_deleted_thread_leaves_no_process_behind(
     served: Served, served_model: OpenAIServer
 ) -> None:
@@ -185,6 +190,7 @@ async def test_wrong_names_and_values_are_refused_in_words(
             await client.runs.wait(thread, "mcp", input=said("Hi"))
 
 
+@pytest.mark.slow
 async def test_one_question_is_answered_once(served: Served, served_model: OpenAIServer) -> None:
     ask = Reply(calls=(Call("ask_human", {"inquire": "Which?"}),))
     served_model.add(ask, Reply(text="Done."))

@@ -11,6 +11,8 @@ from langgraph_sdk import get_client
 
 from tests.support.serving import Served
 
+pytestmark = pytest.mark.slow
+
 ROUTES = (
     ("POST", "/threads/search"), ("POST", "/threads"), ("POST", "/runs/wait"),
     ("POST", "/runs/stream"), ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/info"),

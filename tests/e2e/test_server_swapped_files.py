@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.e2e.test_server_files import workspace_of
 from tests.support.limits import BACKSTOP_S
 from tests.support.serving import Served, new_page
 from tests.support.swapping import FOLDER, swapping
+
+pytestmark = pytest.mark.slow
 
 NAMES = ("a.txt", "page.html", "image.png")
 SECRET = b"a-secret-of-the-host"

@@ -25,6 +25,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 FINISHING = r"Finishing the running step(, for at most 20 s)?; once more stops it at once\."
 SIGNALLING = """#!/bin/sh

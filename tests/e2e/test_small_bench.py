@@ -12,6 +12,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 FIRST = TASKS["write"].variant(1)
 NAME, LINE = next((name, text or "") for name, text in FIRST.right.files.items())
 TRIED = "echo x > /usr/x; ls /root; cat /etc/shadow; curl -sS http://1.1.1.1; true"

@@ -14,6 +14,8 @@ from tests.support.disk import small_disk
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 SOMEBODY = 54321
 

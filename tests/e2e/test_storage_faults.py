@@ -20,6 +20,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 WORK = "echo begun >> log; touch begun; until [ -e go ]; do sleep 0.02; done; echo over >> log"
 FILES = ("openmanus.db", "checkpoints.db")
 

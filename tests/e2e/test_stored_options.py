@@ -19,6 +19,8 @@ from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 DANGEROUS: Mapping[str, Any] = {
     "replaced_tools": {"bash": "{folder}/evil:f"},
     "mcp_server": ["sh -c 'touch {folder}/marker'"],

@@ -14,6 +14,8 @@ from tests.support.cli import Cli
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = (
     ["threads"],
     ["threads", "--json"],

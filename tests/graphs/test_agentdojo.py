@@ -15,6 +15,8 @@ from bench.agentdojo import (
     run_cases,
 )
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = [
     ("banking", "user_task_1", "injection_task_5"),
     ("slack", "user_task_1", "injection_task_1"),

@@ -17,7 +17,7 @@ from openmanus_graph.tools.terminate import terminate
 from tests.support.answers import SALES
 from tests.support.graphs import Ran, calls, run_graph
 
-pytestmark = pytest.mark.usefixtures("no_blocking")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_blocking")]
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 TASK = "How many units were sold in sales.csv?"
 MADE_UP = "In total 7,345 units were sold."

@@ -15,6 +15,8 @@ from tests.e2e.test_openai_protocol import PNG
 from tests.support.graphs import calls
 from tests.support.pages import PageServer
 
+pytestmark = pytest.mark.slow
+
 INTERRUPTIONS = 2
 """So many there were before links were counted and more sources armed the rules."""
 SITES = {"docs": "127.0.0.1", "shop": "127.0.0.2", "store": "127.0.0.3", "news": "127.0.0.4"}

@@ -13,6 +13,8 @@ from openmanus_graph.runtime.session_registry import open_session
 from tests.support.graphs import Answer, calls, run_graph, scripted
 from tests.support.static_site import SiteHandler, serving
 
+pytestmark = pytest.mark.slow
+
 MARKED = re.compile(r"<(untrusted-[0-9a-f]{8})>\n.*?\n</\1>", re.DOTALL)
 
 LOOK = "browser_use"

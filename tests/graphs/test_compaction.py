@@ -335,6 +335,7 @@ async def test_what_the_user_pastes_and_no_request_holds_becomes_notes_piece_by_
     assert ran.values["status"] == "finished"
 
 
+@pytest.mark.slow
 async def test_a_window_that_a_refusal_taught_is_known_for_the_rest_of_the_run() -> None:
     window, refused = 8_000, 0
 

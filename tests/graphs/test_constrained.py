@@ -18,6 +18,8 @@ from tests.support.graphs import add, run_graph, scripted
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 TOOLS = [add, terminate]
 ARGS = {"a": 1, "b": 2}
 WRITTEN = f"<tool_call>{json.dumps({'name': 'add', 'arguments': ARGS})}</tool_call>"

@@ -99,6 +99,7 @@ async def test_a_read_only_call_without_outcome_runs_again() -> None:
         ("It was paid at noon.", 1, "It was paid at noon."),
     ],
 )
+@pytest.mark.slow
 async def test_an_external_call_without_outcome_is_a_question(
     answer: str, times: int, result: str
 ) -> None:

@@ -383,6 +383,7 @@ LIMITS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("reason", "limit"), LIMITS)
+@pytest.mark.slow
 async def test_subagents_spend_from_the_budget_of_the_run(
     reason: str, limit: dict[str, Any]
 ) -> None:
@@ -460,6 +461,7 @@ async def test_without_the_option_nothing_of_it_is_sent() -> None:
     assert "delegate" not in ran.model.tool_names(0)
 
 
+@pytest.mark.slow
 async def test_links_that_subagents_open_side_by_side_count_together(unused_tcp_port: int) -> None:
     port = unused_tcp_port  # whose pages cannot be opened: that counts as well
     urls = [f"http://127.0.0.1:{port}/{number}" for number in range(MOST_OF_SITE)]

@@ -18,7 +18,7 @@ from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call
 
-pytestmark = pytest.mark.usefixtures("no_blocking")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_blocking")]
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 ANNOUNCED = "Sure! I will first read all the invoices. Let me start by listing the files."
 ADD = calls(("add", {"a": 1, "b": 1}))

@@ -23,6 +23,8 @@ from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call, use
 
+pytestmark = pytest.mark.slow
+
 OLD: RunnableConfig = {"configurable": {"thread_id": "old"}}
 NEW: RunnableConfig = {"configurable": {"thread_id": "new"}}
 

@@ -24,6 +24,8 @@ from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, calls, own_text, run_graph
 
+pytestmark = pytest.mark.slow
+
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 TABLE = "month,sales\n2024-01,17\n2024-02,23\n"
 

@@ -27,6 +27,8 @@ from openmanus_graph.state.settings import StorageSettings
 from tests.support.graphs import scripted
 from tests.support.planning import use
 
+pytestmark = pytest.mark.slow
+
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 WORK, OTHER_HOME = Path("work"), Path("other_home")
 ACTIONS = 14

@@ -27,6 +27,8 @@ from tests.support.cli import until
 from tests.support.graphs import calls, own_text, run_graph, scripted
 from tests.support.planning import use
 
+pytestmark = pytest.mark.slow
+
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 WORK = Path("work")
 

@@ -27,6 +27,8 @@ from tests.support.graphs import add, calls, run_graph
 from tests.support.group_writing import WRITERS, put_together
 from tests.support.limits import BACKSTOP_S
 
+pytestmark = pytest.mark.slow
+
 STEPS = 6
 AGENTS = 20
 HAND_OVERS_OF_A_STEP = 5

@@ -35,6 +35,8 @@ from tests.support.graphs import calls, run_graph, scripted
 from tests.support.hostile import payloads
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 NAMES = [*payloads(Path("/nowhere"))]
 SOME = sampled(NAMES, 6, "hostile rows")

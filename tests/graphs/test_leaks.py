@@ -23,6 +23,8 @@ from tests.support.awkward_site import awkward_site
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph, scripted
 
+pytestmark = pytest.mark.slow
+
 PYTHON = ("python_execute", {"code": "x = 1; print(x)"})
 JOB = ("bash", {"command": "sleep 1000 & echo started"})
 

@@ -42,6 +42,8 @@ from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres, rows_of
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 KEY = EffectKey("t", "b", "pay", "{}", 0)
 PLACE = CallPlace("t", "b", "", "m", "pay", "{}", 0)

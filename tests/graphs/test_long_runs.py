@@ -27,6 +27,8 @@ from tests.support.long_run import FACT as PAGE_FACT
 from tests.support.long_run import WORDS, LongRun
 from tests.support.strict_openai import complaint
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 6000
 CLOSING, LAST_WORD = "ends with this reply", "Not all baskets are counted."
 TASK = 'Add up the baskets. Keep «exactly» this: "§7 – ünïcödé"; never touch old.csv!'

@@ -19,6 +19,8 @@ from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
 from tests.support.limits import BACKSTOP_S
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 FILL = calls(
     ("python_execute", {"code": "import math\nx = 1\ndef f(): ..."}),

@@ -167,6 +167,7 @@ def one_call(**fields: Any) -> dict[str, Any]:
         ({"name": "add", "args": {"a": 1, "b": 2}}, "3"),
     ],
 )
+@pytest.mark.slow
 async def test_odd_calls_of_somebodys_own_model_are_answered(made: Any, said: str) -> None:
     replies = [unchecked(made, one_call(id="good")), lambda: AIMessage("done")]
     model: Any = WholeModel(replies=replies)

@@ -64,6 +64,7 @@ def children() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("kind", ["stdio", "http", "sse"])
+@pytest.mark.slow
 async def test_a_server_made_with_the_sdk_does_all_it_can(kind: Kind, tmp_path: Path) -> None:
     requests: list[list[BaseMessage]] = []
 
@@ -239,6 +240,7 @@ async def test_what_http_refuses_is_distinguished_from_what_may_have_been_done()
     assert "does not take its key any more" in notices(ran)
 
 
+@pytest.mark.slow
 async def test_servers_that_do_not_start_are_reported_and_the_rest_works(tmp_path: Path) -> None:
     bad = [
         MCPServer("nothere", command=str(tmp_path / "nothere")),
@@ -296,6 +298,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Pat
     assert not children()
 
 
+@pytest.mark.slow
 async def test_a_call_that_takes_too_long_is_cut_off_and_the_run_goes_on() -> None:
     ran = await run_mcp(
         calls(("mcp_raw_slow", {})), calls(("mcp_raw_echo", {"text": "on"})), "done",
@@ -340,6 +343,7 @@ async def test_the_outcome_is_unknown_where_the_open_call_is_lost() -> None:
     assert "decided not to repeat" in ran.results()[0]
 
 
+@pytest.mark.slow
 async def test_calls_with_external_effects_are_asked_about_unless_configured_otherwise() -> None:
     async def waits(server: MCPServer, *made: tuple[str, dict[str, Any]]) -> bool:
         graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
@@ -387,6 +391,7 @@ async def run_with(
     ],
     ids=lambda one: str(*one),
 )
+@pytest.mark.slow
 async def test_a_tool_that_its_server_changed_is_asked_about_whatever_rules_allow(
     changed: dict[str, Any],
 ) -> None:
@@ -475,6 +480,7 @@ async def test_values_that_a_server_sent_are_asked_about_where_something_goes() 
         ({"sends_to": {"pay": []}, "private": {"echo": ["name"]}}, ""),
     ],
 )
+@pytest.mark.slow
 async def test_fields_of_a_server_are_trusted_or_private_where_declared(
     declared: dict[str, Any], asks: str
 ) -> None:

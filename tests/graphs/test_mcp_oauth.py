@@ -25,7 +25,7 @@ from tests.support.graphs import Ran, calls, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.mcp_oauth import SECRET, TOKEN, browse, shop_with_logins
 
-pytestmark = pytest.mark.usefixtures("no_blocking")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_blocking")]
 
 
 @pytest.fixture(autouse=True)

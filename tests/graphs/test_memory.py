@@ -163,6 +163,7 @@ def test_people_and_projects_have_notes_of_their_own(each_database: DatabaseUrl)
     assert [note.path for note in bob.notes()] == [NOTE]
 
 
+@pytest.mark.slow
 def test_ten_thousand_notes_are_listed_in_part_and_no_more_are_added(
     each_database: DatabaseUrl,
 ) -> None:
@@ -217,6 +218,7 @@ print(first)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_lose_nothing(each_database: DatabaseUrl) -> None:
     notes, count = memory(each_database), 25
     notes.create("/memories/log.md", "", untrusted=False)

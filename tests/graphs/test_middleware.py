@@ -1125,6 +1125,7 @@ async def test_context_editing_clears_old_results_from_the_request_only() -> Non
         ({"type": "edit", "edited_action": {"name": "add", "args": {"a": 5, "b": 5}}}, "10"),
     ],
 )
+@pytest.mark.slow
 async def test_human_in_the_loop_asks_as_our_approvals_do(
     mode: Any, answer: Any, result: str
 ) -> None:

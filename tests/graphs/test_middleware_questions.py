@@ -23,6 +23,8 @@ from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 APPROVE = {"type": "approve"}
 REJECT = {"type": "reject", "message": "Never."}

@@ -22,6 +22,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.sampling import chance, sampled
 
+pytestmark = pytest.mark.slow
+
 ENDED = ("finished", "failed", "stopped")
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 THREADS = 40

@@ -24,6 +24,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 from tests.support.team import Team, step
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 

@@ -19,6 +19,8 @@ from openmanus_graph.prompts import render
 from tests.support.graphs import Ran, calls, own_text, run_graph, scripted
 from tests.support.planning import PlanBrain, Reply, plan_call, use
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 LOOK = use("read_file", path="sales.csv")
 LOOK_AGAIN = calls(("read_file", {"path": "sales.csv"}), prefix="again")

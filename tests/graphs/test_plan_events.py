@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -14,6 +15,8 @@ from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.tools import planner_tools
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use
+
+pytestmark = pytest.mark.slow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 

@@ -209,6 +209,7 @@ async def test_what_depends_on_a_blocked_step_is_never_begun() -> None:
         ([{"text": " "}], "no text"),
     ],
 )
+@pytest.mark.slow
 async def test_what_is_no_plan_goes_back_to_the_model(steps: list[Any], problem: str) -> None:
     brain = PlanBrain([plan_call(*steps), plan_call("good")])
     ran = await planned(brain)
@@ -226,6 +227,7 @@ async def test_a_model_that_cannot_plan_has_the_task_done_in_one_step() -> None:
     assert any("no plan" in e["text"] for e in ran.events if e["type"] == "notice")
 
 
+@pytest.mark.slow
 async def test_done_when_is_checked_by_file_command_and_question() -> None:
     def work(step: str, messages: list[Any]) -> Any:
         tries = len(brain.requests(step))
@@ -489,6 +491,7 @@ async def test_a_step_that_is_planned_anew_under_its_old_name_runs_again() -> No
     assert runs.count("run") == begun == 4
 
 
+@pytest.mark.slow
 async def test_two_steps_with_one_check_are_both_checked() -> None:
     def work(step: str, messages: list[Any]) -> Any:
         return "done"
@@ -523,6 +526,7 @@ NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
         ("", "no decision"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 async def test_nonsense_about_a_plan_is_asked_for_again(answer: Any, problem: str) -> None:
     graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
     brain = PlanBrain([plan_call("one")])
@@ -577,12 +581,14 @@ async def stored_bytes(steps: int, home: Path) -> int:
     return sum(files)
 
 
+@pytest.mark.slow
 async def test_storage_grows_with_the_steps_and_no_faster(tmp_path: Path) -> None:
     few, many = await stored_bytes(25, tmp_path / "few"), await stored_bytes(50, tmp_path / "many")
     assert many < 2.2 * few
 
 
 @pytest.mark.parametrize("steps", [("one",), ("one", "two")])
+@pytest.mark.slow
 async def test_the_steps_of_a_later_turn_know_that_the_steps_before_have_read(
     steps: tuple[str, ...],
 ) -> None:
@@ -602,6 +608,7 @@ async def test_the_steps_of_a_later_turn_know_that_the_steps_before_have_read(
     assert "It would open" in state.interrupts[0].value["question"]
 
 
+@pytest.mark.slow
 async def test_links_that_steps_open_side_by_side_count_together(unused_tcp_port: int) -> None:
     port = unused_tcp_port  # whose pages cannot be opened: that counts as well
     urls = [f"http://127.0.0.1:{port}/{number}" for number in range(MOST_OF_SITE)]

@@ -18,6 +18,8 @@ from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import InnerBrain, PlanBrain, plan_call, use
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 

@@ -21,6 +21,8 @@ from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 from tests.support.sandboxes import MODES
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 WRONG = "command: test $(wc -l < by_month.csv) -eq 2"
 RIGHT = "command: test $(tail -n +2 by_month.csv | wc -l) -eq 2"

@@ -22,6 +22,8 @@ from openmanus_graph.runtime.workspace import Workspace
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use
 
+pytestmark = pytest.mark.slow
+
 SIDE_BY_SIDE: dict[str, Any] = {"text": "x", "depends_on": []}
 
 

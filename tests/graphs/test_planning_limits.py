@@ -19,6 +19,8 @@ from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
+pytestmark = pytest.mark.slow
+
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 AGAIN: Command[Any] = Command(goto="schedule")
 TRIES = 2

@@ -21,6 +21,8 @@ from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.wire_server import WireReply, WireServer
 
+pytestmark = pytest.mark.slow
+
 ARGS = {"a": 1, "b": 2}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

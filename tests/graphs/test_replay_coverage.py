@@ -40,6 +40,8 @@ from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 from tests.support.planning import PlanBrain, plan_call, use
 
+pytestmark = pytest.mark.slow
+
 made: list[int] = []
 """What the tool has done."""
 

@@ -16,6 +16,8 @@ from tests.support.graphs import Ran, run_graph
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 4096
 
 

@@ -20,6 +20,8 @@ from tests.support.group_writing import Acting
 from tests.support.limits import BACKSTOP_S
 from tests.support.task_writes import CONFIG, NEVER_S, PATH, ran, stored_channels
 
+pytestmark = pytest.mark.slow
+
 OTHER: RunnableConfig = {"configurable": {"thread_id": "other", "checkpoint_ns": ""}}
 
 

@@ -121,6 +121,7 @@ def survived(ran: Ran, situation: Situation, server: ZooServer) -> None:
 
 
 @pytest.mark.parametrize(("animal", "situation"), sampled(PAIRS, 40, "zoo", rows=True), ids=named)
+@pytest.mark.slow
 async def test_the_thread_gets_its_answer(animal: Animal, situation: Situation) -> None:
     with ZooServer(animal) as server:
         async with person() as who:
@@ -128,6 +129,7 @@ async def test_the_thread_gets_its_answer(animal: Animal, situation: Situation) 
 
 
 @pytest.mark.parametrize("animal", SURVIVABLE, ids=named)
+@pytest.mark.slow
 async def test_what_a_server_refused_once_it_is_not_sent_again(animal: Animal) -> None:
     situation = TELLING[animal.topic]
     with ZooServer(animal) as server:
@@ -217,6 +219,7 @@ async def test_half_a_thought_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("animal", ["ollama", "lm-studio", "llama-window"])
+@pytest.mark.slow
 async def test_a_window_that_is_smaller_than_thought_is_seen(animal: str) -> None:
     with ZooServer(ANIMALS[animal]) as server:
         async with person() as who:

@@ -16,6 +16,8 @@ from nbclient import NotebookClient
 from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 CONFIGURED = ("OPENMANUS_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_HOME")

@@ -24,6 +24,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = "127.0.0.2"
 """Not among the names of this machine, so that our proxy counts as out of reach."""
 

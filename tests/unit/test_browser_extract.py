@@ -17,6 +17,8 @@ from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 from tests.support.graphs import calls, run_graph
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def awkward() -> Iterator[str]:

@@ -29,6 +29,8 @@ from tests.support.browsing import Browsing
 from tests.support.sampling import sampled
 from tests.support.static_site import SiteHandler, serving
 
+pytestmark = pytest.mark.slow
+
 
 class MembersHandler(SiteHandler):
     """`/login` sets a session cookie; every other page says whether it came, and what is stored."""

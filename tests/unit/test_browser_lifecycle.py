@@ -29,6 +29,8 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
 from tests.support.static_site import SiteHandler, serving
 
+pytestmark = pytest.mark.slow
+
 THREADS = 4
 PER_THREAD_MB = 150
 OTHERS: set[psutil.Process] = set()

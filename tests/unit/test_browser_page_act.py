@@ -16,7 +16,7 @@ from openmanus_graph.backends.browser.page.pointer import (
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(

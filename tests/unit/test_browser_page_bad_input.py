@@ -12,7 +12,7 @@ from openmanus_graph.errors import ToolError
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab, Text
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize("paragraphs", [8_000, pytest.param(66_000, marks=pytest.mark.exhaustive)])

@@ -9,7 +9,7 @@ from tests.support.generated_pages import KINDS, SURROUNDINGS, generated_page
 from tests.support.sampling import sampled
 from tests.support.tabs import Tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 HTML = "text/html"
 FEWEST = 4
 """Controls of a page: an oracle that finds fewer sees nothing."""

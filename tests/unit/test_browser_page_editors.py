@@ -7,7 +7,7 @@ from openmanus_graph.backends.browser.page.fields import input_text
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 CODE = "if x:\n    y = 1\nelse:\n    y = 2"
 HELD = {

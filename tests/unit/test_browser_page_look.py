@@ -11,7 +11,7 @@ from openmanus_graph.backends.browser.page.pointer import click, hover
 from openmanus_graph.backends.browser.page.text import full_text, tokens
 from tests.support.tabs import Tab, Text
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ROLES = "button|link|textbox|checkbox|radio|combobox|listbox|option|slider|spinbutton|tab|searchbox"
 CANNOT_BE_SEEN = {

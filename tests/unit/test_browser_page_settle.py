@@ -15,7 +15,7 @@ from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from openmanus_graph.backends.browser.page.pointer import click, scroll
 from openmanus_graph.backends.browser.page.text import full_text
 from tests.support.tabs import Tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(

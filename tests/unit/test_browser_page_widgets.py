@@ -13,7 +13,7 @@ from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.browsing import Browsing
 from tests.support.tabs import Tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_label_around_a_box_for_screen_readers_is_its_checkbox(tab: Tab) -> None:

@@ -23,6 +23,8 @@ from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 from tests.support.layers import layer_of
 
+pytestmark = pytest.mark.slow
+
 WORD = "hunter2-secret"
 
 

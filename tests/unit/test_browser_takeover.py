@@ -20,6 +20,8 @@ from tests.support.browsing import Browsing
 from tests.support.limits import BACKSTOP_S
 from tests.support.static_site import serving
 
+pytestmark = pytest.mark.slow
+
 WORD = "walrus and carpenter"
 PAGE = """<!doctype html><title>Form</title><body style="margin:0">
 <input id=first style="position:absolute;left:0;top:0;width:300px;height:40px">

@@ -117,6 +117,7 @@ def test_only_actions_on_a_page_are_external() -> None:
     assert addresses_of({"action": "open_tab", "url": "https://a.example"}) == ["https://a.example"]
 
 
+@pytest.mark.slow
 async def test_page_is_shown_whole_then_only_what_changed(use: Browsing, awkward: str) -> None:
     assert "[1] textbox" in await use("go_to_url", url=f"{awkward}/form")
     await use("input_text", index=use.index("User"), text="Ada")
@@ -270,6 +271,7 @@ async def test_prompt_gets_a_text(used: Browsing, awkward: str) -> None:
     assert (await used.observe("handle_dialog")).failed
 
 
+@pytest.mark.slow
 async def test_leaving_a_page_with_unsaved_text_is_asked(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/dialogs")
     await use("input_text", index=use.index("Text"), text="x")
@@ -324,6 +326,7 @@ async def test_closing_the_last_tab(use: Browsing, awkward: str) -> None:
     assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
 
 
+@pytest.mark.slow
 async def test_flood_of_windows_is_bounded(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/tabs")
     seen = await use.click("Flood")
@@ -340,6 +343,7 @@ async def test_download_lands_in_the_workspace(use: Browsing, awkward: str) -> N
     assert (root / "downloads/report.txt").read_text() == "quarterly numbers"
 
 
+@pytest.mark.slow
 async def test_address_of_a_file_is_a_download(use: Browsing, awkward: str) -> None:
     seen = await use("go_to_url", url=f"{awkward}/report")
     assert "Downloaded downloads/report.txt" in seen
@@ -353,6 +357,7 @@ async def test_download_cannot_leave_its_folder(use: Browsing, awkward: str) -> 
     assert [path.parent.name for path in root.rglob("*bashrc*")] == ["downloads"]
 
 
+@pytest.mark.slow
 async def test_downloads_folder_that_is_a_link_outside_is_refused(
     use: Browsing, awkward: str, tmp_path: Path
 ) -> None:
@@ -363,6 +368,7 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
     assert not list(outside.iterdir())
 
 
+@pytest.mark.slow
 async def test_waiting_ends_with_the_download_it_is_for(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,6 +440,7 @@ async def test_basic_auth_is_reported(used: Browsing, awkward: str) -> None:
     assert "user name and a password" in seen.text
 
 
+@pytest.mark.slow
 async def test_going_back_and_refreshing(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/plain")
     await use("go_to_url", url=f"{awkward}/form")

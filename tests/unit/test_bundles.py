@@ -29,6 +29,8 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.replay import replay_bundle
 from openmanus_graph.state.manus import DeltaSnapshot
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-this-is-a-key-of-someone"
 MODEL = {"role": "model", "name": "scripted"}
 ASKED = {"role": "human", "content": "the task\u2028 – with é"}

@@ -25,6 +25,8 @@ from openmanus_graph.backends.charts.specs import (
 from openmanus_graph.backends.charts.tables import MAX_ROWS, read_table
 from tests.support.charts import ink, spec_in
 
+pytestmark = pytest.mark.slow
+
 
 def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[str]]:
     return read_table(io.BytesIO(content if isinstance(content, bytes) else content.encode()), name)

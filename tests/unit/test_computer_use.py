@@ -25,6 +25,8 @@ from tests.support.desktops import DesktopUse, below, install_programs
 from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
 
+pytestmark = pytest.mark.slow
+
 EDITOR = "mousepad typed.txt"
 
 

@@ -11,6 +11,8 @@ from openmanus_graph.safety.values import NUMBER, plainly_written
 from tests.support.sampling import chance, sampled
 from tests.unit.test_destinations import is_verified, judged
 
+pytestmark = pytest.mark.slow
+
 EVE, BOB = "mallory@evil.example", "bob@shop.example"
 REFUSED = [
     "Never write to {m}.",

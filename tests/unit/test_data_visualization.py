@@ -57,6 +57,7 @@ def colours(session: Session, name: str) -> int:
 MONTHS = "month,sales\n" + "".join(f"2024-{m:02},{100 + 10 * m}\n" for m in range(1, 13))
 
 
+@pytest.mark.slow
 async def test_a_table_becomes_a_picture_and_a_page_that_needs_no_network(
     session: Session,
 ) -> None:
@@ -92,6 +93,7 @@ def test_an_outlier_a_change_and_the_largest_are_found_and_noise_says_nothing() 
     assert "A (50), B (30), C (15), together 95%" in towns
 
 
+@pytest.mark.slow
 async def test_insights_are_written_into_the_chart(session: Session) -> None:
     write(session, "sales.csv", MONTHS)
     drawn = await draw(session, {"csvFilePath": "sales.csv", "chartTitle": "t"}, language="zh")
@@ -107,6 +109,7 @@ async def test_insights_are_written_into_the_chart(session: Session) -> None:
                    tool_type="insight")  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_bad_table_is_reported_and_the_others_are_drawn(session: Session) -> None:
     write(session, "empty.csv", b"")
     write(session, "noise.csv", bytes(range(256)) * 9)
@@ -129,6 +132,7 @@ async def test_a_table_of_1_gb_is_refused_at_once(session: Session) -> None:
     assert seen.failed
 
 
+@pytest.mark.slow
 async def test_other_encodings_and_mixed_types_are_read_and_said(session: Session) -> None:
     rows = "城市,人口\n" + "".join(f"城{n},{n * 100}\n" for n in range(1, 20)) + "未知,n/a?\n"
     write(session, "gbk.csv", rows.encode("gb18030"))
@@ -138,6 +142,7 @@ async def test_other_encodings_and_mixed_types_are_read_and_said(session: Sessio
     assert seen.images == ("visualization/人口.png",)
 
 
+@pytest.mark.slow
 async def test_what_is_wrong_in_an_entry_is_named(session: Session) -> None:
     write(session, "sales.csv", MONTHS)
     for entry, problem in (({"chartType": "donut"}, "chartType"), ({"colour": "red"}, "colour")):
@@ -153,6 +158,7 @@ async def test_what_is_wrong_in_an_entry_is_named(session: Session) -> None:
     assert not (session.workspace.root / "visualization").exists()
 
 
+@pytest.mark.slow
 async def test_a_chart_never_overwrites_another(session: Session) -> None:
     write(session, "sales.csv", MONTHS)
     entry = {"csvFilePath": "sales.csv", "chartTitle": "same/../title"}
@@ -160,6 +166,7 @@ async def test_a_chart_never_overwrites_another(session: Session) -> None:
     assert seen.images == ("visualization/same_title.png", "visualization/same_title_new.png")
 
 
+@pytest.mark.slow
 async def test_a_report_stands_by_itself(session: Session) -> None:
     write(session, "sales.csv", MONTHS)
     drawn = await draw(session, {"csvFilePath": "sales.csv", "chartTitle": "t"})

@@ -20,6 +20,8 @@ from openmanus_graph.safety import open_beneath
 from openmanus_graph.safety.folder_walk import walk
 from openmanus_graph.safety.open_beneath import MOST_PARTS, UnsafeFileError, located
 
+pytestmark = pytest.mark.slow
+
 DEPTH = 3000
 EXTENT = Extent(1 << 30, ())
 

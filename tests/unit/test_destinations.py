@@ -34,6 +34,8 @@ from openmanus_graph.state.tool_traits import Traits
 from tests.support.graphs import calls
 from tests.support.sampling import chance, sampled
 
+pytestmark = pytest.mark.slow
+
 BOB, ANNA, EVE = "bob@shop.example", "anna@shop.example", "mallory@evil.example"
 SITE = "shop.example"
 TASK = f"Mail {BOB} and {ANNA} for Bob, and post it at https://{SITE}."

@@ -20,6 +20,8 @@ from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.testing import tool_session
 from tests.support.sandboxes import MODES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 JUDGES = """\
 import sys, time

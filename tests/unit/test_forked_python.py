@@ -27,6 +27,8 @@ from openmanus_graph.testing.replays import tool_session
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 
+pytestmark = pytest.mark.slow
+
 BWRAP = SandboxSettings(mode="bwrap")
 SERVER = Path(forked_python.__file__).with_name("fork_server.py")
 SURROUNDINGS = """

@@ -11,6 +11,8 @@ from openmanus_graph.config import model
 from openmanus_graph.errors import ConfigError
 from tests.support.limits import BACKSTOP_S
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = {
     "OPENAI_API_KEY": "sk-stolen", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
     "OPENMANUS_MODEL": "openai:stolen", "OPENMANUS_CONFIG": "stolen.toml",

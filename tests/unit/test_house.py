@@ -29,6 +29,7 @@ PLAN_PROMPTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
@@ -54,6 +55,7 @@ print([name for name in ours if f"openmanus_graph.{name}" in sys.modules])
     assert web == str([f"openmanus_graph.backends.{name}" for name in light])
 
 
+@pytest.mark.slow
 def test_the_plain_loop_loads_nothing_of_plans(tmp_path: Path) -> None:
     program = """
 import sys
@@ -71,6 +73,7 @@ def test_one_module_touches_the_garbage_collector() -> None:
     assert in_process == ["own_process.py"]
 
 
+@pytest.mark.slow
 def test_public_names_stand_in_one_list(tmp_path: Path) -> None:
     program = """
 import json
@@ -118,6 +121,7 @@ def test_what_is_beta_or_private_elsewhere_is_imported_by_one_module(
 
 
 @pytest.mark.parametrize("page", DRAWINGS)
+@pytest.mark.slow
 def test_the_drawings_show_the_graphs_as_they_are(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert drawn(page, text) == text, "run: uv run python docs/make.py"
@@ -181,6 +185,7 @@ def test_a_prompt_is_refused_unless_all_of_it_is_right(
         render(name, **variables)
 
 
+@pytest.mark.slow
 def test_every_prompt_is_used_and_given_its_variables() -> None:
     """A wrong name or variable would show where it is rendered, in a branch seldom taken."""
     named: set[str] = set()
@@ -196,6 +201,7 @@ def test_every_prompt_is_used_and_given_its_variables() -> None:
     assert {path.stem for path in (PACKAGE / "prompts").glob("*.md")} <= named
 
 
+@pytest.mark.slow
 def test_a_package_brings_a_tool_by_an_entry_point(tmp_path: Path) -> None:
     (tmp_path / "brought.py").write_text(
         "from openmanus_graph import manus_tool\n"

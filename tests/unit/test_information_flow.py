@@ -685,6 +685,7 @@ SIZED: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.parametrize("task", SIZED.values(), ids=SIZED)
+@pytest.mark.slow
 def test_work_grows_with_what_is_looked_at_and_no_faster(task: Callable[[int], object]) -> None:
     task(10)  # what is made once
     small, large = (work(partial(task, n)) for n in (400, 1600))
@@ -699,12 +700,14 @@ def test_work_grows_with_what_is_looked_at_and_no_faster(task: Callable[[int], o
         "DE89 3704 ", "may ", "http://", "a.b@", " ", "\n",
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_long_texts_are_read_in_time_that_grows_with_them(text: str) -> None:
     """A way to read them in squared time would need an hour."""
     long = text * (150_000 // len(text))
     judged("send", {**MARK, "body": long}, did("read_mail", long), task=long)
 
 
+@pytest.mark.slow
 def test_ten_megabytes_of_results_are_read() -> None:
     many = did("find_contact", contacts(20_000))
     text = did("read_mail", "to p7@shop.example, " * 500_000)

@@ -17,6 +17,8 @@ from openmanus_graph.runtime.output import plain
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.urls import domains_in
 
+pytestmark = pytest.mark.slow
+
 LINES = [piece * (1_000_000 // len(piece)) for piece in ("x", ".", "1", "[", "[a](", "a.", " ")]
 
 

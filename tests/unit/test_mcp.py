@@ -21,6 +21,8 @@ from openmanus_graph.backends.mcp.tool import MAX_NAME_CHARS, tool_name
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.state.validation import schema_checker
 
+pytestmark = pytest.mark.slow
+
 
 def test_names_are_readable_valid_short_stable_and_never_shared() -> None:
     assert tool_name("time", "now") == "mcp_time_now"

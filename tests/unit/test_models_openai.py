@@ -596,6 +596,7 @@ async def test_a_model_can_be_asked_by_blocking_code_in_an_event_loop(
     assert (await model.ainvoke(ASKED)).text == "two"
 
 
+@pytest.mark.slow
 async def test_a_run_loads_neither_the_openai_sdk_nor_langchains_client(
     server: OpenAIServer, tmp_path: Path
 ) -> None:

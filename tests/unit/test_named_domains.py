@@ -5,6 +5,8 @@ import pytest
 from openmanus_graph.safety.urls import named_domains
 from openmanus_graph.safety.values import plainly_written
 
+pytestmark = pytest.mark.slow
+
 
 def named(text: str) -> list[str]:
     return [host for host, _ in named_domains(plainly_written(text))]

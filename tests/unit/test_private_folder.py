@@ -33,6 +33,8 @@ from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
 from tests.support.sandboxes import MODES
 
+pytestmark = pytest.mark.slow
+
 LONG = "seq 1 20000"
 
 

@@ -46,6 +46,7 @@ async def text(session: Session, code: str) -> str:
     return (await run(session, code)).text
 
 
+@pytest.mark.slow
 def test_variables_persist_across_event_loops(session: Session) -> None:
     asyncio.run(text(session, "x = 41"))
     assert asyncio.run(text(session, "x + 1")) == "42"
@@ -103,6 +104,7 @@ async def test_input_fails_at_once(session: Session) -> None:
     assert "nobody can type" in seen.text
 
 
+@pytest.mark.slow
 async def test_plots_are_saved_under_new_names(session: Session) -> None:
     code = "import matplotlib.pyplot as plt\nplt.plot([1, {}])\nplt.show()"
     (session.workspace.root / "plot_1.png").write_bytes(b"the user's own")
@@ -125,6 +127,7 @@ FIGURE = "import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.p
         ("figure.savefig('a.jpg'); figure.savefig('a.pdf')", "a.jpg"),
     ],
 )
+@pytest.mark.slow
 async def test_a_figure_that_the_code_has_saved_is_not_saved_again(
     session: Session, code: str, shown: str
 ) -> None:
@@ -148,6 +151,7 @@ async def test_a_figure_saved_as_no_picture_is_shown_and_makes_no_second_deliver
     assert set(session.workspace.root.rglob("plot_*")) == before
 
 
+@pytest.mark.slow
 async def test_a_figure_is_kept_that_was_saved_elsewhere_or_before_it_was_changed(
     session: Session,
 ) -> None:
@@ -164,6 +168,7 @@ async def test_svg_is_saved(session: Session) -> None:
     assert (session.workspace.root / name).read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 async def test_huge_output_is_cut_kept_and_the_same_each_time(session: Session) -> None:
     first = await run(session, "print('x' * 50_000_000)")
     assert len(first.text) < 8500
@@ -181,6 +186,7 @@ async def test_invalid_utf8_and_lone_surrogates_are_replaced(session: Session) -
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(1000)", "subprocess.run(['sleep', '1000'])"])
+@pytest.mark.slow
 async def test_time_limit_keeps_output_and_variables(session: Session, wait: str) -> None:
     code = f"import subprocess, time\nz = 5\nprint('begun')\n{wait}"
     seen = await run(session, code, timeout_s=1)
@@ -200,6 +206,7 @@ def test_an_interrupt_that_comes_late_meets_no_other_code(session: Session) -> N
         assert kernel.pool.submit(kernel.execute, code, 60).result().outcome == "ok"
 
 
+@pytest.mark.slow
 async def test_code_that_follows_an_error_at_once_is_run(session: Session) -> None:
     for number in range(25):
         assert (await run(session, "1 / 0")).failed
@@ -226,6 +233,7 @@ async def test_cancelling_interrupts_the_code(session: Session) -> None:
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
     ],
 )
+@pytest.mark.slow
 async def test_dead_kernel_is_reported_and_replaced(session: Session, code: str, why: str) -> None:
     seen = await run(session, f"print('last words', end='')\n{code}")
     assert seen.failed
@@ -235,6 +243,7 @@ async def test_dead_kernel_is_reported_and_replaced(session: Session, code: str,
     assert await text(session, "1+1") == "2"
 
 
+@pytest.mark.slow
 async def test_code_that_ignores_interrupts_is_killed(session: Session) -> None:
     code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('a')\ntime.sleep(1000)"
     seen = await run(session, code, timeout_s=1)
@@ -250,6 +259,7 @@ async def test_memory_is_limited(tmp_path: Path) -> None:
         assert await text(opened, "1+1") == "2"
 
 
+@pytest.mark.slow
 async def test_fork_bomb_is_ended_and_the_next_call_works(tmp_path: Path) -> None:
     limits = SandboxSettings(mode="bwrap", processes=60)
     bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
@@ -318,6 +328,7 @@ async def test_a_forged_reply_without_a_status_is_told(own_session: Session) -> 
 
 
 @pytest.mark.parametrize("parts", [[100 << 20], [10 << 20] * 30, [1] * 10_000])
+@pytest.mark.slow
 async def test_what_the_kernels_program_sends_has_a_limit(
     own_session: Session, parts: list[int]
 ) -> None:

@@ -343,6 +343,7 @@ def test_a_huge_line_is_not_held(read: Read, root: Path) -> None:
 # PDF
 
 
+@pytest.mark.slow
 def test_a_pdf_is_read_page_by_page(read: Read, root: Path) -> None:
     make_pdf(root / "a.pdf", ["first page", "second page", "third page"])
     text = read("a.pdf", pages="2-3")
@@ -354,6 +355,7 @@ def test_a_pdf_is_known_by_its_content(read: Read, root: Path) -> None:
     assert "## Page 1\nhello" in read("a.txt")
 
 
+@pytest.mark.slow
 def test_a_long_pdf_is_cut_and_says_how_to_go_on(root: Path) -> None:
     path = make_pdf(root / "a.pdf", [f"page {n} " + "\n".join(["x" * 75] * 40) for n in range(8)])
     text = rendered(path, "pdf")
@@ -526,6 +528,7 @@ def test_an_archive_that_understates_its_size_gives_no_more(root: Path) -> None:
         rendered(path, "docx")
 
 
+@pytest.mark.slow
 def test_entities_that_multiply_are_an_error(read: Read, root: Path) -> None:
     levels = "".join(
         f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' if n else f'<!ENTITY e0 "{"x" * 100}">'

@@ -18,6 +18,8 @@ from openmanus_graph.state.context import SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
 from tests.support.sandboxes import MODES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:

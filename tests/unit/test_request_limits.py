@@ -12,6 +12,8 @@ import uvicorn
 from openmanus_graph.interfaces.service.http import TimedProtocol
 from tests.support.half_sent import HALVES, times_open
 
+pytestmark = pytest.mark.slow
+
 CHUNK = b"x" * 4096
 
 

@@ -135,6 +135,7 @@ async def test_network_can_be_allowed(tmp_path: Path) -> None:
         assert await shell(opened, "test -e /etc/resolv.conf && echo yes") == "yes"
 
 
+@pytest.mark.slow
 async def test_changed_settings_give_a_new_sandbox(session: Session) -> None:
     assert await python(session, "x = 1; x") == "1"
     before = sandbox_of(session)
@@ -159,6 +160,7 @@ async def test_protected_places_are_masked_and_take_nothing(tmp_path: Path) -> N
             assert "Read-only" in await shell(opened, refused)
 
 
+@pytest.mark.slow
 async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Session) -> None:
     """Without network: from a folder, with the build tools left out."""
     wheel = session.workspace.root / "tiny-1.0-py3-none-any.whl"
@@ -205,6 +207,7 @@ async def test_an_installation_without_network_is_refused_at_once(session: Sessi
 @pytest.mark.parametrize(
     "settings", [SandboxSettings(mode="none"), SandboxSettings(mode="bwrap", network=True)]
 )
+@pytest.mark.slow
 async def test_where_the_network_is_reached_pip_is_run(
     settings: SandboxSettings, tmp_path: Path
 ) -> None:
@@ -512,6 +515,7 @@ session.close()
 
 @pytest.mark.parametrize("last_words", ["", KILLED_BETWEEN])
 @pytest.mark.parametrize("mode", sampled(["bwrap", "none"], 1, "killed with a sandbox"))
+@pytest.mark.slow
 def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str, last_words: str) -> None:
     seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
     # A program in the background is a copy of the shell for a moment yet.

@@ -6,6 +6,8 @@ import pytest
 
 from openmanus_graph.state.validation import schema_defect, schema_problems
 
+pytestmark = pytest.mark.slow
+
 SLOW = "^(a|a)*$"
 DRAFT = "http://json-schema.org/draft-07/schema#"
 TEXT = {"type": "string", "pattern": SLOW}

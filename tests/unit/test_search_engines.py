@@ -13,6 +13,8 @@ from tests.support.search_engines import API_ENGINES, KEY, Behaviour, SearchServ
 from tests.support.search_protocols import Found
 from tests.support.searching import local_engine
 
+pytestmark = pytest.mark.slow
+
 every_engine = pytest.mark.parametrize("name", API_ENGINES)
 
 

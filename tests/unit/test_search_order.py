@@ -16,6 +16,8 @@ from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import KEY, Behaviour, SearchServer, found
 from tests.support.searching import local_settings, search_session
 
+pytestmark = pytest.mark.slow
+
 
 class Clock:
     """A clock that stands still, except for those who sleep."""

@@ -16,6 +16,8 @@ from openmanus_graph.backends.files.file_content import MAX_BYTES, MAX_SIDE, rea
 from openmanus_graph.errors import ToolError
 from tests.support.graphs import scripted
 
+pytestmark = pytest.mark.slow
+
 
 def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     data = io.BytesIO()

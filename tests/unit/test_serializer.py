@@ -32,6 +32,8 @@ from openmanus_graph.runtime.serializer import MAX_DEPTH, StrictSerializer
 from openmanus_graph.state.manus import DeltaSnapshot
 from tests.support.hostile import of_kind, packed, payloads
 
+pytestmark = pytest.mark.slow
+
 NAMES = [*payloads(pathlib.Path("/nowhere"))]
 
 

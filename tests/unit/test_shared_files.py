@@ -41,6 +41,8 @@ from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 
 class Machine:
     """One of several with the same database and store."""

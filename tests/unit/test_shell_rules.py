@@ -47,6 +47,7 @@ def test_the_corpus_is_large() -> None:
 
 
 @pytest.mark.parametrize("construct", CORPUS)
+@pytest.mark.slow
 def test_a_rule_sees_what_bash_starts(construct: str, oracle: ShellOracle) -> None:
     denied, harmless = CORPUS[construct]
     started = [one.denied for one in oracle.run([*denied, *harmless])]
@@ -55,6 +56,7 @@ def test_a_rule_sees_what_bash_starts(construct: str, oracle: ShellOracle) -> No
     assert [text for text in harmless if decide(text) != "allow"] == []
 
 
+@pytest.mark.slow
 def test_no_line_that_was_written_to_be_overlooked_is(oracle: ShellOracle) -> None:
     assert [one.denied for one in oracle.run(BYPASSES)] == [True] * len(BYPASSES)
     assert [text for text in BYPASSES if decide(text) == "allow"] == []
@@ -96,6 +98,7 @@ def test_everyday_lines_are_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize("batch", sampled(range(BATCHES), 1, "shell lines"))
+@pytest.mark.slow
 def test_no_drawn_line_starts_a_denied_program(batch: int, oracle: ShellOracle) -> None:
     lines = list(drawn_lines(random.Random(f"shell lines {batch}"), BATCH))
     results = list(zip(lines, oracle.run([line.text for line in lines]), strict=True))

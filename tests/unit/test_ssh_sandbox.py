@@ -36,6 +36,8 @@ from openmanus_graph.tools.str_replace_editor import str_replace_editor
 from tests.support.cli import until
 from tests.support.ssh import SshServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def session(ssh_server: SshServer, tmp_path: Path) -> Iterator[Session]:

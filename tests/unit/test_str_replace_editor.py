@@ -847,6 +847,7 @@ except ToolError as error:
         pytest.param(3000, 1, marks=pytest.mark.exhaustive),
     ],
 )
+@pytest.mark.slow
 def test_a_write_that_does_not_fit_leaves_the_file_intact(
     edit: Editor, root: Path, limit: int, names: int
 ) -> None:
@@ -966,6 +967,7 @@ def test_large_files_are_refused_with_advice(edit: Editor, root: Path) -> None:
             edit(command, "big.txt", old_str="a", new_str="b", insert_line=0)
 
 
+@pytest.mark.slow
 def test_a_file_just_under_the_limit_is_edited(edit: Editor, root: Path) -> None:
     line = "0123456789" * 9 + "\n"
     (root / "big.txt").write_text(line * 200_000 + "MARK\n" + line)

@@ -46,6 +46,8 @@ from openmanus_graph.tools.read_file import text_of_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
 from tests.support.swapping import FOLDER, swapping
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cr3t-0f-th3-h0st"
 NUMBER = 918273645
 """A secret, too, where texts are not shown."""

@@ -8,6 +8,8 @@ import pytest
 
 from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 
+pytestmark = pytest.mark.slow
+
 TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",

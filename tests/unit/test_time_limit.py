@@ -24,6 +24,8 @@ from openmanus_graph.tools.python_execute import python_execute
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 
+pytestmark = pytest.mark.slow
+
 
 @tool
 def waits(timeout_s: float | None = 300) -> str:

@@ -5,6 +5,8 @@ import pytest
 from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.safety.values import addresses_behind, addresses_in, said_tokens, tokens_of
 
+pytestmark = pytest.mark.slow
+
 ZERO_WIDTH = "\u200b"
 
 

@@ -20,7 +20,7 @@ from openmanus_graph.backends.web.client import Page, Robots, fetch
 from openmanus_graph.backends.web.guard import Guard, Resolver
 from tests.support.pages import BOMB_BYTES, PageServer
 
-pytestmark = pytest.mark.usefixtures("no_blocking")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_blocking")]
 
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY")
 

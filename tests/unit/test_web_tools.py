@@ -198,6 +198,7 @@ def rendering(html: str) -> str:
     return f"<title>Made</title><main id=m></main><script>m.innerHTML = `{html}`</script>"
 
 
+@pytest.mark.slow
 async def test_pages_are_rendered_and_counted(site: PageServer, session: Session) -> None:
     one = site.add("/1", rendering("<h1>One</h1><a href='/x'>x</a><img src='/p.png' alt='p'>"))
     two = site.add("/2", rendering("<p>Two words and more</p>"))
@@ -213,6 +214,7 @@ async def test_pages_are_rendered_and_counted(site: PageServer, session: Session
     assert "scripts" not in text
 
 
+@pytest.mark.slow
 async def test_one_bad_address_does_not_stop_the_others(site: PageServer, session: Session) -> None:
     good = site.add("/good", "<p>good page</p>")
     urls = ["not an address", "ftp://x.example/", "http://10.0.0.1/", site.url("/status/404"), good]
@@ -230,6 +232,7 @@ async def test_only_failures_are_a_failure(session: Session) -> None:
     assert (await call(crawl4ai, session, urls="http://10.0.0.1/")).failed
 
 
+@pytest.mark.slow
 async def test_a_page_that_hangs_is_given_up_alone(site: PageServer, session: Session) -> None:
     good = site.add("/good", "<p>good page</p>")
     await call(crawl4ai, session, urls=[site.add("/first", "<p>first</p>")])  # the browser is open
@@ -247,6 +250,7 @@ async def test_pages_are_read_at_once(site: PageServer, session: Session) -> Non
     assert observation.text.count("all three are here") == 3
 
 
+@pytest.mark.slow
 async def test_pages_are_kept_for_the_run(site: PageServer, session: Session) -> None:
     url = site.add("/a", "<p>first version</p>")
     await call(crawl4ai, session, urls=[url])
