@@ -63,6 +63,8 @@ class Setting:
     """The type in `Context`, if it is not the one in a file."""
     option: str = ""
     """The command's option."""
+    label: str = ""
+    """What the page's form calls it. Empty: it is not in the form."""
     help: str = ""
     """The option's help, if it is not the first sentence of the field's text."""
     env: tuple[str, ...] = ()

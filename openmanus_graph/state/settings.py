@@ -65,6 +65,7 @@ class SandboxSettings:
         Setting(
             context="sandbox",
             option="--sandbox",
+            label="Sandbox",
             trust=Trust(lambda mode: mode if mode == "none" else None, words="it is `none`"),
         ),
     ] = "auto"
@@ -75,6 +76,7 @@ class SandboxSettings:
         Setting(
             context="network",
             option="--network",
+            label="Network in the sandbox",
             trust=ALWAYS,
             alternative_keys=(AlternativeKey("network_enabled", moved="used; here it is network"),),
         ),
@@ -301,7 +303,7 @@ class Settings:
     protected: tuple[Path, ...]
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings
-    max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 100
+    max_steps: Annotated[int, _Positive, Setting(option="--max-steps", label="Steps")] = 100
     """Maximum number of model calls in a run. If you set this, it limits a whole plan. Otherwise
     the default applies to each plan step."""
     max_steps_set: bool = False
@@ -311,6 +313,7 @@ class Settings:
         _Positive,
         Setting(
             option="--max-cost-usd",
+            label="Dollars",
             trust=Trust(
                 lambda dollars: dollars if dollars > MAX_COST_USD else None,
                 words=f"it is above {MAX_COST_USD:g}",
@@ -319,16 +322,20 @@ class Settings:
     ] = MAX_COST_USD
     """Maximum cost of a run, in US dollars."""
     max_total_tokens: Annotated[
-        int | None, _Positive, Setting(option="--max-tokens", shown="none")
+        int | None, _Positive, Setting(option="--max-tokens", label="Tokens", shown="none")
     ] = None
     """Maximum number of input and output tokens of a run."""
-    timeout_s: Annotated[float | None, _Positive, Setting(option="--timeout", shown="none")] = None
+    timeout_s: Annotated[
+        float | None, _Positive, Setting(option="--timeout", label="Seconds", shown="none")
+    ] = None
     """Maximum duration of a run in seconds, not counting time spent waiting for people."""
     max_parallel_steps: Annotated[int, _Positive, Setting()] = 4
     """Maximum number of plan steps that run in parallel."""
     step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
     """Time limit of one plan step, in seconds."""
-    review_plan: Annotated[bool, Setting(option="--review-plan")] = False
+    review_plan: Annotated[
+        bool, Setting(option="--review-plan", label="Show me the plan before it is carried out")
+    ] = False
     """Whether you review a plan before it is carried out."""
     answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
     """What happens if the [answer contains figures that occur
@@ -339,6 +346,7 @@ class Settings:
         Policy,
         Setting(
             option="--policy",
+            label="Calls with effects outside",
             help="Calls with external effects: ask, auto (allow) or never. Default ask.",
             alternative_keys=(AlternativeKey("policy.mode"),),
             trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),

@@ -3,14 +3,14 @@ import test from "node:test";
 import { JS, named } from "./texts.js";
 
 const { ZH } = await import(`${JS}/words/zh.js`);
-const AGENTS = JSON.parse(process.env.OPENMANUS_AGENTS ?? "null"); // what the server says of its own
+const FROM_SERVER = JSON.parse(process.env.OPENMANUS_SERVER_TEXTS ?? "null"); // agents and settings
 const places = (text) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
 
 test("Chinese has every text of the page, and none besides", () => {
-  const wanted = new Set([...named(), ...(AGENTS ?? [])]);
+  const wanted = new Set([...named(), ...(FROM_SERVER ?? [])]);
   assert.ok(wanted.size > 250);
   assert.deepEqual([...wanted].filter((text) => !(text in ZH)), []);
-  if (AGENTS) assert.deepEqual(Object.keys(ZH).filter((text) => !wanted.has(text)), []);
+  if (FROM_SERVER) assert.deepEqual(Object.keys(ZH).filter((text) => !wanted.has(text)), []);
 });
 
 test("a translation has the places of its text, and is no copy of it", () => {

@@ -10,6 +10,7 @@ import pytest
 
 import openmanus_graph
 from openmanus_graph.graphs.catalog import agent_names, describe_agent, is_ours
+from openmanus_graph.interfaces.server.setup import FORM
 
 TESTS = Path(__file__).parent.parent / "page"
 VENDOR = Path(openmanus_graph.__file__).parent / "interfaces/server/static/vendor"
@@ -27,10 +28,11 @@ def node() -> str:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*.test.js")))
 def test_the_scripts_do_what_their_own_tests_say(file: str) -> None:
-    agents = [describe_agent(name) for name in agent_names() if is_ours(name)]
+    texts = [describe_agent(name) for name in agent_names() if is_ours(name)]
+    texts += [one.setting.label for one in FORM]
     done = subprocess.run(
         [node(), "--test", TESTS / file],
-        env={**os.environ, "OPENMANUS_AGENTS": json.dumps(agents)},
+        env={**os.environ, "OPENMANUS_SERVER_TEXTS": json.dumps(texts)},
         capture_output=True,
         text=True,
         check=False,

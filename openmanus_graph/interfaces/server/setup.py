@@ -26,7 +26,7 @@ from openmanus_graph.interfaces.service.model_setup import (
 )
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.workspace import put_file
-from openmanus_graph.state.context import Context, Policy, SandboxMode
+from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
 LATENCY_S = 0.8
@@ -99,14 +99,21 @@ def _check_that_it_counts(form: ModelForm) -> None:
         )
 
 
-def _is_in_form(one: DeclaredField) -> bool:
-    """Return True for options that are a number, a switch or a choice."""
+FORM = tuple(one for one in declared_fields() if one.setting.label)
+
+
+def _form_field(one: DeclaredField) -> dict[str, Any]:
+    """Return a field of the form: a choice, a switch or a number, which may be an integer."""
     kind = bare_type(one.written)
-    is_simple = get_origin(kind) is Literal or {bool, int, float} & {kind, *get_args(kind)}
-    return bool(one.option and one.context and is_simple)
-
-
-FORM = tuple(filter(_is_in_form, declared_fields()))
+    types = {kind, *get_args(kind)}
+    shape: dict[str, Any]
+    if get_origin(kind) is Literal:
+        shape = {"kind": "choice", "values": list(get_args(kind))}
+    elif bool in types:
+        shape = {"kind": "switch"}
+    else:
+        shape = {"kind": "number", "integer": float not in types}
+    return {"name": one.context, "label": one.setting.label, **shape}
 
 
 @router.get("/options")
@@ -128,9 +135,8 @@ def _options(threads: Threads) -> dict[str, Any]:
         "problem": problem,
         "needs_model": needs_model,
         "models": _models(model, threads),
+        "form": [_form_field(one) for one in FORM],
         "defaults": defaults,
-        "policies": list(get_args(Policy)),
-        "sandboxes": list(get_args(SandboxMode)),
         "max_upload_bytes": MAX_UPLOAD_BYTES,
         "version": version("openmanus-graph"),
         "warnings": list(settings.warnings) if settings else [],

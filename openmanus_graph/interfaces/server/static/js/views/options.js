@@ -4,12 +4,6 @@ import { button, fill, h } from "../dom.js";
 import { money } from "../format.js";
 import { t, tn } from "../i18n.js";
 
-const NUMBERS = [
-  ["max_steps", t("Steps"), 1, "1"],
-  ["max_cost_usd", t("Dollars"), 0, "any"],
-  ["max_total_tokens", t("Tokens"), 1, "1"],
-  ["timeout_s", t("Seconds"), 1, "any"],
-];
 const POLICIES = {
   ask: t("Ask me first"),
   auto: t("Allow"),
@@ -27,48 +21,49 @@ export function createOptions(setUp) {
   const agent = h("select", { id: "agent" });
   const about = h("div.muted", { id: "agent-about" });
   const model = modelPicker();
-  const numbers = Object.fromEntries(NUMBERS.map(([name, , min, step]) =>
-    [name, h("input", { type: "number", min: String(min), step, inputMode: "decimal" })]));
-  const policy = h("select", {});
-  const sandbox = h("select", {});
-  const network = h("input", { type: "checkbox" });
-  const review = h("input", { type: "checkbox" });
   const touched = new Set();
+  /** By the name of a setting: its control, and what the server says of it. */
+  const fields = new Map();
+  const limits = h("fieldset.limits", {});
   let descriptions = new Map();
   let defaults = {};
 
-  for (const [name, input] of Object.entries({ ...numbers, policy, sandbox, network, review_plan: review })) {
-    input.addEventListener("input", () => touched.add(name));
-  }
   agent.setAttribute("aria-describedby", "agent-about");
   const describe = () => {
     about.textContent = descriptions.get(agent.value) ?? "";
-    reviewRow.hidden = agent.value !== "planning";
+    const review = fields.get("review_plan");
+    if (review) review.row.hidden = agent.value !== "planning";
   };
   agent.addEventListener("change", describe);
 
-  const reviewRow = h("label.check", {}, review, h("span", {}, t("Show me the plan before it is carried out")));
   const agentRow = h("div", {}, h("label.stack", {}, h("span", {}, t("Agent")), agent), about);
-  const element = h("div.options", {},
-    agentRow,
-    h("div.stack.model-choice", {}, model.element, button(t("Set up another model…"), setUp, { kind: "link" })),
-    h("fieldset.limits", {}, h("legend", {}, t("Limits of one run")),
-      NUMBERS.map(([name, words]) => h("label.stack", {}, h("span", {}, words), numbers[name]))),
-    h("label.stack", {}, h("span", {}, t("Calls with effects outside")), policy),
-    h("label.stack", {}, h("span", {}, t("Sandbox")), sandbox),
-    h("label.check", {}, network, h("span", {}, t("Network in the sandbox"))),
-    reviewRow);
+  const modelRow = h("div.stack.model-choice", {}, model.element, button(t("Set up another model…"), setUp, { kind: "link" }));
+  const element = h("div.options", {});
+
+  /** Build the form: the server says which settings are in it. */
+  function build(form) {
+    fields.clear();
+    for (const field of form) {
+      const control = controlOf(field, defaults[field.name]);
+      const words = h("span", {}, t(field.label));
+      const row = field.kind === "switch" ? h("label.check", {}, control, words) : h("label.stack", {}, words, control);
+      control.addEventListener("input", () => touched.add(field.name));
+      fields.set(field.name, { ...field, control, row });
+    }
+    const all = [...fields.values()];
+    fill(limits, h("legend", {}, t("Limits of one run")), all.filter((one) => one.kind === "number").map((one) => one.row));
+    fill(element, agentRow, modelRow, limits, all.filter((one) => one.kind !== "number").map((one) => one.row));
+  }
 
   const values = () => {
     const context = {};
     if (model.touched()) context.model = model.value();
-    for (const [name, input] of Object.entries(numbers)) {
-      if (touched.has(name) && input.value !== "") context[name] = Number(input.value);
+    for (const name of touched) {
+      const { kind, control } = fields.get(name);
+      if (kind === "switch") context[name] = control.checked;
+      else if (kind === "choice") context[name] = control.value;
+      else if (control.value !== "") context[name] = Number(control.value);
     }
-    if (touched.has("policy")) context.policy = policy.value;
-    if (touched.has("sandbox")) context.sandbox = sandbox.value;
-    if (touched.has("network")) context.network = network.checked;
-    if (touched.has("review_plan")) context.review_plan = review.checked;
     return context;
   };
 
@@ -78,11 +73,11 @@ export function createOptions(setUp) {
     values,
     /** Say in one line what a run would use. */
     summary() {
-      const limit = (key) => Number(numbers[key].value || defaults[key]) || null;
+      const limit = (name) => Number(fields.get(name)?.control.value || defaults[name]) || null;
       const steps = limit("max_steps");
       const dollars = limit("max_cost_usd");
       return [agent.value, model.value() || t("no model"), steps && tn(steps, "{n} step", "{n} steps"),
-        dollars && money(dollars), POLICIES[policy.value]].filter(Boolean).join(" · ");
+        dollars && money(dollars), POLICIES[fields.get("policy")?.control.value]].filter(Boolean).join(" · ");
     },
     invalid: () => [...element.querySelectorAll("input")].find((input) => !input.checkValidity()) ?? null,
     /** Take what the server offers. */
@@ -91,9 +86,8 @@ export function createOptions(setUp) {
       fill(agent, options.agents.map((one) => h("option", { value: one.name }, one.name)));
       agent.value = options.default_agent;
       model.offer(options.models, options.model ?? "");
-      fill(policy, options.policies.map((name) => h("option", { value: name }, POLICIES[name] ?? name)));
-      fill(sandbox, options.sandboxes.map((name) => h("option", { value: name }, name)));
       defaults = options.defaults;
+      build(options.form);
       this.use({ agent: options.default_agent, options: {} });
     },
     /** Show what a thread's runs use, or the defaults of a new one. */
@@ -101,19 +95,25 @@ export function createOptions(setUp) {
       touched.clear();
       if (descriptions.has(name)) agent.value = name;
       agent.disabled = fixedAgent;
-      const given = { ...defaults, ...options };
       model.use(options.model);
-      for (const [key, input] of Object.entries(numbers)) {
-        input.value = options[key] ?? "";
-        input.placeholder = defaults[key] ?? t("no limit");
+      for (const { name: key, kind, control } of fields.values()) {
+        if (kind === "switch") control.checked = Boolean(options[key] ?? defaults[key]);
+        else if (kind === "choice") control.value = options[key] ?? defaults[key];
+        else control.value = options[key] ?? "";
       }
-      policy.value = given.policy ?? "ask";
-      sandbox.value = given.sandbox ?? "auto";
-      network.checked = Boolean(given.network);
-      review.checked = Boolean(given.review_plan);
       describe();
     },
   };
+}
+
+/** The control of a setting. */
+function controlOf({ kind, name, values, integer }, usual) {
+  if (kind === "switch") return h("input", { type: "checkbox" });
+  if (kind === "choice") {
+    return h("select", {}, values.map((one) => h("option", { value: one }, (name === "policy" && POLICIES[one]) || one)));
+  }
+  return h("input", { type: "number", min: integer ? "1" : "0", step: integer ? "1" : "any", inputMode: "decimal",
+    placeholder: usual ?? t("no limit") });
 }
 
 /** Choose among the models that are known, or write another one's name. */
