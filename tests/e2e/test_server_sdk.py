@@ -33,7 +33,7 @@ async def test_the_context_is_a_form_with_texts_and_choices(served: Served) -> N
             form: Any = schemas["context_schema"]
             fields = form["properties"]
             assert fields["max_steps"]["title"] == "Max Steps"
-            assert fields["max_steps"]["description"].startswith("Model calls")
+            assert fields["max_steps"]["description"].startswith("Maximum number of model calls")
             assert "bwrap" in fields["sandbox"]["anyOf"][0]["enum"]
             assert [kind["type"] for kind in fields["model"]["anyOf"]] == ["string", "null"]
             assert all(field.get("description") for field in fields.values())
