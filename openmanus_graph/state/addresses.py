@@ -75,6 +75,15 @@ def parse_address(url: str) -> WebAddress:
     return WebAddress(scheme, host, port, whole)
 
 
+def is_web_address(url: str) -> bool:
+    """Return True if a configured address is http or https, with a host and a usable port."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number
+        return False
+
+
 def without_secrets(url: str) -> str:
     """Return an address without user, password, query and fragment."""
     parts = urlsplit(url)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import is_web_address
 from openmanus_graph.state.setting_declaration import ALWAYS, AlternativeKey, Setting
 
 MAX_RESULTS = 50
@@ -69,12 +69,7 @@ def web_addresses(urls: Mapping[str, str]) -> dict[str, str]:
         url = given.strip()
         if not url or engine in RETIRED:
             continue
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is no number
-            usable = False
-        if not usable:
+        if not is_web_address(url):
             raise ConfigError(
                 f"The address of the search engine {engine} is no web address. Write it like "
                 "http://127.0.0.1:8080."

@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint
 from urllib.parse import urlsplit
 
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import is_web_address
 from openmanus_graph.state.model_settings import ModelSettings
 
 
@@ -110,23 +110,23 @@ _PROVIDER_OF_CLIENT = {
 """LangChain's own clients, and ours."""
 
 
-def providers() -> Mapping[str, Provider]:
-    """Return ours and those of installed packages, by name. ConfigError: one cannot be loaded."""
-    added = (point for point in installed("providers") if point.name not in PROVIDERS)
-    return {**PROVIDERS, **{point.name: _load(point) for point in added}}
+def provider_names() -> list[str]:
+    """Return the names of all providers: ours, then those of installed packages."""
+    return [*dict.fromkeys([*PROVIDERS, *(point.name for point in installed("providers"))])]
 
 
-def _load(point: EntryPoint) -> Provider:
-    loaded: Provider = load(point, "provider")
-    return replace(loaded, name=point.name)
+def find_provider(name: str) -> Provider | None:
+    """Return a provider by its name or alias, None if there is none.
 
-
-def _provider(name: str) -> Provider | None:
+    Raises:
+        ConfigError: The package that adds it is broken.
+    """
     name = ALIASES.get(name, name)
     if name == RECORDED.name:
         return RECORDED
     if name not in PROVIDERS and name in (added := installed("providers")).names:
-        return _load(added[name])
+        loaded: Provider = load(added[name], "provider")
+        return replace(loaded, name=name)
     return PROVIDERS.get(name)
 
 
@@ -149,7 +149,7 @@ def parse_spec(text: str) -> ModelSpec:
     """
     prefix, colon, name = text.strip().partition(":")
     key, name = prefix.strip().lower(), name.strip()
-    provider = _provider(key)
+    provider = find_provider(key)
     if provider is not None and name:
         return ModelSpec(provider, name)
     if provider is not None:
@@ -157,7 +157,7 @@ def parse_spec(text: str) -> ModelSpec:
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
             f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
-    known = ", ".join(providers())
+    known = ", ".join(provider_names())
     if not key:
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
     name = text.strip()
@@ -184,7 +184,7 @@ def wire_provider(name: str) -> str:
     LangChain's names of providers are understood too. An unknown name is returned unchanged.
     ConfigError: the package that brings the provider is broken.
     """
-    provider = _provider(name)
+    provider = find_provider(name)
     if provider is None or provider.package is not None:
         return ALIASES.get(name, name)
     return "openai"
@@ -250,12 +250,7 @@ def base_url(spec: ModelSpec, settings: ModelSettings) -> str | None:
     given = settings.base_url
     if not given:
         return spec.provider.base_url
-    try:
-        parts = urlsplit(given)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number
-        usable = False
-    if not usable:
+    if not is_web_address(given):
         raise ConfigError(
             f"The base URL {given!r} of the model {spec} is no web address. Write it like "
             "http://127.0.0.1:8000/v1."

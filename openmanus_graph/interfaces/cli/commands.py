@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.entry_points import load as load_entry_point
+from openmanus_graph.errors import ConfigError
 
 COMMANDS = {
     "run": ("run:run", "Do one task."),
@@ -75,8 +76,12 @@ class _LazyGroup(TyperGroup):
 
     @override
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        is_ours = cmd_name in COMMANDS or cmd_name not in installed("commands").names
-        return super().get_command(ctx, cmd_name) if is_ours else load(cmd_name)
+        if cmd_name in COMMANDS or cmd_name not in installed("commands").names:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return load(cmd_name)
+        except ConfigError as error:  # the help still lists the other commands
+            return TyperCommand(cmd_name, help=str(error))
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # private classes of Typer

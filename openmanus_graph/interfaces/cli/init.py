@@ -16,7 +16,7 @@ from openmanus_graph.backends.models.spec import (
     PROVIDERS,
     Provider,
     parse_spec,
-    providers,
+    provider_names,
 )
 from openmanus_graph.config.model import find_local_server, listed_model
 from openmanus_graph.config.resolve import resolve_settings
@@ -84,7 +84,8 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
     if found is not None:
         say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
     usual = found[0] if found else (base_url or "openai")
-    say(f"Providers: {', '.join(providers())}; or the address of a server with OpenAI's protocol.")
+    names = ", ".join(provider_names())
+    say(f"Providers: {names}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
     known = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)

@@ -10,7 +10,12 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.server_facts import facts_of
-from openmanus_graph.backends.models.spec import EXAMPLES, parse_spec, providers
+from openmanus_graph.backends.models.spec import (
+    EXAMPLES,
+    find_provider,
+    parse_spec,
+    provider_names,
+)
 from openmanus_graph.config.stored_model import store_key, store_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
@@ -49,7 +54,7 @@ def offered_providers() -> list[dict[str, Any]]:
             "takes_base_url": one.name in ("openai", "azure", "ollama"),
             "suggested": EXAMPLES.get(one.name, ""),
         }
-        for one in providers().values()
+        for one in filter(None, map(find_provider, provider_names()))
     ]
 
 
