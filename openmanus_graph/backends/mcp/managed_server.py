@@ -29,7 +29,6 @@ from openmanus_graph.backends.mcp.listed_tools import (
     in_previous_order,
     offered_tools,
 )
-from openmanus_graph.backends.mcp.tasks import find_task
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer
@@ -285,7 +284,7 @@ class ManagedServer:
         with contextlib.suppress(ToolError, MCPError, TimeoutError, ValueError):
             connection = await self._wait_for_connection()
             async with asyncio.timeout(LIST_S):
-                return await find_task(connection.session, task_id) is not None
+                return await connection.find_task(task_id) is not None
         return False
 
     async def _call(self, call: OpenCall) -> None:
