@@ -1,4 +1,4 @@
-"""Explains why a server cannot be used, in a sentence for the person and the model."""
+"""Explains why a server cannot be used, and runs servers that are child processes."""
 
 import asyncio
 import contextlib
@@ -54,8 +54,7 @@ class ServerError(Exception):
         super().__init__(sentence)
         self.lasting = lasting
         """Whether retrying is useless."""
-        self.status = status
-        """The HTTP status code."""
+        self.status = status  # of HTTP
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,10 @@ class Diagnostics:
 
     server: MCPServer
     stderr_lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=STDERR_LINES))
-    """The newest lines of its stderr."""
+    """The newest."""
     client: Client | None = None
     noise: str = ""
-    """The first output of the server that is no valid message."""
+    """The first output of the server that is not a valid message."""
 
     def to_server_error(self, error: BaseException) -> ServerError:
         """Turn an error into a ServerError with an explanation."""
@@ -111,7 +110,7 @@ class Diagnostics:
         return Refusal(f"{text} Nothing was done. {hint}", over)
 
     def _hint(self, response: httpx2.Response) -> str:
-        """Say what to do about an HTTP error; empty if nobody knows."""
+        """Return what to do about an HTTP error; empty if unknown."""
         by_url = self.server.name == host_name(self.server.url or "")
         name = self.server.url if by_url else self.server.name
         command = f"run `openmanus mcp login {shlex.quote(name or '')}`"
@@ -176,9 +175,9 @@ def _network_hint(fault: httpx2.TransportError) -> str:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error is the SDK's error for a lost connection.
+    """Return whether this is the SDK's error for a lost connection, by its text.
 
-    Its code does not show it: servers use the same one for their own errors.
+    Servers use the same error code for their own errors.
     """
     return isinstance(error, MCPError) and str(error).startswith(_LOST)
 
@@ -193,7 +192,7 @@ def _start_error(command: str, cwd: str | None, error: BaseException) -> ServerE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those that it groups, and those that led to it."""
+    """Yield an error, the errors that it groups, and their causes."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -235,14 +234,9 @@ log = logging.getLogger(__name__)
 async def stdio_streams(
     server: MCPServer, stderr_lines: deque[str]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start the server and connect to its pipes; its stderr goes to the log.
+    """Start the server and connect to its pipes. OSError: it cannot be started.
 
-    Args:
-        server: Its configuration.
-        stderr_lines: Gets the newest lines of its stderr.
-
-    Raises:
-        OSError: It cannot be started.
+    Its stderr goes to the log, and the newest lines to `stderr_lines`.
     """
     process = await asyncio.create_subprocess_exec(
         server.command or "",
@@ -263,7 +257,7 @@ async def stdio_streams(
 
 
 def environment(configured: Mapping[str, str], host: Mapping[str, str]) -> dict[str, str]:
-    """Return the allow-listed environment (HOME, PATH, USER ..., proxies) and the server's."""
+    """Return the allow-listed host variables (HOME, PATH, USER ..., proxies) and the server's."""
     inherited = {name: host[name] for name in _INHERITED if name in host}
     return {**get_default_environment(), **inherited, **network_settings(host), **configured}
 
@@ -281,7 +275,7 @@ class _Stream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Do nothing: pipes are closed together with their server."""
+        """Do nothing: the pipes are closed when the server is terminated."""
 
     async def _wait_for_stderr(self) -> None:
         await asyncio.wait({self._stderr_reader}, timeout=STDERR_S)
@@ -324,11 +318,11 @@ async def _read_stderr(process: Process, name: str, stderr_lines: deque[str]) ->
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
-    """Return the next line, nothing at the end."""
+    """Return the next line; empty at the end."""
     while True:
         try:
             return await stream.readline()
-        except ValueError:  # longer than the limit; what was read of it is dropped
+        except ValueError:  # longer than the limit; the part that was read is dropped
             continue
 
 

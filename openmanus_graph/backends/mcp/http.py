@@ -1,7 +1,6 @@
-"""Reaching servers by HTTP: the client, and the older of the two transports.
+"""Servers over HTTP: the client, and the older SSE transport.
 
-The SDK's SSE transport cuts messages at 1 MB and leaves a request whose POST fails without an
-answer, so there is one here.
+The SDK's SSE transport cuts messages at 1 MB, and never answers a request whose POST fails.
 """
 
 import asyncio
@@ -25,17 +24,13 @@ from mcp_types import (
 from pydantic import ValidationError
 from typing_extensions import override
 
-from openmanus_graph.backends.mcp.oauth import (
-    LoginStore,
-    StoredLogin,
-    problem_of,
-)
+from openmanus_graph.backends.mcp.oauth import LoginStore, StoredLogin, problem_of
 from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
-"""Bytes of one message."""
+"""Limit of one message in bytes."""
 MAX_LOGIN_ANSWER = 1024 * 1024
-"""Bytes of what an authorization server answers."""
+"""Limit of an authorization server's answer in bytes."""
 CONNECT_S, READ_S = 30.0, 3600.0
 
 
@@ -43,12 +38,11 @@ class Client(httpx2.AsyncClient):
     """Keeps the last failure, because the transports only report that something failed."""
 
     def __init__(self, server: MCPServer, auth: httpx2.Auth | None = None) -> None:
-        """Take a server's headers and its login, or another way to authenticate. Blocks."""
-        timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
+        """Use a server's headers and its stored login, unless `auth` is given. Blocks."""
         super().__init__(
-            # A packed answer would have to be unpacked before its length is known.
+            # The length of a compressed answer is only known after decompression.
             headers={"Accept-Encoding": "identity", **server.headers},
-            timeout=timeout,
+            timeout=httpx2.Timeout(CONNECT_S, read=READ_S),
             auth=auth or _stored_auth(server),
             event_hooks={"response": [self._limit_length]},
         )
@@ -59,8 +53,8 @@ class Client(httpx2.AsyncClient):
         """Why the login does not work; it follows the server's name in a sentence."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request; one that the login failed for is answered as without a login."""
-        if self._login_failed:  # the SDK tries another message, which must not begin another login
+        """Send a request. If its login fails, return the response to a request without a login."""
+        if self._login_failed:  # the SDK tries another message, which must not log in again
             return httpx2.Response(401, request=request)
         try:
             response = await super().send(request, **options)
@@ -80,7 +74,7 @@ class Client(httpx2.AsyncClient):
         return response
 
     async def _limit_length(self, response: httpx2.Response) -> None:
-        """Have the body end in an error where it is too long to be taken; a stream has no end."""
+        """Make a body that is too long end in an error. Streams have no limit."""
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             return
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -89,7 +83,7 @@ class Client(httpx2.AsyncClient):
 
 
 class TooLongError(httpx2.ReadError):
-    """A server's answer is too long to be taken."""
+    """A server's answer exceeds the limit."""
 
 
 class _LimitedBody(httpx2.AsyncByteStream):
@@ -114,7 +108,7 @@ class _LimitedBody(httpx2.AsyncByteStream):
 
 
 def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
-    """Return what authenticates a run's requests; None if there is no login. Blocks."""
+    """Return the authentication of a run's requests; None if there is no login. Blocks."""
     if any(name.lower() == "authorization" for name in server.headers):
         return None
     store = LoginStore(server)
@@ -137,7 +131,7 @@ async def http_streams(server: MCPServer, client: Client) -> AsyncGenerator[tupl
 
 @contextlib.asynccontextmanager
 async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
-    """Connect by SSE: messages come in one long response, and go out by POST."""
+    """Connect by SSE: messages arrive in one long response, and are sent by POST."""
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -203,7 +197,7 @@ async def _post(client: Client, address: str, sent: SessionMessage, incoming: An
 
 
 def _own_address(url: str, endpoint: str) -> str:
-    """Return where messages go. ValueError for another server: headers may hold a key."""
+    """Return the address for messages. ValueError for another host: headers may hold a key."""
     address = urljoin(url, endpoint)
     if urlsplit(address)[:2] != urlsplit(url)[:2]:
         raise ValueError(f"it wants its messages sent to {address}, another server")
@@ -211,7 +205,7 @@ def _own_address(url: str, endpoint: str) -> str:
 
 
 def read_message(data: str) -> SessionMessage | Exception:
-    """Read a message; what is none comes as an exception."""
+    """Parse a message. Return the exception if it is invalid."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
     except ValidationError as error:
