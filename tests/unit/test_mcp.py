@@ -189,7 +189,7 @@ def test_an_answer_that_is_none_is_described() -> None:
     with pytest.raises(ValidationError) as caught:
         InitializeResult.model_validate({"nonsense": 1})
     reported = str(Diagnostics(MCPServer("shop", command="shop")).to_server_error(caught.value))
-    assert reported.startswith("failed: its answer is none of the protocol's (")
+    assert reported.startswith("failed: its answer does not follow the protocol (")
     assert "protocolVersion: Field required" in reported
 
 

@@ -74,7 +74,7 @@ def _signed_by(client: OAuthClient) -> SignedJWTParameters:
     try:
         key = load_pem_private_key(pem.encode(), password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        text = "its private_key is no PEM of a key without a password"
+        text = "its private_key is not the PEM of a key without a password"
         raise OAuthFlowError(text) from error
     if isinstance(key, RSAPrivateKey):
         algorithm = "RS256"

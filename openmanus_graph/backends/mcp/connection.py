@@ -334,6 +334,7 @@ async def _open_with_transport(
     is_open = False
     try:
         async with contextlib.AsyncExitStack() as stack:
+            streams: contextlib.AbstractAsyncContextManager[tuple[Any, Any]]
             if kind == "stdio":
                 streams = stdio_streams(server, diagnostics.stderr_lines)
             else:

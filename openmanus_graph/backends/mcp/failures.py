@@ -106,7 +106,7 @@ class Diagnostics:
             return Refusal(f"{text} {again}", "has forgotten the session")
         hint = self._hint(fault) or "Try again later."
         narrow = wanted_scope(fault) is not None  # other tools may need less
-        over = "does not take its key any more" if status in _LASTING and not narrow else ""
+        over = "does not accept its key any more" if status in _LASTING and not narrow else ""
         return Refusal(f"{text} Nothing was done. {hint}", over)
 
     def _hint(self, response: httpx2.Response) -> str:
@@ -124,14 +124,12 @@ class Diagnostics:
             return f"It wants a login: {command}."
         scope = wanted_scope(response)
         if scope is not None:
-            return f"The login does not reach that far ({scope or 'more scope'}): {command}."
+            return f"The login lacks a scope{f' ({scope})' if scope else ''}: {command}."
         return _STATUS_HINTS.get(response.status_code, "")
 
     def hints(self) -> str:
         """Return the server's invalid output and the last lines of its stderr."""
-        noise = (
-            f" It wrote what is no message of the protocol ({self.noise})." if self.noise else ""
-        )
+        noise = f" It wrote an invalid message ({self.noise})." if self.noise else ""
         message = " | ".join(list(self.stderr_lines)[-4:])
         return f"{noise} It said: {message}" if message else noise
 
@@ -153,7 +151,7 @@ class Diagnostics:
             text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
             return ServerError(text, lasting=status in _LASTING, status=status)
         if isinstance(fault, TooLongError):
-            return ServerError(f"at {where} {fault}, which is not taken.", lasting=True)
+            return ServerError(f"at {where} {fault}, which is too long.", lasting=True)
         if isinstance(fault, httpx2.TransportError):
             text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
             return ServerError(redact_secrets(text), lasting="SSL" in str(fault))
@@ -217,7 +215,7 @@ def _first_line(error: BaseException) -> str:
     )
     if isinstance(plain, ValidationError):
         wrong = "; ".join(validation_problems(plain)[:PROBLEMS])
-        return f"its answer is none of the protocol's ({wrong})"
+        return f"its answer does not follow the protocol ({wrong})"
     return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
 
 

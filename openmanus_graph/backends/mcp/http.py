@@ -120,13 +120,12 @@ def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
     return StoredLogin(server, store) if store.read().tokens else None
 
 
-@contextlib.asynccontextmanager
-async def http_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
+def http_streams(
+    server: MCPServer, client: Client
+) -> contextlib.AbstractAsyncContextManager[tuple[Any, Any]]:
     """Connect by streamable HTTP."""
-    async with streamable_http_client(
-        server.url or "", http_client=client, max_sse_event_size=MAX_MESSAGE
-    ) as streams:
-        yield streams
+    url = server.url or ""
+    return streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
 
 
 @contextlib.asynccontextmanager

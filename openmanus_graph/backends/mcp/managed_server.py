@@ -180,7 +180,7 @@ class ManagedServer:
                 self.tools = ()
                 return
             if first:
-                self._notify(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
+                self._notify(f"{self._name} {self.why.rstrip('.')}. It is started again.")
             elif self.state == "up":
                 self.report_exit(ENDED)
             self._has_session_state = False
@@ -219,7 +219,7 @@ class ManagedServer:
         self._connection, self.why, self._exit_reported = connection, "", False
         self.transport = connection.transport
         if self._first_attempt_done.is_set():
-            self._notify(f"{self._name} is there again.", "info")
+            self._notify(f"{self._name} is connected again.", "info")
         self._set_state("up")
         self._first_attempt_done.set()
 

@@ -105,7 +105,7 @@ class _BlockRenderer:
         try:
             data = base64.b64decode(encoded, validate=False)
         except (binascii.Error, ValueError):
-            return f"({kind} that is no valid base64)"
+            return f"({kind} with invalid base64)"
         digest = hashlib.sha256(data).hexdigest()[:8]
         name = f"{FOLDER}/{self._tool.removeprefix('mcp_')}-{digest}{_suffix(media_type, uri)}"
         try:
