@@ -28,11 +28,15 @@ from openmanus_graph.backends.mcp.failures import (
     Diagnostics,
     ServerError,
     is_loss,
-    stdio_streams,
 )
-from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.backends.mcp.listed_tools import TASK_KEY, pages, repair_message
 from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
+from openmanus_graph.backends.mcp.transports import (
+    Client,
+    http_streams,
+    sse_streams,
+    stdio_streams,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.mcp_server import MCPServer
 
