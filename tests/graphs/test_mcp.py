@@ -237,7 +237,7 @@ async def test_what_http_refuses_is_distinguished_from_what_may_have_been_done()
     assert "may have taken effect" in unsure
     assert "Nothing was done. It wants a valid key: check `headers`" in locked
     assert notices(ran).count("has forgotten the session. It is started again") == 1
-    assert "does not take its key any more" in notices(ran)
+    assert "does not accept its key any more" in notices(ran)
 
 
 @pytest.mark.slow
