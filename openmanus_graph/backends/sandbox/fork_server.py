@@ -41,14 +41,9 @@ _AMBIENT_RAISE, _AMBIENT_CLEAR = 2, 4
 _MOST_CAPABILITIES = 64
 _PACKAGES = ("site-packages", "dist-packages")
 _MODULES = (
-    "IPython.core.completerlib",
-    "IPython.core.debugger",
-    "IPython.core.oinspect",
-    "IPython.extensions.storemagic",
-    "faulthandler",
-    "stringprep",
-    "tornado.platform.asyncio",
-)
+    "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.oinspect",
+    "IPython.extensions.storemagic", "faulthandler", "stringprep", "tornado.platform.asyncio",
+)  # fmt: skip
 """What a kernel loads as it begins, beside what its program does."""
 _LIBRARY = "pandas"
 """What cells load that takes longest and brings most with it, numpy included."""

@@ -39,13 +39,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def signature(path: str | Path, folder: int | None = None) -> list[Any] | None:
-    """Return what tells one state of an entry from another; None for none and special files.
+    """Return the state of an entry of a folder's descriptor; None if missing or a special file.
 
     Kind (`d`, `f` or `l`), permissions, size, time of change in ns, target of a link.
-
-    Args:
-        path: Of the entry.
-        folder: Descriptor of the folder that a relative path starts at.
     """
     try:
         found = os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -83,9 +79,9 @@ def entries(top: Path) -> Iterator[tuple[str, list[Any]]]:
                     waiting.append(path)
 
 
-def contents(path: Path, size: int) -> Iterator[bytes]:
-    """Read exactly so many bytes; zeros stand for what a file has lost meanwhile."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+def contents(opened: contextlib.AbstractContextManager[IO[bytes]], size: int) -> Iterator[bytes]:
+    """Read exactly `size` bytes of a file; zeros replace bytes that it has lost meanwhile."""
+    with contextlib.suppress(OSError), opened as file:
         while size and (piece := file.read(min(size, _CHUNK))):
             size -= len(piece)
             yield piece
@@ -98,16 +94,9 @@ def contents(path: Path, size: int) -> Iterator[bytes]:
 def put_entry(
     folder: int, name: str, wanted: list[Any], expected: list[Any] | None, data: Iterable[bytes]
 ) -> list[Any] | None:
-    """Make an entry of a signature, and return the one that it has then. Raises OSError.
+    """Create an entry with the signature `wanted`; return its new signature. Raises OSError.
 
-    What is there and is not as expected is kept under another name beside it.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        wanted: Its signature.
-        expected: The signature of what it replaces.
-        data: Of a file.
+    An existing entry that is not as `expected` is kept in the same folder under another name.
     """
     kind, mode, _, time_ns, target = wanted
     found = signature(name, folder)
@@ -250,9 +239,8 @@ class Server:
         top = self._root / request["folder"]
         found = [(name, signature(top / name)) for name in request["names"]]
         given = [(name, now) for name, now in found if now is not None]
-        pieces = (
-            piece for name, now in given if now[0] == "f" for piece in contents(top / name, now[2])
-        )
+        files = ((_reading(top / name), now[2]) for name, now in given if now[0] == "f")
+        pieces = (piece for file, size in files for piece in contents(file, size))
         return {"entries": given, "body": sum(now[2] for _, now in given)}, pieces
 
     def look(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
@@ -321,6 +309,12 @@ def _usage(marker: str) -> tuple[int, int]:
             pages += int(Path(f"/proc/{process}/statm").read_text().split()[1])
             processes += 1
     return processes, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Generator[IO[bytes]]:
+    with path.open("rb") as file:  # only now: the one before has been read
+        yield file
 
 
 @contextlib.contextmanager

@@ -32,15 +32,9 @@ _FONT_PACKAGE = "notojp_matplotlib"
 _PACKAGED_FONT = "Noto Sans CJK JP"
 _MAC_FONTS = "PingFang SC, Hiragino Sans GB, Arial Unicode MS"
 _CHINESE_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "Microsoft YaHei",
-    "SimHei",
-    "Droid Sans Fallback",
-)
+    "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "Droid Sans Fallback",
+)  # fmt: skip
 
 
 def make_scratch() -> IO[bytes]:

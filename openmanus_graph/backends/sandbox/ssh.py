@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, Probe
 from openmanus_graph.backends.sandbox.limits import process_rlimits
 from openmanus_graph.backends.sandbox.remote_program import (
     LAUNCHER,
     MARKER,
+    contents,
     put_entry,
     remove_entry,
     signature,
@@ -26,7 +27,6 @@ from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.safety.open_beneath import open_to_read
 from openmanus_graph.state.settings import SandboxSettings
 
-_CHUNK = 1 << 18
 Signature = list[Any]
 """As `remote_program.signature` gives it."""
 
@@ -84,12 +84,8 @@ class Mirror:
             "entries": [(name, now[name], self._mark(name, 1)) for name in changed],
             "gone": [(name, self._mark(name, 1)) for name in gone],
         }
-        pieces = (
-            piece
-            for name in changed
-            if now[name][0] == "f"
-            for piece in self._content(name, now[name][2])
-        )
+        files = ((self._reading(name), now[name][2]) for name in changed if now[name][0] == "f")
+        pieces = (piece for file, length in files for piece in contents(file, length))
         answer = other.ask(request, pieces, size)
         for name in gone:
             del self._same[name]
@@ -140,20 +136,13 @@ class Mirror:
                     waiting += [place / name] if mark[0] == "d" else []
         return found
 
-    def _content(self, name: str, size: int) -> Iterator[bytes]:
-        """Read exactly so many bytes of a file; zeros stand for what it has lost meanwhile."""
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Generator[BinaryIO]:
         with (
-            contextlib.suppress(OSError),
             self._folder_of(name) as folder,
             open_to_read(folder, Path(name).name, name) as file,
         ):
-            while size and (piece := file.read(min(size, _CHUNK))):
-                size -= len(piece)
-                yield piece
-        while size:
-            piece = bytes(min(size, _CHUNK))
-            size -= len(piece)
-            yield piece
+            yield file
 
     def _take(self, other: OtherSide, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})
@@ -172,11 +161,9 @@ class Mirror:
                     "The next call tries again."
                 ) from error
 
-    @contextlib.contextmanager
-    def _folder_of(self, name: str) -> Generator[int]:
-        """Open the folder that an entry is in; no link on the way there is followed."""
-        with opened_folder(self.here, (self.here.root / name).parent, create=True) as folder:
-            yield folder
+    def _folder_of(self, name: str) -> contextlib.AbstractContextManager[int]:
+        """Open the folder that an entry is in. Links on the way there are not followed."""
+        return opened_folder(self.here, (self.here.root / name).parent, create=True)
 
     def _mark(self, name: str, side: int) -> Signature | None:
         return self._same[name][side] if name in self._same else None
@@ -222,16 +209,14 @@ class Ssh:
         self._name = secrets.token_hex(6)
         self._link = SshLink(settings, layout.scratch / "ssh", self._name)
         most_bytes = settings.disk_mb << 20
-        workspace, scratch = layout.workspace, layout.scratch
-
-        def own(folder: Path) -> Workspace:
-            return Workspace(folder, scratch)
-
+        run, home, tmp = (
+            Workspace(folder, layout.scratch) for folder in (layout.run, layout.home, layout.tmp)
+        )
         self._mirrors = (
-            Mirror(workspace, "workspace", most_bytes, fetched=not layout.read_only),
-            Mirror(own(layout.run), "run", most_bytes, left_out=lambda name: name.endswith(_LOG)),
-            Mirror(own(layout.home), "home", most_bytes, fetched=False),
-            Mirror(own(layout.tmp), "tmp", most_bytes, fetched=False),
+            Mirror(layout.workspace, "workspace", most_bytes, fetched=not layout.read_only),
+            Mirror(run, "run", most_bytes, left_out=lambda name: name.endswith(_LOG)),
+            Mirror(home, "home", most_bytes, fetched=False),
+            Mirror(tmp, "tmp", most_bytes, fetched=False),
         )
         self._printed: dict[str, _Printed] = {}
         self._launched = 0
@@ -260,12 +245,7 @@ class Ssh:
         return str(path)
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
         """Make the command. Without a terminal, what the program prints goes to a file there."""
         self._launched += 1
@@ -295,17 +275,13 @@ class Ssh:
         """Bring there what has changed here; connect again first if the connection broke."""
         with self._link.alone():
             if not self._link.alive:
-                self._reconnect()
+                if self._link.connect():  # the folder is new: nothing in it counts as removed
+                    for mirror in self._mirrors:
+                        mirror.forget()
+                else:
+                    self.fetch()
             for mirror in self._mirrors:
                 mirror.send(self._link)
-
-    def _reconnect(self) -> None:
-        """Go on with the folder there; if it is gone, nothing in it counts as removed."""
-        if not self._link.connect():
-            self.fetch()
-            return
-        for mirror in self._mirrors:
-            mirror.forget()
 
     def fetch(self) -> None:
         """Bring here what programs have printed and changed."""
@@ -389,18 +365,18 @@ def examine(settings: SandboxSettings) -> Probe:
     if not found.works:
         return found
     try:
-        there = look_at_host(settings)
+        system, number, has_bash, has_ipykernel = look_at_host(settings)
     except ToolError as error:
         return Probe("ssh", False, str(error))
-    version = ".".join(map(str, there.python))
+    version = ".".join(map(str, number))
     missing: list[str] = []
-    if there.system != "Linux":
-        missing.append(f"it runs {there.system}, and a sandbox takes a Linux")
-    if there.python < _OLDEST_PYTHON:
+    if system != "Linux":
+        missing.append(f"it runs {system}, and a sandbox takes a Linux")
+    if number < _OLDEST_PYTHON:
         missing.append(f"its {python} is Python {version}: name one from 3.9 on with ssh_python")
-    if not there.bash:
+    if not has_bash:
         missing.append("it has no bash: install it there")
-    if not there.ipykernel:
+    if not has_ipykernel:
         missing.append(
             f"its {python} has no ipykernel, which python_execute takes: run there "
             f"`{python} -m pip install ipykernel`"
