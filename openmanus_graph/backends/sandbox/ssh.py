@@ -50,22 +50,22 @@ class Mirror:
     """One folder. Its methods block, and raise ToolError."""
 
     here: Workspace
-    """Its root is the folder; what is protected stays here, and nothing comes in its place."""
+    """Its root is the folder. Protected files are neither sent nor replaced."""
     there: str
     """Its name in the sandbox's folder of the other machine."""
     most_bytes: int
-    """That one call may bring from one side to the other."""
+    """The limit for one call and direction."""
     fetched: bool = True
-    """Whether changes come back."""
+    """Whether remote changes are fetched."""
     left_out: Callable[[str], bool] = lambda name: False
-    """Says which names are no part of it."""
+    """Returns True for names that are not part of it."""
     _same: dict[str, tuple[Signature, Signature]] = field(
         default_factory=dict[str, tuple[Signature, Signature]]
     )
-    """Signatures here and there when both sides were last the same, by name."""
+    """By name, the signatures here and there when both sides were last the same."""
 
     def send(self, other: OtherSide) -> None:
-        """Bring what has changed here to the other side."""
+        """Send local changes to the other side."""
         now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
         gone = sorted((name for name in self._same if name not in now), reverse=True)
@@ -93,7 +93,7 @@ class Mirror:
             self._same[name] = (now[name], answer["now"][name])
 
     def fetch(self, other: OtherSide) -> None:
-        """Bring what has changed on the other side here."""
+        """Fetch the other side's changes."""
         if not self.fetched:
             return
         listed = other.ask({"do": "scan", "folder": self.there})["entries"]
@@ -112,7 +112,7 @@ class Mirror:
             self._take(other, changed)
 
     def forget(self) -> None:
-        """Take the other side for empty."""
+        """Assume that the other side is empty."""
         self._same.clear()
 
     def _entries(self) -> dict[str, Signature]:
@@ -122,7 +122,7 @@ class Mirror:
             try:
                 with opened_folder(self.here, place) as folder:
                     marks = {name: signature(name, folder) for name in sorted(names_in(folder))}
-            except OSError as error:  # what is in it must not count as removed
+            except OSError as error:  # its content must not count as removed
                 if isinstance(error, FileNotFoundError) and place != self.here.root:
                     continue
                 raise ToolError(
@@ -169,7 +169,7 @@ class Mirror:
         return self._same[name][side] if name in self._same else None
 
     def _is_left_out(self, name: str) -> bool:
-        """Refuse names that lead elsewhere, too: the other side is not trusted."""
+        """Return True also for names that lead out of the folder: the other side is untrusted."""
         path = Path(os.path.normpath(self.here.root / name))
         return (
             path == self.here.root
@@ -185,21 +185,19 @@ WARNING = (
 )
 _OLDEST_PYTHON = (3, 9)
 _LOG = ".log"
-"""Files in the run folder that programs append to: only what is new is fetched."""
+"""Files in the run folder that programs append to: only their new part is fetched."""
 
 
 @dataclass
 class _Printed:
-    """A file there that grows, and where it is copied to."""
+    """The copy of a growing remote file: its file descriptor here, and its bytes so far."""
 
     copy: int
-    """File descriptor."""
     read: int = 0
-    """Bytes that were copied."""
 
 
 class Ssh:
-    """Programs run as the account of the other machine that one logs in to."""
+    """Runs programs with the account of the login on the other machine."""
 
     name = "ssh"
     holds_processes = True
@@ -228,11 +226,10 @@ class Ssh:
 
     @property
     def path(self) -> Sequence[str]:
-        """Where what the thread has installed keeps its programs."""
+        """The folder of programs that the thread has installed."""
         return (str(self._link.root / "python" / "bin"),)
 
     def inside(self, path: Path) -> str:
-        """Show a path of the host as programs see it."""
         layout, root = self._layout, self._link.root
         places = (
             (layout.workspace.root, root / "workspace"),
@@ -247,7 +244,7 @@ class Ssh:
     def launch(
         self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command. Without a terminal, what the program prints goes to a file there."""
+        """Return the command. Without a terminal, the output goes to a file there."""
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
         packages = str(root / "python")
@@ -272,7 +269,7 @@ class Ssh:
         return socket
 
     def send(self) -> None:
-        """Bring there what has changed here; connect again first if the connection broke."""
+        """Send local changes. Connect again first if the connection broke."""
         with self._link.alone():
             if not self._link.alive:
                 if self._link.connect():  # the folder is new: nothing in it counts as removed
@@ -284,14 +281,14 @@ class Ssh:
                 mirror.send(self._link)
 
     def fetch(self) -> None:
-        """Bring here what programs have printed and changed."""
+        """Fetch the output and the changes of programs."""
         with self._link.alone():
             self._follow()
             for mirror in self._mirrors:
                 mirror.fetch(self._link)
 
     def measure(self) -> Measured:
-        """Bring here what programs have printed; measure them."""
+        """Fetch the output of programs, and measure them."""
         with self._link.alone():
             return self._follow()
 
@@ -304,7 +301,7 @@ class Ssh:
             self._link.ask({"do": "end", "marker": marker})
 
     def _follow(self) -> Measured:
-        """Copy what files that programs append to have grown by since the last time."""
+        """Copy the growth of files that programs append to, and measure the programs."""
         run, sizes = self._layout.run, dict[str, int]()
         while True:
             shells = {f"run/{log.relative_to(run)}": log for log in run.rglob(f"*{_LOG}")}
@@ -348,7 +345,7 @@ def _size(log: Path) -> int:
 
 
 def probe(settings: SandboxSettings) -> Probe:
-    """Look for the program `ssh` and the address of a machine; connects to nothing."""
+    """Look for the program `ssh` and the address of a machine, without connecting."""
     if shutil.which("ssh") is None:
         return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
     if not settings.ssh_host:
@@ -360,7 +357,7 @@ def probe(settings: SandboxSettings) -> Probe:
 
 
 def examine(settings: SandboxSettings) -> Probe:
-    """Connect, and look whether that machine has what a sandbox needs. Blocks for seconds."""
+    """Connect, and check if the machine meets a sandbox's requirements. Blocks for seconds."""
     host, python, found = settings.ssh_host, settings.ssh_python, probe(settings)
     if not found.works:
         return found
