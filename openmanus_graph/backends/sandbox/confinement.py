@@ -87,7 +87,7 @@ class Sandbox:
         return reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
-        """Make the environment of a program."""
+        """Return the environment of a program."""
         inside = self.backend.inside
         fixed = {} if self.reaches_network else environment.NO_RETRIES
         return fixed | environment.sandbox_environment(

@@ -55,7 +55,7 @@ class Tree:
         self._lock = threading.Lock()
 
     def alive(self) -> bool:
-        """Return whether the program itself still runs."""
+        """Return True while the program itself runs."""
         return self.process.poll() is None
 
     def ending(self) -> str:

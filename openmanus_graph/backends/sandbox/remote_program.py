@@ -260,7 +260,6 @@ class Server:
 
     def used(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
         """Add up the sizes of all files."""
-        del request
         return {"used": sum(now[2] for _, now in entries(self._root))}, ()
 
     def end(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
@@ -270,7 +269,6 @@ class Server:
 
     def close(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
         """End all, and remove the folder."""
-        del request
         self._end(self._name)
         _remove_folder(self._root)
         return {}, ()

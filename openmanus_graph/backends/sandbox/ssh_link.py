@@ -193,7 +193,7 @@ class SshLink:
 _NO_PYTHON = "{host} has no {python}. Name a Python that is there with ssh_python"
 _REASONS = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: "
-    "it was set up anew, or somebody stands between. Only if you know why, run "
+    "it was reinstalled, or someone intercepts the connection. Only if you know why, run "
     "`ssh-keygen -R {host}` and connect once with {by_hand}",
     "Host key verification failed": "The host key of {host} is not known. Connect once with "
     "{by_hand} and compare it, or name a file that has it with ssh_known_hosts",
