@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from openmanus_graph.backends.search.baidu import Baidu
-from openmanus_graph.backends.search.brave import Brave
-from openmanus_graph.backends.search.google import Google
+from openmanus_graph.backends.search.engines import Baidu, Brave, Google, Searxng, Tavily
 from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
@@ -17,8 +15,6 @@ from openmanus_graph.backends.search.search_engine import (
     SearchQuery,
     page_key,
 )
-from openmanus_graph.backends.search.searxng import Searxng
-from openmanus_graph.backends.search.tavily import Tavily
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.search_engines import (
