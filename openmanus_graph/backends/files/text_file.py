@@ -49,7 +49,7 @@ class Encoding:
         return self.bom + text.encode(self.name, self.errors)
 
     def fits(self, data: bytes) -> bool:
-        """Say whether decoding and encoding gives the same bytes."""
+        """Return True if decoding and encoding gives the same bytes."""
         try:
             return self.encode(self.decode(data)) == data
         except UnicodeError:
@@ -57,10 +57,7 @@ class Encoding:
 
 
 def detect_encoding(data: bytes) -> Encoding | None:
-    """Find the encoding of a whole file, one that gives its bytes back exactly.
-
-    None if it is no text.
-    """
+    """Return an encoding that reproduces a file's bytes exactly; None if it is no text."""
     for bom, name in _BOMS:
         if data.startswith(bom):
             marked = Encoding(name, bom)
@@ -74,12 +71,7 @@ def detect_encoding(data: bytes) -> Encoding | None:
 
 
 def whole_characters(head: bytes, *, cut: bool) -> bytes:
-    """Return the beginning of a file up to where no character is cut in two.
-
-    Args:
-        head: Its first bytes.
-        cut: Whether there are more.
-    """
+    """Return the first bytes of a file without a character cut in two; `cut`: there are more."""
     if not cut:
         return head
     if b"\0" in head:
@@ -88,10 +80,10 @@ def whole_characters(head: bytes, *, cut: bool) -> bytes:
 
 
 def _reads_as_text(data: bytes, name: str) -> bool:
-    """Say whether bytes are plainly text in UTF-16: nearly any even number of bytes decodes.
+    """Return True if bytes are clearly text in UTF-16, since nearly any even number decodes.
 
-    Numbers in a binary file hardly ever make up words with spaces between them, of characters
-    that exist, without a single control character.
+    Numbers in a binary file hardly ever decode to words of assigned characters with spaces between
+    them and without a control character.
     """
     if len(data) % 2 or len(data) < _MIN_UTF16_BYTES:
         return False
