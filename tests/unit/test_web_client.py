@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from openmanus_graph import ToolError
-from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.exchange import Page
 from openmanus_graph.backends.web.guard import Guard, Resolver

@@ -1,4 +1,4 @@
-"""Text files: encoding, byte order mark and line ends on disk, and numbered lines for the model."""
+"""Text files: encoding, byte order mark and line ends, and numbered lines for the model."""
 
 import codecs
 import re
@@ -231,3 +231,52 @@ def _view_line(line: str) -> str:
     if len(text) <= MAX_LINE_CHARS:
         return text
     return f"{text[:MAX_LINE_CHARS]} [{len(text) - MAX_LINE_CHARS} more characters in this line]"
+
+
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w-]+)")
+_META_WITHIN = 4096
+_WIDER = {  # as browsers read these names
+    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030",
+    "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs",
+}  # fmt: skip
+_LOOKS_LIKE_UTF8 = ("utf-16", "utf-32", "iso2022", "hz", "utf-7")
+
+
+def decode_page(data: bytes, declared: str | None = None) -> str:
+    """Turn a web page, or its beginning, into text. Never fails; bad bytes become U+FFFD.
+
+    Headers and tags of pages are often wrong. `declared` is the charset of the Content-Type header.
+    """
+    utf8 = Encoding("utf-8")
+    marked = data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    names = [] if marked else _declared(data, declared)
+    for name in names:
+        # Text that is valid UTF-8 is UTF-8, whatever it declares: that is never an accident.
+        if name.startswith(_LOOKS_LIKE_UTF8) or not utf8.fits(data):
+            try:
+                return data.decode(name)
+            except UnicodeError:
+                continue
+    encoding = detect_encoding(data) or utf8
+    if encoding.fits(data):
+        return encoding.decode(data)
+    # One damaged character, or a cut in the middle of one, does not make a charset wrong.
+    return data.decode(names[0] if names else "utf-8", "replace")
+
+
+def _declared(data: bytes, declared: str | None) -> list[str]:
+    """Return the encodings that header and tags name, as Python knows them."""
+    head = data[:_META_WITHIN]
+    found = _META_CHARSET.search(head) or _XML_ENCODING.search(head)
+    labels = [declared, found[1].decode("ascii") if found else None]
+    names: list[str] = []
+    for label in filter(None, labels):
+        try:
+            name = codecs.lookup(label.strip("\"' ")).name
+            b"".decode(name)
+        except (LookupError, ValueError):
+            continue  # no encoding has this name, or it does not decode to text
+        if name != "utf-8":
+            names.append(_WIDER.get(name, name))
+    return names

@@ -27,7 +27,7 @@ from httpcore2 import (
     UnsupportedProtocol,
 )
 
-from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.web.guard import Guard, environment_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
-from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.files.text_file import decode_page
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
