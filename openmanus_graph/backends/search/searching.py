@@ -81,25 +81,20 @@ def is_configured(name: str, settings: SearchSettings) -> bool:
 
 
 def _engines(name: str, settings: SearchSettings) -> Iterator[SearchEngine]:
+    address = {"url": settings.urls[name]} if name in settings.urls else {}
     if name == "ddgs":
         yield from map(Metasearch, DDGS_BACKENDS)
     elif not is_configured(name, settings):
         if name in _BACKENDS_WITHOUT_KEY:
             yield Metasearch(_BACKENDS_WITHOUT_KEY[name])
-    elif name in KEY_VARIABLES or name == "searxng":
-        yield _configured_engine(name, settings)
+    elif name == "searxng":
+        yield Searxng(settings.urls[name])
+    elif name == "google":
+        yield Google(settings.keys[name], settings.google_cse_id or "", **address)
+    elif name in _ENGINES_WITH_KEY:
+        yield _ENGINES_WITH_KEY[name](settings.keys[name], **address)
     else:
         yield Metasearch(name)
-
-
-def _configured_engine(name: str, settings: SearchSettings) -> SearchEngine:
-    if name == "searxng":
-        return Searxng(settings.urls[name])
-    key = settings.keys[name]
-    address = {"url": settings.urls[name]} if name in settings.urls else {}
-    if name == "google":
-        return Google(key, settings.google_cse_id or "", **address)
-    return _ENGINES_WITH_KEY[name](key, **address)
 
 
 def _notice(name: str) -> str:
