@@ -102,8 +102,8 @@ def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddres
 
 
 AGENT = "openmanus-graph"
-_TIMEOUT_S = 10.0
-_BYTES = 512 * 1024
+_ROBOTS_TIMEOUT_S = 10.0
+_ROBOTS_BYTES = 512 * 1024
 
 
 class Robots:
@@ -128,8 +128,9 @@ class Robots:
     async def _read(self, origin: str) -> "Protego | None":
         try:
             page = await fetch(
-                f"{origin}/robots.txt", self._guard, timeout_s=_TIMEOUT_S, text_limit_bytes=_BYTES
-            )
+                f"{origin}/robots.txt", self._guard, timeout_s=_ROBOTS_TIMEOUT_S,
+                text_limit_bytes=_ROBOTS_BYTES,
+            )  # fmt: skip
         except ToolError:
             return None  # fetching the page reports the error
         if page.status != 200:

@@ -81,15 +81,15 @@ async def page_text(
     """
     data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
     declared = charset if isinstance(html, bytes) else "utf-8"
-    return await asyncio.to_thread(_convert_in_child, data, url, declared, word_count_threshold)
+    request = {"url": url, "charset": declared, "word_count_threshold": word_count_threshold}
 
+    def convert() -> PageText:
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
 
-def _convert_in_child(data: bytes, url: str, charset: str | None, threshold: int) -> PageText:
-    request = {"url": url, "charset": charset, "word_count_threshold": threshold}
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
+    return await asyncio.to_thread(convert)
 
 
 def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
