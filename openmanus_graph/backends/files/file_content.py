@@ -1,4 +1,4 @@
-"""Looks at a file's content by the kind that its name says: whether it holds that, and its head."""
+"""Checks a file's content against the kind that its name claims, and shows its beginning."""
 
 import csv
 import importlib
@@ -39,11 +39,11 @@ MAX_BYTES = 3_750_000
 MAX_PIXELS = 80_000_000
 """Of a picture that is decoded: as many take a third of a gigabyte."""
 _SHRINK = 0.75
-"""What each side is multiplied by as long as a file is too large."""
+"""The factor for each side while a file is too large."""
 _QUALITY = 85
 _ORIENTATION, _UPRIGHT = 0x0112, 1
 _MODES = {"1", "L", "LA", "P", "RGB", "RGBA"}
-"""Ways to keep colours that all servers read; CMYK and 16 bits are not among them."""
+"""Colour modes that all servers read; CMYK and 16 bits are not among them."""
 _DRAWN = {"PNG", "GIF", "BMP"}
 """Kinds for drawings and screenshots, whose edges a JPEG would blur."""
 _one_at_a_time = threading.Lock()
@@ -120,10 +120,10 @@ def _read(data: bytes, media_type: str) -> Picture:
 
 
 def _is_upright(image: "Image") -> bool:
-    """Return True if no readable EXIF data tell that a picture is turned."""
+    """Return True unless readable EXIF data say that a picture is rotated."""
     try:
         return bool(image.getexif().get(_ORIENTATION, _UPRIGHT) == _UPRIGHT)
-    except Exception:  # noqa: BLE001  # the pixels were read; broken notes do no harm
+    except Exception:  # noqa: BLE001  # the pixels were read; broken EXIF data do no harm
         return True
 
 
@@ -190,9 +190,9 @@ _TEXT = frozenset(
 
 
 def content_problem(file: BinaryIO, name: str) -> str | None:
-    """Say what is wrong with a file's content, by the suffix of its name; None if nothing is.
+    """Return what is wrong with a file's content, by the suffix of its name; None if nothing is.
 
-    Blocks. What only a judgement can tell, invented figures say, is not seen here.
+    Blocks. Faults that need judgement, such as invented figures, are not found.
     """
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     if not head:
@@ -210,7 +210,7 @@ def content_problem(file: BinaryIO, name: str) -> str | None:
 
 
 def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
-    """Return a file's size and how it begins, as text; of what has none its kind. Blocks."""
+    """Return a file's size and its beginning as text, or its kind if it has no text. Blocks."""
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     begins, encoding = "", None
     try:
@@ -258,7 +258,7 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
-    """Look at a text; a file with a suffix that says nothing may be anything but blank."""
+    """Check a text; a file with an unknown suffix may hold anything but white space."""
     encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
     readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
         "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
