@@ -14,11 +14,7 @@ from typing import Any, cast
 
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
-from openmanus_graph.config.homes import (
-    is_trusted_content,
-    trust_content,
-    untrusted_home,
-)
+from openmanus_graph.config.homes import is_trusted_content, trust_content, untrusted_home
 from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath

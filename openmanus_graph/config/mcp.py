@@ -46,9 +46,7 @@ def mcp_servers(
     return named, ()
 
 
-def configured_servers(
-    layers: Sequence[Layer],
-) -> tuple[dict[str, MCPServer], dict[str, str]]:
+def configured_servers(layers: Sequence[Layer]) -> tuple[dict[str, MCPServer], dict[str, str]]:
     """Return the configured servers by name, and why others cannot be used."""
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}

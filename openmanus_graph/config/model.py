@@ -181,11 +181,7 @@ def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
     if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
         return ModelSettings(spec, stored_key=stored_key(provider, None))
     own = ModelSettings(spec)
-    return replace(
-        main,
-        model=spec,
-        **{name: getattr(own, name) for name in _OF_ONE_MODEL},
-    )
+    return replace(main, model=spec, **{name: getattr(own, name) for name in _OF_ONE_MODEL})
 
 
 def _named_model(layer: Layer) -> str | None:

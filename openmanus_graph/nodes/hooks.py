@@ -6,16 +6,7 @@ So an interrupt in a hook repeats no model call. Hooks around a call are in
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,
-    Required,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import OmitFromSchema

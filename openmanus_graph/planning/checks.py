@@ -26,13 +26,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    find,
-    names_in,
-    opened_file,
-    opened_folder,
-)
+from openmanus_graph.runtime.workspace import Workspace, find, names_in, opened_file, opened_folder
 from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
