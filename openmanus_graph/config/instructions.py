@@ -14,8 +14,12 @@ from typing import Any, cast
 
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
-from openmanus_graph.config.homes import is_trusted_content, trust_content, untrusted_home
-from openmanus_graph.config.workspace import WORKSPACES
+from openmanus_graph.config.homes import (
+    WORKSPACES,
+    is_trusted_content,
+    trust_content,
+    untrusted_home,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 from openmanus_graph.state.context import Skill
@@ -106,7 +110,7 @@ def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
-        folder = project  # agents write there: nobody's instructions
+        folder = project  # agents write there, so its files are not instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
         # A link in a cloned folder must not send files from outside it to the model.
@@ -224,10 +228,9 @@ def _package_folders() -> tuple[tuple[str, Path], ...]:
 def _folders_in(root: Path) -> list[Path]:
     """Return the folders in a place; those without a `SKILL.md` are not skills."""
     try:
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        return [path for path in sorted(root.iterdir()) if path.is_dir() and _may_be_skill(path)]
     except OSError:  # there is none
         return []
-    return [folder for folder in folders if _may_be_skill(folder)]
 
 
 def _may_be_skill(folder: Path) -> bool:
@@ -257,7 +260,6 @@ def read_skill(folder: Path, within: Path | None = None) -> Skill:
     """Read and validate a skill. Blocks. SkillError says everything that is wrong with it.
 
     Args:
-        folder: The skill's.
         within: The folder that it must be in, even if it is a link; None: it is the user's own.
     """
     if not folder.exists():

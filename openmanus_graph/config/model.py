@@ -43,9 +43,7 @@ _NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", 
 def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     """Choose the main model and how to reach it. ConfigError says what to set.
 
-    Args:
-        context: What the caller passed.
-        layers: The most important first.
+    The most important layer is the first.
     """
     use = {name: _first_value(f"llm.{name}", layers) or usual for name, usual in MAIN_USE.items()}
     if context.model is not None and not isinstance(context.model, str):

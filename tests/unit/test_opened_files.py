@@ -86,7 +86,7 @@ ALLOWED = {
     "config/resolve.py": "the folders themselves",
     "config/secret_values.py:known_secrets": USERS,
     "config/stored_model.py:store_model": USERS,
-    "config/workspace.py:require_inside": "the working folder itself",
+    "config/homes.py:require_inside": "the working folder itself",
     "demo/evals/judges.py": INSIDE,
     "interfaces/cli/batch.py:batch": NAMED,
     "interfaces/cli/chat.py:_files": "the workspace's folder itself",
