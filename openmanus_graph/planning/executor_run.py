@@ -88,7 +88,7 @@ def executor_problem(name: str, graph: Any) -> str | None:
 
 
 GRACE_S = 10.0
-"""Grace period of an executor with its own limit."""
+"""Extra time for executors that end themselves at their own limit."""
 
 
 class ExecutorRun:

@@ -32,10 +32,6 @@ from openmanus_graph.state.manus import merge_usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
 
 
-def ignore(event: dict[str, Any]) -> None:
-    """Send an event nowhere."""
-
-
 class ParallelBatch:
     """The plan's current state, and which worker does which step. For one event loop.
 
@@ -56,7 +52,7 @@ class ParallelBatch:
         *,
         left: Collection[int] = (),
     ) -> None:
-        self.emit: Emit = ignore
+        self.emit: Emit = lambda _: None
         """Sends events into the stream of the planning graph itself; set by `run_step`."""
         self._state: PlanningState = {**state, "reports": {}}
         self._session = session
@@ -128,7 +124,7 @@ class ParallelBatch:
         self._settle()
 
     async def begin_replanning(self, worker: int) -> None:
-        """Wait until no other worker replans: each has to see what the one before replaced."""
+        """Wait until no other worker replans, because it has to see that worker's replacement."""
         if self._replanner != worker:
             await self._replanning.acquire()
             self._replanner = worker
@@ -225,8 +221,8 @@ async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
     """Return a plan's state at a checkpoint, with the steps of its workers."""
     inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
     state, _ = await _saved_plan(graph, inside, with_tasks=True)
-    order, steps, replans = flow.merge_reports(state, state["reports"].values())
-    state["order"], state["steps"], state["replans"] = order, steps, replans
+    merged = flow.merge_reports(state, state["reports"].values())
+    state["order"], state["steps"], state["replans"] = merged
     return state
 
 
