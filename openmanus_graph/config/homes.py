@@ -94,7 +94,7 @@ def is_own(place: Path) -> bool:
 
 
 def is_new(place: Path) -> bool:
-    """Return True if nothing is in the place, or an empty folder. Blocks."""
+    """Return True if the place does not exist or is an empty folder. Blocks."""
     if place.is_symlink():
         return False
     try:
@@ -132,7 +132,7 @@ def trust_home(place: Path) -> None:
 
 
 def describe_home(place: Path) -> str:
-    """Return in words what a home folder holds, without reading any file. Blocks."""
+    """Return a short list of a home folder's content, without reading any file. Blocks."""
     try:
         names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in place.iterdir())
     except OSError as error:

@@ -38,7 +38,7 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
             make, only the working folder is searched.
 
     Returns:
-        The texts, each under its path and the nearest last, and warnings about what is left out.
+        The texts, each under its path and the nearest last, and warnings about omitted text.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -301,7 +301,7 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter has no end, a second line of ---")
     try:
         loader = yaml.BaseLoader(head)  # makes texts only
-        node = loader.get_single_node()  # it holds names that are there twice as well
+        node = loader.get_single_node()  # unlike a dict, it keeps repeated names
         if not isinstance(node, yaml.MappingNode):
             raise SkillError("its front matter is no mapping of names to values")
         fields: Any = loader.construct_document(node)

@@ -97,7 +97,7 @@ async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str
 async def replan_step(
     state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Take a turn at replacing the step that failed for good, and those that depend on it.
+    """Take one turn to replace a step that has finally failed, and the steps that depend on it.
 
     The other workers see the plan change only when there is a replacement. Without one the step
     stays blocked.

@@ -49,7 +49,7 @@ def plan_of(state: PlanningState) -> Plan:
 
 
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
-    """Return what verifies values in the steps that begin now, from the thread and the plan.
+    """Return the origin that verifies values in new steps, from the thread and the plan.
 
     Args:
         urls: Links that other steps have seen.
@@ -277,13 +277,13 @@ def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
 
 
 def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
-    """Return the limit that ended the run: of its kind the one that was used most."""
+    """Return the limit that ended the run: the most used one of its kind."""
     progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
     return most_used_limit(reason, progress, settings)
 
 
 def run_end_of(error: LimitReached | ModelError) -> RunEnd:
-    """Return how a model call that was not allowed, or failed, ends the run."""
+    """Return how the run ends after a model call that was refused by a limit, or failed."""
     if isinstance(error, LimitReached):
         return RunEnd(status="stopped", stop_reason=error.reason, answer="")
     return cast("RunEnd", failure(error.sentence))

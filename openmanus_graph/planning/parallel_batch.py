@@ -91,7 +91,7 @@ class ParallelBatch:
         return self._working.get(worker, "")
 
     def learn(self, worker: int, report: WorkerReport) -> None:
-        """Merge what a worker has done and saved into the plan."""
+        """Merge a worker's saved work into the plan."""
         self._merge([report])
         step = self._state["steps"].get(self.step_of(worker))
         if step is None or not flow.is_under_way(step):
@@ -104,7 +104,7 @@ class ParallelBatch:
         self._entered.add(worker)
 
     async def next_step(self, worker: int) -> StepRun | None:
-        """Wait for a step that this worker can do; None when no other can make one ready."""
+        """Wait for a step for this worker; None if the running steps can make none ready."""
         self._end_replanning(worker)
         waiting: asyncio.Future[StepRun | None] = asyncio.get_running_loop().create_future()
         self._idle[worker] = waiting
@@ -188,7 +188,7 @@ def max_workers(session: Session, config: RunnableConfig) -> int:
 
 
 def report_of(state: Mapping[str, object] | WorkerState) -> WorkerReport:
-    """Return what a worker has done, from its state; nothing if it has not begun."""
+    """Return a worker's report from its state; an empty one if it has not begun."""
     worker = cast("WorkerState", state)
     return WorkerReport(
         steps=worker.get("steps") or {},
