@@ -15,11 +15,11 @@ from typing import Any, cast
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.homes import (
+    WORKSPACES,
     is_trusted_content,
     trust_content,
     untrusted_home,
 )
-from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 from openmanus_graph.state.context import Skill
@@ -38,7 +38,7 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
             make, only the working folder is searched.
 
     Returns:
-        The texts, each under its path and the nearest last, and warnings about what is left out.
+        The texts, each under its path and the nearest last, and warnings about omitted text.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -110,7 +110,7 @@ def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
-        folder = project  # agents write there: nobody's instructions
+        folder = project  # agents write there, so its files are not instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
         # A link in a cloned folder must not send files from outside it to the model.
@@ -228,10 +228,9 @@ def _package_folders() -> tuple[tuple[str, Path], ...]:
 def _folders_in(root: Path) -> list[Path]:
     """Return the folders in a place; those without a `SKILL.md` are not skills."""
     try:
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        return [path for path in sorted(root.iterdir()) if path.is_dir() and _may_be_skill(path)]
     except OSError:  # there is none
         return []
-    return [folder for folder in folders if _may_be_skill(folder)]
 
 
 def _may_be_skill(folder: Path) -> bool:
@@ -261,7 +260,6 @@ def read_skill(folder: Path, within: Path | None = None) -> Skill:
     """Read and validate a skill. Blocks. SkillError says everything that is wrong with it.
 
     Args:
-        folder: The skill's.
         within: The folder that it must be in, even if it is a link; None: it is the user's own.
     """
     if not folder.exists():
@@ -303,7 +301,7 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter has no end, a second line of ---")
     try:
         loader = yaml.BaseLoader(head)  # makes texts only
-        node = loader.get_single_node()  # it holds names that are there twice as well
+        node = loader.get_single_node()  # unlike a dict, it keeps repeated names
         if not isinstance(node, yaml.MappingNode):
             raise SkillError("its front matter is no mapping of names to values")
         fields: Any = loader.construct_document(node)

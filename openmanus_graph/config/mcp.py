@@ -46,9 +46,7 @@ def mcp_servers(
     return named, ()
 
 
-def configured_servers(
-    layers: Sequence[Layer],
-) -> tuple[dict[str, MCPServer], dict[str, str]]:
+def configured_servers(layers: Sequence[Layer]) -> tuple[dict[str, MCPServer], dict[str, str]]:
     """Return the configured servers by name, and why others cannot be used."""
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}
@@ -150,7 +148,7 @@ def _expand_optional(text: str | None) -> str | None:
 def _resolve_entry(
     entry: str, configured: Mapping[str, MCPServer], problems: Mapping[str, str]
 ) -> MCPServer:
-    """Resolve what the person typed: a configured name, a URL or a command."""
+    """Resolve what the user typed: a configured name, a URL or a command."""
     if entry in problems:
         raise ConfigError(problems[entry])
     if entry in configured:

@@ -32,7 +32,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from openmanus_graph.config.resolve import resolve_run_settings
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.runtime.checkpoint_lineage import (
     Lineage,
     checkpointed_thread,
@@ -300,7 +300,9 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # configured by another task of the same superstep
-        settings = resolve_run_settings(runtime, entry.thread, has_thread=entry.has_thread)
+        # Inside another app's graph the runtime carries that app's context: ours is unset.
+        context = runtime.context if isinstance(runtime.context, Context) else Context()
+        settings = resolve_settings(context, entry.thread, has_thread=entry.has_thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:
