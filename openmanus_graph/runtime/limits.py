@@ -52,7 +52,7 @@ class Progress:
 
 
 A_STEP = Progress(1, no_usage(), 0.0)
-"""What a step takes at least."""
+"""The least that a step needs."""
 
 
 @dataclass(frozen=True)

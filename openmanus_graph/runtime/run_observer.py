@@ -122,7 +122,6 @@ def find_location(config: RunnableConfig) -> RunLocation | None:
 
 
 def location_of(config: RunnableConfig) -> RunLocation:
-    """Return where a node of ours runs."""
     location = find_location(config)
     if location is None:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")

@@ -28,8 +28,6 @@ WORKER_SEPARATOR = "\0"
 
 
 class Handle(Protocol):
-    """A live resource."""
-
     def close(self) -> None:
         """Release processes, sockets and files; may block, is called once, never raises."""
 

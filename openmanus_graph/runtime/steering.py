@@ -47,10 +47,10 @@ class SteeringReader:
     """None without a checkpointer, which stores what was read."""
     thread: str
     shared: bool
-    """Whether the run is a plan step: each one reads all of the plan's steering messages."""
+    """Whether the run is a plan step: each step reads all steering messages of the plan."""
 
     def fetch_soon(self) -> None:
-        """Have them read with the checkpoint that comes next: an agent step follows it."""
+        """Read them with the next checkpoint: an agent step follows it."""
         if self.store is not None:
             self.store.fetch_soon(self.thread)
 
