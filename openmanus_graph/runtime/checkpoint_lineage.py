@@ -67,8 +67,8 @@ def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None
     if database.is_local and any(word in kind for kind in kinds for word in NETWORK_SAVERS):
         raise ConfigError(
             f"The checkpoints are kept by {type(saver).__name__}, which other machines share, and "
-            f"the ledger of effects in the local file {database}: a run that goes on elsewhere "
-            "would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
+            f"the ledger of effects in the local file {database}: a run that continues on "
+            "another machine would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
             "postgresql:// address that they share, too."
         )
 

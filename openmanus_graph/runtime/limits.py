@@ -115,9 +115,8 @@ class Limit:
         if 0 < self.left < self.next_call:
             left = self._amount(self.left, steps)
             why = f": {left} are left, and the next model call takes about {next_call}"
-        return (
-            f"The run stopped at its limit of {what}{why}. It goes on with a higher {self.setting}."
-        )
+        stopped = f"The run stopped at its limit of {what}{why}."
+        return f"{stopped} It continues with a higher {self.setting}."
 
     def _amount(self, value: float, steps: str) -> str:
         if self.unit == "$":

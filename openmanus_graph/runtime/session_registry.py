@@ -121,8 +121,8 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
         if entry.prepared_for != at.run and entry.has_thread and not session.is_nested:
             if session.lineage.came_back and not entry.lasting:
                 raise ConfigError(
-                    f"A run works on thread {entry.thread}, whose files cannot be turned back "
-                    "meanwhile. Wait for its end, or stop it, and go back then."
+                    f"A run works on thread {entry.thread}, whose files cannot be restored "
+                    "now. Wait for its end, or stop it, before you go back."
                 )
             if current_replay() is None:  # a replay has no files
                 await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
