@@ -68,8 +68,8 @@ def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None
         raise ConfigError(
             f"The checkpoints are kept by {type(saver).__name__}, which other machines share, and "
             f"the ledger of effects in the local file {database}: a run that continues on "
-            "another machine would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
-            "postgresql:// address that they share, too."
+            "another machine would repeat effects. Set [storage] database_url, or "
+            "OPENMANUS_DATABASE_URL, to a postgresql:// address that they share, too."
         )
 
 
