@@ -36,7 +36,7 @@ def read_text(path: Path, within: Path | None) -> str | None:
         within: The folder that the file must be in, even if it is a link; None: it is the user's.
 
     Raises:
-        ConfigError: It is no file, too large, no text, or leads out of its folder.
+        ConfigError: It is not a file, too large, no text, or leads out of its folder.
     """
     root = Path("/") if within is None else within.resolve()
     inside = path.absolute() if within is None else path.relative_to(within)

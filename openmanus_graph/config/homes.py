@@ -119,10 +119,10 @@ def trust_home(place: Path) -> None:
     """Register a home folder as the user's own, with a new id. Blocks.
 
     Raises:
-        ConfigError: It is no folder, or it or the registration cannot be written.
+        ConfigError: It is not a folder, or it or the registration cannot be written.
     """
     if not place.is_dir():
-        raise ConfigError(f"{place} is no folder. Move it away.")
+        raise ConfigError(f"{place} is not a folder. Move it away.")
     try:
         with contextlib.suppress(FileNotFoundError):
             (place / ID_FILE).unlink()

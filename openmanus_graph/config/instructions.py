@@ -265,7 +265,7 @@ def read_skill(folder: Path, within: Path | None = None) -> Skill:
     if not folder.exists():
         raise SkillError(f"there is no folder {folder}")
     if not folder.is_dir():
-        raise SkillError(f"{folder} is no folder")
+        raise SkillError(f"{folder} is not a folder")
     if within is not None and not folder.resolve().is_relative_to(within.resolve()):
         raise SkillError("it is a link that leads out of this folder")
     try:
@@ -303,12 +303,12 @@ def front_matter(text: str) -> Mapping[str, Any]:
         loader = yaml.BaseLoader(head)  # makes texts only
         node = loader.get_single_node()  # unlike a dict, it keeps repeated names
         if not isinstance(node, yaml.MappingNode):
-            raise SkillError("its front matter is no mapping of names to values")
+            raise SkillError("its front matter is not a mapping of names to values")
         fields: Any = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise SkillError(f"its front matter is no YAML{where}") from error
+        raise SkillError(f"its front matter is not YAML{where}") from error
     except RecursionError:  # its traceback is as deep as the text: nothing to keep
         raise SkillError("its front matter is nested too deeply") from None
     names = [key.value for key, _ in node.value]
@@ -368,7 +368,7 @@ def _read_text(file: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SkillError(f"{file.name} is no UTF-8 text") from error
+        raise SkillError(f"{file.name} is not UTF-8 text") from error
 
 
 def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
@@ -380,7 +380,7 @@ def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
     for field, most in _MAX_CHARS.items():
         value: object = fields.get(field, "")
         if not isinstance(value, str):
-            yield f"its {field} is no text"
+            yield f"its {field} is not text"
         elif len(_normal(value)) > most:
             yield f"its {field} has {len(_normal(value))} characters, more than {most}"
         elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):

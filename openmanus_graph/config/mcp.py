@@ -90,8 +90,8 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
             )
         if server.url is not None and urlsplit(server.url).scheme not in ("http", "https"):
             raise ConfigError(
-                f"The MCP server {server.name!r} has the url {server.url!r}, which is no http or "
-                "https address."
+                f"The MCP server {server.name!r} has the url {server.url!r}, which is not an "
+                "http or https address."
             )
         _check_oauth_client(server)
 
@@ -185,7 +185,7 @@ def host_name(url: str) -> str:
 
 
 def _command_name(words: Sequence[str]) -> str:
-    """Derive a server's name from the first word of its command that is no runner."""
+    """Derive a server's name from the first word of its command that is not a runner."""
     arguments = (word for word in words if not word.startswith("-"))
     names = [Path(word).stem.partition("@")[0] or word for word in arguments]
     return next((name for name in names if name.partition(".")[0] not in _RUNNERS), names[0])

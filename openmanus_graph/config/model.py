@@ -234,8 +234,8 @@ def local_ports() -> Sequence[int]:
     ports = [one.strip() for one in named.split(",") if one.strip()]
     if not all(one.isdecimal() and 0 < int(one) < 65536 for one in ports):
         raise ConfigError(
-            f"{LOCAL_PORTS_VARIABLE} is {named!r}, which is no list of ports. Write them separated "
-            "by commas (11434,8080), or leave it empty to look for no server."
+            f"{LOCAL_PORTS_VARIABLE} is {named!r}, which is not a list of ports. Write them "
+            "separated by commas (11434,8080), or leave it empty to look for no server."
         )
     return [int(one) for one in ports]
 

@@ -72,7 +72,7 @@ def store_model(spec: str, base_url: str | None, window: int | None = None) -> P
         window: Tokens of one request. None: the value that was set for another model is removed.
 
     Raises:
-        ConfigError: The file is no TOML, or cannot be written.
+        ConfigError: The file is not TOML, or cannot be written.
     """
     path = config_home() / CONFIG_FILE
     try:

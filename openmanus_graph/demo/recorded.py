@@ -53,7 +53,7 @@ def recorded_model(model: str, **fields: Any) -> BaseChatModel:
         ConfigError: There is no such recording.
     """
     if model not in _NEEDED:
-        raise ConfigError(f"There is no recording {model!r}. There are: {', '.join(_NEEDED)}.")
+        raise ConfigError(f"There is no recording {model!r}. Available: {', '.join(_NEEDED)}.")
     with demo_folder() as folder:
         if model == EVALS_MODEL:
             return DemoModel(load_conversations(folder / "evals" / "recording.json"), **fields)

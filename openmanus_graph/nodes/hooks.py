@@ -56,8 +56,8 @@ def check_middleware(middleware: Sequence[Any]) -> None:
     for one in middleware:
         if not isinstance(one, AgentMiddleware):
             raise ConfigError(
-                f"{one!r} is no AgentMiddleware. Pass instances of LangChain's class or of yours "
-                "that is derived from it."
+                f"{one!r} is not an AgentMiddleware. Pass instances of LangChain's class or of "
+                "yours that is derived from it."
             )
         if one.name in names:
             raise ConfigError(
@@ -76,7 +76,7 @@ def _check(middleware: Middleware) -> None:
         if unknown := [place for place in jumps_of(middleware, hook) if place not in JUMPS]:
             raise ConfigError(
                 f"{name}.{hook} declares jumps to {', '.join(map(str, unknown))}. "
-                f"There are: {', '.join(JUMPS)}."
+                f"Available: {', '.join(JUMPS)}."
             )
     for key, hint in _hints(middleware).items():
         if key in ours and key != "messages" and _plain(hint) != ours[key]:
@@ -205,7 +205,7 @@ async def _check_edits(
     for edited in edits.values():
         toolset.find(edited["name"])
         if not isinstance(edited["args"], dict):
-            raise ToolError("the arguments of an edited call are no object")
+            raise ToolError("the arguments of an edited call are not an object")
         if problems := toolset.problems(edited["name"], edited["args"]):
             raise ToolError("; ".join(problems))
 

@@ -145,7 +145,7 @@ def ended_by_tool(
 
 
 def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
-    """Return how a reply fails the run if it is no answer, even after the model was asked."""
+    """Return how a reply fails the run if it is not an answer, even after the model was asked."""
     if not reading.failed:
         return None
     problem = PROBLEMS[reading.kind][1].format(what=reading.what)

@@ -176,7 +176,7 @@ def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
             continue
         try:
             if call.broken is not None:
-                raise PlanError(call.broken["error"] or "the arguments are no JSON object")
+                raise PlanError(call.broken["error"] or "the arguments are not a JSON object")
             title, steps = _plan_of_call(call.name, call.args, drafting)
         except (PlanError, ToolError) as error:
             answer = render("plan_invalid", problem=str(error).rstrip("."))

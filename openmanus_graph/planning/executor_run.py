@@ -59,7 +59,7 @@ def collect_executors(executors: Executors, describe: Describe = lambda _: "") -
     """Collect the executors. A single graph, or a list, gets names as in OpenManus.
 
     Raises:
-        ConfigError: There is none, one is no graph, or a name cannot be used in a plan.
+        ConfigError: There is none, one is not a graph, or a name cannot be used in a plan.
     """
     if isinstance(executors, Mapping):
         graphs = dict(executors)
@@ -80,7 +80,7 @@ def executor_problem(name: str, graph: Any) -> str | None:
     if not EXECUTOR_NAME.fullmatch(name):
         return f"Executor {name!r}: a name has letters, digits, _ and - only."
     if not isinstance(graph, Pregel):
-        return f"Executor {name!r} is no compiled graph: {graph!r}."
+        return f"Executor {name!r} is not a compiled graph: {graph!r}."
     if "messages" not in graph.channels:
         return f"Executor {name!r} has no `messages` in its state."
     return None

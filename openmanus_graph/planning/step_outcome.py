@@ -196,7 +196,7 @@ class WrittenFiles:
         self._stamps = self._sizes_and_times(new) | self._stamps
 
     def _sizes_and_times(self, paths: Iterable[str]) -> dict[str, _SizeAndTime | None]:
-        """Return the size and time of files; None for what is no file."""
+        """Return the size and time of files; None for what is not a file."""
         by_folder = defaultdict[str, list[str]](list)
         for path in paths:
             by_folder[path.rpartition("/")[0]].append(path)

@@ -106,9 +106,9 @@ Update = dict[str, Any]
 
 
 def checked_update(update: Any) -> Update:
-    """Return what a hook writes. ConfigError: it is no update, or it writes the graph's keys."""
+    """Return what a hook writes. ConfigError: it is not an update, or writes the graph's keys."""
     if not isinstance(update, Mapping):
-        raise ConfigError(f"A middleware returned {update!r}, which is no update of the state.")
+        raise ConfigError(f"A middleware returned {update!r}, which is not an update of the state.")
     given = dict(cast("Mapping[str, Any]", update))
     if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
         raise ConfigError(

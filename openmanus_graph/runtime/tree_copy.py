@@ -29,7 +29,7 @@ def copy_entry(
         left_out: Also called for the entry itself, with an empty path.
 
     Raises:
-        OSError: Something cannot be read or written. What vanished meanwhile is no error.
+        OSError: Something cannot be read or written. What vanished meanwhile is not an error.
     """
     folders = dict[str, os.stat_result]()
     if not _copy(folder, name, target, "", left_out, folders):

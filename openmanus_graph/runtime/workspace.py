@@ -67,7 +67,7 @@ _ADVICE = {
     errno.ENOTDIR: "A part of the path is not a folder. View the folder above it.",
     errno.ELOOP: "It became a symbolic link meanwhile. View the folder and try again.",
     errno.ENOENT: "It does not exist. View the folder to see what there is.",
-    errno.EEXIST: "It exists already.",
+    errno.EEXIST: "It already exists.",
     errno.ESTALE: "It was replaced meanwhile. View it and try again.",
     errno.ENAMETOOLONG: "The name is too long. Use a shorter one.",
 }
@@ -149,7 +149,7 @@ class Workspace:
             raise
 
     def output_named(self, path: str) -> str | None:
-        """Return the name in `outputs` of a path in a conversation; None if it is no output."""
+        """Return the name in `outputs` of a path in a conversation; None if it is not an output."""
         if path.startswith("/") and "\0" not in path:
             named = Path(os.path.normpath(path))
             for outputs in (self.outputs, *self.former_outputs()):

@@ -255,7 +255,7 @@ def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
     """Return the stored data of a chart; ToolError if there are none or they were changed."""
     name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
     if find(workspace, name) is None:
-        raise ToolError(f"{picture} is no chart that this tool drew.")
+        raise ToolError(f"{picture} is not a chart that this tool drew.")
     try:
         return ChartData.model_validate_json(read_file(workspace, name, MAX_TEXT_BYTES))
     except ValidationError as error:

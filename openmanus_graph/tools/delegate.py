@@ -175,7 +175,7 @@ async def _executor(session: Session, subagents: Subagents, agent: str) -> Execu
     )
     if agent not in known.executors:
         names = ", ".join(known.names)
-        raise TrustedToolError(f"There is no agent {agent!r} to delegate to. There are: {names}.")
+        raise TrustedToolError(f"There is no agent {agent!r} to delegate to. Available: {names}.")
     return known.executors[agent]
 
 

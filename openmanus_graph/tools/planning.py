@@ -116,7 +116,7 @@ def _create(plans: Plans, plan_id: str | None, title: str | None, rows: StepRows
     plan_id = _required(plan_id, "plan_id", "create")
     title = _required(title, "title", "create")
     if plan_id in plans["plans"]:
-        raise ToolError(f"A plan {plan_id!r} exists already. Use update, or another plan_id.")
+        raise ToolError(f"A plan {plan_id!r} already exists. Use update, or another plan_id.")
     plan = Plan(plan_id=plan_id, title=title, steps=_make_steps(rows))
     return _changed(plans, plan, f"Plan created successfully with ID: {plan_id}", active=plan_id)
 
@@ -198,7 +198,7 @@ def _make_steps(rows: StepRows) -> list[Step]:
     try:
         return make_steps(rows)
     except PlanError as error:
-        raise ToolError(f"That is no plan: {error}.") from error
+        raise ToolError(f"That is not a plan: {error}.") from error
 
 
 def _with_progress(old: Sequence[Step], new: Sequence[Step]) -> list[Step]:

@@ -134,7 +134,7 @@ def read_answer(reply: str, schema: dict[str, Any]) -> tuple[Any, list[str]]:
     try:
         answer: Any = json.loads(reply[start : end + 1])
     except (ValueError, RecursionError):
-        return None, ["it is no JSON object"]
+        return None, ["it is not a JSON object"]
     problems = schema_problems(schema, answer)
     names, texts = _names_in(schema), list(_texts_in(answer))
     if unknown := {name for name, is_name in texts if is_name} - names:

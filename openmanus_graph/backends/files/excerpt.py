@@ -40,7 +40,7 @@ def parse_lines(text: str | None) -> Lines:
         return Lines()
     match = _PART.fullmatch(text)
     if not match or int(match[1]) < 1:
-        raise ToolError(f'lines={text!r} is no range of lines. Write "120-400", "120-" or "7".')
+        raise ToolError(f'lines={text!r} is not a range of lines. Write "120-400", "120-" or "7".')
     first = int(match[1])
     last = int(match[3]) if match[3] else None if match[2] else first
     if last is not None and last < first:

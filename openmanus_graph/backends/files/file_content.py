@@ -68,13 +68,15 @@ def read_picture(data: bytes) -> Picture:
     A small PNG or JPEG without faults is sent byte for byte.
 
     Raises:
-        ToolError: It is no picture or cannot be decoded; the text is a clause with `it`.
+        ToolError: It is not a picture or cannot be decoded; the text is a clause with `it`.
     """
     from PIL import Image
 
     media_type = image_type(data)
     if media_type is None:
-        raise ToolError("it is no picture of a known kind (PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC)")
+        raise ToolError(
+            "it is not a picture of a known kind (PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC)"
+        )
     if media_type == "image/heic":
         if find_spec("pillow_heif") is None:
             raise ToolError("it is a HEIC picture, which needs a package: pip install pillow-heif")
@@ -203,7 +205,7 @@ def content_problem(file: BinaryIO, name: str) -> str | None:
     if suffix in _PICTURES:
         return _picture_problem(file, head, suffix, size)
     if suffix == "zip":
-        return None if zipfile.is_zipfile(file) else "is no zip archive, or a damaged one"
+        return None if zipfile.is_zipfile(file) else "is not a zip archive, or a damaged one"
     if kind := _BINARY.get(suffix):
         return None if binary_kind(head) == kind else f"is no {kind}, but {_found(head)}"
     return _text_problem(file, head, suffix, size)
@@ -270,7 +272,7 @@ def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | 
     }
     if encoding is None:
         meant = suffix in readers or suffix in _TEXT
-        return f"is no text, but a {binary_kind(head)}" if meant else None
+        return f"is not text, but a {binary_kind(head)}" if meant else None
     file.seek(len(encoding.bom))
     text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
@@ -302,7 +304,7 @@ def _json_problem(text: io.TextIOWrapper) -> str | None:
     try:
         json.load(text)
     except (ValueError, RecursionError) as error:
-        return f"is no JSON: {error}"
+        return f"is not JSON: {error}"
     return None
 
 
@@ -314,5 +316,5 @@ def _json_lines_problem(text: io.TextIOWrapper) -> str | None:
         try:
             json.loads(line)
         except (ValueError, RecursionError) as error:
-            return f"is no JSON in record {number}: {error}"
+            return f"is not JSON in record {number}: {error}"
     return None

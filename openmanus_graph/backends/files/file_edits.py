@@ -155,7 +155,7 @@ def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool =
         raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
     if found is not None and not overwrite:
         raise ToolError(
-            f"{shown(path)} exists already; it was not changed. To replace it, call create "
+            f"{shown(path)} already exists; it was not changed. To replace it, call create "
             "again with overwrite=true; to change parts of it, use str_replace or insert."
         )
     with opened_place(workspace, path, "create", create=True) as place:
@@ -348,12 +348,12 @@ def _numbered_lines(lines: list[str], start: int, count: int) -> str:
 
 
 def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
-    """Decode a file's bytes; ToolError if they are no text."""
+    """Decode a file's bytes; ToolError if they are not text."""
     # A PDF may well decode as text.
     encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
     if encoding is None:
         raise ToolError(
-            f"{shown(path)} is no text but a {binary_kind(data)} of {size_text(len(data))}. Use "
+            f"{shown(path)} is not text but a {binary_kind(data)} of {size_text(len(data))}. Use "
             "read_file for PDF, Word, Excel and PowerPoint, python_execute for anything else."
         )
     return encoding, encoding.decode(data)

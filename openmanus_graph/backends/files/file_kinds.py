@@ -46,7 +46,7 @@ _OLE_SEARCHED = 32 * 1024 * 1024
 
 
 def binary_kind(data: bytes) -> str:
-    """Return the kind of a file that is no text, in words."""
+    """Return the kind of a file that is not text, in words."""
     if picture := image_type(data):
         return f"{_PICTURES[picture]} picture"
     if data[:4] == b"RIFF":

@@ -317,7 +317,7 @@ def list_folder(workspace: Workspace, real: Path) -> str:
 
 
 def folder_shown(workspace: Workspace, path: str) -> str | None:
-    """List the path that the model named; None if it is no folder. ToolError if that fails."""
+    """List the path that the model named; None if it is not a folder. ToolError if that fails."""
     found = find(workspace, path, outputs=True)
     if found is None or not found.is_folder:
         return None

@@ -23,7 +23,7 @@ _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MIN_UTF16_BYTES = 16
-"""Bytes; less is no evidence of UTF-16."""
+"""Bytes; less is not evidence of UTF-16."""
 _UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
 _UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
@@ -57,7 +57,7 @@ class Encoding:
 
 
 def detect_encoding(data: bytes) -> Encoding | None:
-    """Return an encoding that reproduces a file's bytes exactly; None if it is no text."""
+    """Return an encoding that reproduces a file's bytes exactly; None if it is not text."""
     for bom, name in _BOMS:
         if data.startswith(bom):
             marked = Encoding(name, bom)

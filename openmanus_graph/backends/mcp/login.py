@@ -153,7 +153,7 @@ class _Browser:
         if address.path != CALLBACK:
             return "404 Not Found", "There is nothing here."
         if not self._state or given.get("state") != self._state or self._result.done():
-            return "400 Bad Request", "This is no answer to the login that is under way."
+            return "400 Bad Request", "This is not an answer to the login that is under way."
         if "code" in given:
             self._result.set_result(
                 AuthorizationCodeResult(

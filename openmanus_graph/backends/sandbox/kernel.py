@@ -63,7 +63,7 @@ class KernelChannel:
         """Return the next message; None if none comes in time.
 
         Raises:
-            OSError: The connection is lost, or what comes is no message or too large.
+            OSError: The connection is lost, or what comes is not a message or too large.
         """
         deadline = time.monotonic() + timeout_s
         while (message := self._next()) is None:
@@ -162,7 +162,7 @@ def _written(frame: bytes, flags: int) -> bytes:
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
 _PNG_URL = "data:image/png;base64,"
-"""Begins a picture that the cell has shown and that is no file."""
+"""Begins a picture that the cell has shown and that is not a file."""
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _MESSAGE_PARTS = ("header", "parent_header", "metadata", "content")
 _INVALID_MESSAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -410,7 +410,7 @@ class Kernel:
 
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
-    """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
+    """Read the kernel's answer; `exit()` and `sys.exit(0)` are not failures."""
     normal = ("", "0", "None")
     exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in normal
     return "ok" if reply.get("status") == "ok" or exited_normally else "error"

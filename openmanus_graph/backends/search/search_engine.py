@@ -124,7 +124,7 @@ def is_web_address(url: str) -> bool:
         parts = urlsplit(url)
         usable = parts.scheme in _USUAL_PORTS and bool(parts.hostname) and parts.port != 0
         return usable and not _UNPRINTABLE.search(url) and " " not in url
-    except ValueError:  # a port that is no number, a broken IPv6 address
+    except ValueError:  # a port that is not a number, a broken IPv6 address
         return False
 
 
@@ -193,7 +193,7 @@ async def ask(question: Question) -> Mapping[str, Any]:
         cause = next(known, type(error).__name__)  # a few words, without addresses
         raise EngineError(f"{host} cannot be reached ({cause})", passing=True) from error
     except httpx2.InvalidURL as error:
-        raise EngineError("its address is no web address") from error
+        raise EngineError("its address is not a web address") from error
     if status != HTTPStatus.OK:
         raise _refusal(question, status, headers, body)
     return _object(body)
@@ -305,7 +305,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
         if body.lstrip()[:1] == b"<":
             problem = "it answered with a web page (a captcha, a login, or the wrong address)"
         else:
-            problem = "its answer broke off or is no JSON"
+            problem = "its answer broke off or is not JSON"
         raise EngineError(problem, passing=True) from error
     if not isinstance(answer, dict):
         raise EngineError("its answer is not in the documented form")

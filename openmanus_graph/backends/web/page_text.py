@@ -164,7 +164,7 @@ def _absolute(url: str, link: str) -> str:
 
 
 def _remove_unwanted(soup: "BeautifulSoup") -> None:
-    """Remove what is no content: scripts, hidden elements, cookie banners."""
+    """Remove what is not content: scripts, hidden elements, cookie banners."""
     from bs4 import Comment
 
     for tag in _outermost(filter(_is_unwanted, soup.find_all(True))):

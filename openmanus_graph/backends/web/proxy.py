@@ -209,7 +209,7 @@ class GuardedProxy:
         try:
             address = parse_address(url)
             if address.scheme != "http":
-                raise ToolError(f"{url} is no request for a proxy.")
+                raise ToolError(f"{url} is not a request for a proxy.")
             server = await connect(Route(address, self._guard, self._upstream))
         except (ToolError, OSError) as error:
             await self._refuse(browser, request, url, error)

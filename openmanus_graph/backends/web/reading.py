@@ -182,7 +182,7 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
     place = workspace.relative(workspace.keep(page.body, suffix))
     named = page.media_type or "of no declared type"
     text = (
-        f"It is no text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
+        f"It is not text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
         f"as {place}. Use python_execute or bash to look into it or to copy it elsewhere."
     )
     return Reading("file", text, _file_name(page), kept=place)

@@ -69,10 +69,10 @@ def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None)
         if name in closing:
             raise ConfigError(
                 f"{name} belongs to the loop of our own agents and cannot be offered. "
-                f"There are: {', '.join(known)}."
+                f"Available: {', '.join(known)}."
             )
         if name not in known:
-            raise ConfigError(f"There is no tool {name!r}. There are: {', '.join(known)}.")
+            raise ConfigError(f"There is no tool {name!r}. Available: {', '.join(known)}.")
     if names is not None:
         return [known[name] for name in dict.fromkeys(names)]
     return [tool for name, tool in known.items() if configured is None or name in configured]

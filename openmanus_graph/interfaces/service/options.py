@@ -157,7 +157,7 @@ class RunOptions:
         unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:
             raise ConfigError(
-                f"The thread was begun with options that do not exist: {', '.join(unknown)}. "
+                f"The thread was started with options that do not exist: {', '.join(unknown)}. "
                 "Update openmanus-graph, or begin another thread."
             )
         return RunOptions(**{**stored, **self.stored()}, secret=self.secret)
