@@ -64,7 +64,7 @@ def _readings(written: str, *, signed: bool) -> list[set[float]]:
 
 
 def says_number(answer: str, *wanted: float, within: float = 0.0051) -> bool:
-    """Return True if an answer states all these numbers and is no dump of numbers."""
+    """Return True if an answer states all these numbers and is not a dump of numbers."""
     said = numbers(answer)
     return len(said) <= MOST_NUMBERS and all(
         any(abs(value - one) < within for values in said for value in values) for one in wanted
@@ -116,7 +116,7 @@ def table_of(path: Path, columns: Sequence[str]) -> dict[str, list[float]] | Non
     The order of rows and of columns does not matter, nor do spaces and upper case in the head.
 
     Returns:
-        None if the file is missing, lacks a column or has a cell that is no number.
+        None if the file is missing, lacks a column or has a cell that is not a number.
     """
     reader = csv.DictReader(io.StringIO(text_of(path)), skipinitialspace=True)
     names = {name.strip().lower(): name for name in reader.fieldnames or ()}

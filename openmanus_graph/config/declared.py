@@ -244,7 +244,7 @@ class Layer:
 def _unknown_keys(checked: Any, raw: Any, prefix: str) -> Iterator[str]:
     """Yield the keys of a table that the type made from it does not have."""
     if is_dataclass(checked) and isinstance(raw, dict):
-        names = {each.name for each in fields(checked)} - {"name"}  # that of a server is no key
+        names = {each.name for each in fields(checked)} - {"name"}  # that of a server is not a key
         known = names | set(getattr(checked, "other_keys", ()))
         yield from (f"{prefix}.{key}" for key in cast("dict[str, Any]", raw) if key not in known)
     elif isinstance(checked, dict) and isinstance(raw, dict):

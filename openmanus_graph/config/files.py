@@ -33,11 +33,10 @@ def read_text(path: Path, within: Path | None) -> str | None:
     """Return a file's text; None if there is none. Blocks.
 
     Args:
-        path: The file.
         within: The folder that the file must be in, even if it is a link; None: it is the user's.
 
     Raises:
-        ConfigError: It is no file, too large, no text, or leads out of its folder.
+        ConfigError: It is not a file, too large, no text, or leads out of its folder.
     """
     root = Path("/") if within is None else within.resolve()
     inside = path.absolute() if within is None else path.relative_to(within)
@@ -66,11 +65,7 @@ def is_untrusted(folder: Path) -> bool:
 
 
 def read_layer(path: Path, within: Path | None) -> Layer | None:
-    """Read a TOML file, or an `mcp.json`.
-
-    Args:
-        path: The file.
-        within: As for `read_text`.
+    """Read a TOML file, or an `mcp.json`; `within` is that of `read_text`.
 
     Returns:
         None if there is no such file, or if a `config/config.toml` is another program's.
@@ -105,10 +100,8 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
 def _read_toml(layer: Layer, table: dict[str, Any]) -> None:
     layer.read(table)
     if any(name.startswith("llm.vision.") for name in layer.values):
-        for each in fields(LlmKeys):
-            if f"llm.{each.name}" in layer.values:
-                plain = layer.values[f"llm.{each.name}"]
-                layer.values.setdefault(f"llm.vision.{each.name}", plain)
+        for key in (each.name for each in fields(LlmKeys) if f"llm.{each.name}" in layer.values):
+            layer.values.setdefault(f"llm.vision.{key}", layer.values[f"llm.{key}"])
 
 
 def _read_mcp_file(layer: Layer, table: Any) -> None:

@@ -1,16 +1,19 @@
-"""Decides which `.openmanus` folders and which settings of a folder the user trusts.
+"""Decides which folders can be used, and which settings of a folder the user trusts.
 
 A cloned repository may bring a home folder, with threads, checkpoints, options and skills. So a
 home folder has a random id, and the user's configuration folder records the place of each id. A
 folder at another place, or with another id, is not read until the user trusts it.
-`OPENMANUS_HOME` is the user's own choice and needs no trust.
+`OPENMANUS_HOME` is the user's own choice and needs no trust. A workspace cannot be a system folder
+or a folder of several users.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import pwd
 import secrets
+import shlex
 import stat
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
@@ -33,6 +36,18 @@ _ID_CHARS = 32
 _MOST_KNOWN = 1000
 """With more registered places, those that no longer exist are removed."""
 _SHOWN = 8
+WORKSPACES = "workspace"
+"""The folder in the working folder that holds each thread's, unless a user names another."""
+_SHARED = (
+    "/", "/etc", "/home", "/run", "/usr", "/usr/local", "/var",
+    "/Applications", "/Library", "/System", "/Users", "/Volumes", "/private",
+)  # fmt: skip
+"""Folders that hold the files of several users or programs."""
+_PROGRAMS = (
+    "/bin", "/boot", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr/bin", "/usr/lib",
+    "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/sbin",
+)  # fmt: skip
+_KERNEL = ("/dev", "/proc", "/sys")
 _checked = set[Path]()
 """Places that this process has found to be the user's own."""
 _unregistered: dict[Path, str] = {}
@@ -79,7 +94,7 @@ def is_own(place: Path) -> bool:
 
 
 def is_new(place: Path) -> bool:
-    """Return True if nothing is in the place, or an empty folder. Blocks."""
+    """Return True if the place does not exist or is an empty folder. Blocks."""
     if place.is_symlink():
         return False
     try:
@@ -104,10 +119,10 @@ def trust_home(place: Path) -> None:
     """Register a home folder as the user's own, with a new id. Blocks.
 
     Raises:
-        ConfigError: It is no folder, or it or the registration cannot be written.
+        ConfigError: It is not a folder, or it or the registration cannot be written.
     """
     if not place.is_dir():
-        raise ConfigError(f"{place} is no folder. Move it away.")
+        raise ConfigError(f"{place} is not a folder. Move it away.")
     try:
         with contextlib.suppress(FileNotFoundError):
             (place / ID_FILE).unlink()
@@ -117,7 +132,7 @@ def trust_home(place: Path) -> None:
 
 
 def describe_home(place: Path) -> str:
-    """Return in words what a home folder holds, without reading any file. Blocks."""
+    """Return a short list of a home folder's content, without reading any file. Blocks."""
     try:
         names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in place.iterdir())
     except OSError as error:
@@ -196,6 +211,47 @@ def _read_id(place: Path) -> str:
 
 def _registry() -> Path:
     return config_home() / "homes.json"
+
+
+def refuse_system_folder(workspace: Path) -> None:
+    """Refuse a resolved workspace that the sandbox needs for itself, or that exposes the machine.
+
+    Raises:
+        ConfigError: It cannot be one, and why.
+    """
+    try:  # not `$HOME`, which is often set to a folder in a project
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a container may run as a user without a name
+        home = Path("/")
+    if any(map(workspace.is_relative_to, _KERNEL)) and not workspace.is_relative_to("/dev/shm"):
+        why = "there are no files, only what the kernel shows"
+    elif any(map(workspace.is_relative_to, _PROGRAMS)):
+        why = "the programs of the machine lie there, and the tools may change all in a workspace"
+    elif workspace in {*map(Path, _SHARED), *home.parents}:
+        why = "that is the whole machine, and the tools may change all in a workspace"
+    else:
+        return
+    raise ConfigError(
+        f"The workspace cannot be {workspace}: {why}. Choose a folder of your own for the run's "
+        "files (--workspace FOLDER, or `workspace` of the Context)."
+    )
+
+
+def require_inside(workspace: Path, real: Path) -> None:
+    """Refuse a default workspace that leads out of the working folder: a clone may have a link.
+
+    Args:
+        real: The same, resolved.
+
+    Raises:
+        ConfigError: It leads out.
+    """
+    if not real.is_relative_to(Path.cwd().resolve()):
+        raise ConfigError(
+            f"{workspace} leads out of this folder, to {real}. The link may have come with the "
+            "folder, so nothing was run. Remove it, or give the folder that you want with "
+            f"--workspace {shlex.quote(str(real))}."
+        )
 
 
 def risky_settings(layer: Layer) -> dict[str, Any]:

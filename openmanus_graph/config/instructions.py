@@ -15,11 +15,11 @@ from typing import Any, cast
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.homes import (
+    WORKSPACES,
     is_trusted_content,
     trust_content,
     untrusted_home,
 )
-from openmanus_graph.config.workspace import WORKSPACES
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 from openmanus_graph.state.context import Skill
@@ -38,7 +38,7 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
             make, only the working folder is searched.
 
     Returns:
-        The texts, each under its path and the nearest last, and warnings about what is left out.
+        The texts, each under its path and the nearest last, and warnings about omitted text.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -110,7 +110,7 @@ def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
     if folder.is_relative_to(project / WORKSPACES):
-        folder = project  # agents write there: nobody's instructions
+        folder = project  # agents write there, so its files are not instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
         # A link in a cloned folder must not send files from outside it to the model.
@@ -228,10 +228,9 @@ def _package_folders() -> tuple[tuple[str, Path], ...]:
 def _folders_in(root: Path) -> list[Path]:
     """Return the folders in a place; those without a `SKILL.md` are not skills."""
     try:
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        return [path for path in sorted(root.iterdir()) if path.is_dir() and _may_be_skill(path)]
     except OSError:  # there is none
         return []
-    return [folder for folder in folders if _may_be_skill(folder)]
 
 
 def _may_be_skill(folder: Path) -> bool:
@@ -261,13 +260,12 @@ def read_skill(folder: Path, within: Path | None = None) -> Skill:
     """Read and validate a skill. Blocks. SkillError says everything that is wrong with it.
 
     Args:
-        folder: The skill's.
         within: The folder that it must be in, even if it is a link; None: it is the user's own.
     """
     if not folder.exists():
         raise SkillError(f"there is no folder {folder}")
     if not folder.is_dir():
-        raise SkillError(f"{folder} is no folder")
+        raise SkillError(f"{folder} is not a folder")
     if within is not None and not folder.resolve().is_relative_to(within.resolve()):
         raise SkillError("it is a link that leads out of this folder")
     try:
@@ -303,14 +301,14 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter has no end, a second line of ---")
     try:
         loader = yaml.BaseLoader(head)  # makes texts only
-        node = loader.get_single_node()  # it holds names that are there twice as well
+        node = loader.get_single_node()  # unlike a dict, it keeps repeated names
         if not isinstance(node, yaml.MappingNode):
-            raise SkillError("its front matter is no mapping of names to values")
+            raise SkillError("its front matter is not a mapping of names to values")
         fields: Any = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise SkillError(f"its front matter is no YAML{where}") from error
+        raise SkillError(f"its front matter is not YAML{where}") from error
     except RecursionError:  # its traceback is as deep as the text: nothing to keep
         raise SkillError("its front matter is nested too deeply") from None
     names = [key.value for key, _ in node.value]
@@ -370,7 +368,7 @@ def _read_text(file: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SkillError(f"{file.name} is no UTF-8 text") from error
+        raise SkillError(f"{file.name} is not UTF-8 text") from error
 
 
 def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
@@ -382,7 +380,7 @@ def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
     for field, most in _MAX_CHARS.items():
         value: object = fields.get(field, "")
         if not isinstance(value, str):
-            yield f"its {field} is no text"
+            yield f"its {field} is not text"
         elif len(_normal(value)) > most:
             yield f"its {field} has {len(_normal(value))} characters, more than {most}"
         elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):

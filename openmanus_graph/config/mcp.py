@@ -46,9 +46,7 @@ def mcp_servers(
     return named, ()
 
 
-def configured_servers(
-    layers: Sequence[Layer],
-) -> tuple[dict[str, MCPServer], dict[str, str]]:
+def configured_servers(layers: Sequence[Layer]) -> tuple[dict[str, MCPServer], dict[str, str]]:
     """Return the configured servers by name, and why others cannot be used."""
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}
@@ -92,8 +90,8 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
             )
         if server.url is not None and urlsplit(server.url).scheme not in ("http", "https"):
             raise ConfigError(
-                f"The MCP server {server.name!r} has the url {server.url!r}, which is no http or "
-                "https address."
+                f"The MCP server {server.name!r} has the url {server.url!r}, which is not an "
+                "http or https address."
             )
         _check_oauth_client(server)
 
@@ -150,7 +148,7 @@ def _expand_optional(text: str | None) -> str | None:
 def _resolve_entry(
     entry: str, configured: Mapping[str, MCPServer], problems: Mapping[str, str]
 ) -> MCPServer:
-    """Resolve what the person typed: a configured name, a URL or a command."""
+    """Resolve what the user typed: a configured name, a URL or a command."""
     if entry in problems:
         raise ConfigError(problems[entry])
     if entry in configured:
@@ -187,7 +185,7 @@ def host_name(url: str) -> str:
 
 
 def _command_name(words: Sequence[str]) -> str:
-    """Derive a server's name from the first word of its command that is no runner."""
+    """Derive a server's name from the first word of its command that is not a runner."""
     arguments = (word for word in words if not word.startswith("-"))
     names = [Path(word).stem.partition("@")[0] or word for word in arguments]
     return next((name for name in names if name.partition(".")[0] not in _RUNNERS), names[0])

@@ -43,9 +43,7 @@ _NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", 
 def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     """Choose the main model and how to reach it. ConfigError says what to set.
 
-    Args:
-        context: What the caller passed.
-        layers: The most important first.
+    The most important layer is the first.
     """
     use = {name: _first_value(f"llm.{name}", layers) or usual for name, usual in MAIN_USE.items()}
     if context.model is not None and not isinstance(context.model, str):
@@ -181,11 +179,7 @@ def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
     if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
         return ModelSettings(spec, stored_key=stored_key(provider, None))
     own = ModelSettings(spec)
-    return replace(
-        main,
-        model=spec,
-        **{name: getattr(own, name) for name in _OF_ONE_MODEL},
-    )
+    return replace(main, model=spec, **{name: getattr(own, name) for name in _OF_ONE_MODEL})
 
 
 def _named_model(layer: Layer) -> str | None:
@@ -240,8 +234,8 @@ def local_ports() -> Sequence[int]:
     ports = [one.strip() for one in named.split(",") if one.strip()]
     if not all(one.isdecimal() and 0 < int(one) < 65536 for one in ports):
         raise ConfigError(
-            f"{LOCAL_PORTS_VARIABLE} is {named!r}, which is no list of ports. Write them separated "
-            "by commas (11434,8080), or leave it empty to look for no server."
+            f"{LOCAL_PORTS_VARIABLE} is {named!r}, which is not a list of ports. Write them "
+            "separated by commas (11434,8080), or leave it empty to look for no server."
         )
     return [int(one) for one in ports]
 

@@ -22,9 +22,12 @@ from openmanus_graph.config.declared import Declared, Layer, declared, package_t
 from openmanus_graph.config.files import OLD_CONFIG, config_home, read_layer
 from openmanus_graph.config.homes import (
     HOME,
+    WORKSPACES,
     home_warnings,
     is_trusted,
     openmanus_home,
+    refuse_system_folder,
+    require_inside,
     risky_settings,
     without_risks,
 )
@@ -35,22 +38,15 @@ from openmanus_graph.config.instructions import (
 )
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import first, main_model, other_models
-from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder, require_inside
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
-from openmanus_graph.state.settings import (
-    BrowserSettings,
-    Settings,
-    StorageSettings,
-)
+from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSettings
 from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
-    from langgraph.runtime import Runtime
-
     from openmanus_graph.conversation.outcome import ResponseFormat
 
 Section = TypeVar("Section")
@@ -62,25 +58,12 @@ CONTEXT_TABLES = ("browser", "search", "web")
 """Fields of `Context` that take a whole table of the configuration file."""
 
 
-def resolve_run_settings(
-    runtime: "Runtime[Any]", thread: str, *, has_thread: bool = True
-) -> Settings:
-    """Merge a run's context into settings. Blocks: call it off the event loop.
-
-    Inside another app's graph the runtime carries that app's context; ours then counts as unset.
-    Parameters and errors are those of `resolve_settings`.
-    """
-    context = runtime.context if isinstance(runtime.context, Context) else Context()
-    return resolve_settings(context, thread, has_thread=has_thread)
-
-
 def resolve_settings(
     context: Context, thread: str, *, without_model: bool = False, has_thread: bool = True
 ) -> Settings:
-    """Merge a context into settings. Blocks.
+    """Merge a context into settings. Blocks: call it off the event loop.
 
     Args:
-        context: What the caller passed.
         thread: Names the default workspace and the private folder.
         without_model: No model is needed, so none has to be set.
         has_thread: Whether it is a thread. If not, the private folder belongs to the workspace.
@@ -191,11 +174,7 @@ def database_url(context: Context | None = None) -> DatabaseUrl:
     Raises:
         ConfigError: The configured address, or a configuration file, is wrong.
     """
-    return configured_database(context or Context()) or DatabaseUrl.in_folder(openmanus_home())
-
-
-def configured_database(context: Context) -> DatabaseUrl | None:
-    return storage_settings(context).database_url
+    return storage_settings(context).database_url or DatabaseUrl.in_folder(openmanus_home())
 
 
 def storage_settings(context: Context | None = None) -> StorageSettings:
@@ -214,7 +193,7 @@ def all_layers(context: Context) -> tuple[list[Layer], list[str]]:
 def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     """Read the configuration files that exist, by precedence, with warnings.
 
-    Risky settings of the working folder that the person has not trusted are left out.
+    Risky settings of the working folder that the user has not trusted are left out.
 
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
@@ -335,7 +314,7 @@ _ACCEPTED = (
     "pydantic model."
 )
 _WRAPPING = {"type", "name", "description", "strict", "schema"}
-"""What stands around a schema in that form, or in the one of OpenAI's newer API."""
+"""The keys around a schema in that form, or in the one of OpenAI's newer API."""
 
 
 def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, as the caller gave it
@@ -349,7 +328,7 @@ def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, a
             raise _wrong(f"{given.__name__} has no JSON schema ({error.message})") from error
         return given
     if not isinstance(given, Mapping):
-        raise _wrong(f"is no dict and no model, but {given!r:.60}")
+        raise _wrong(f"is not a dict and no model, but {given!r:.60}")
     schema = _unwrapped(cast("Mapping[str, Any]", given))
     if defect := schema_defect(schema):
         raise _wrong(defect)

@@ -111,7 +111,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    """Return what a file holds; nothing if it cannot be read, because no run reads it either."""
+    """Return a file's values; none if it cannot be read, because no run reads it either."""
     text = _text(file)
     try:
         if file.suffix == ".json":
@@ -134,7 +134,7 @@ def _text(file: Path) -> str:
 
 KEY_VARIABLE = "OPENMANUS_OPTIONS_KEY"
 MIN_KEY_CHARS = 32
-"""A shorter one could be guessed by whoever reads signed options."""
+"""Readers of signed options could guess a shorter one."""
 _KEY_BYTES = 32
 _known: dict[Path, bytes] = {}
 
@@ -177,7 +177,6 @@ def hmac_of(key: bytes, content: Any) -> str:
 
 
 def key_file() -> Path:
-    """Return where the key is kept when the environment names none."""
     return config_home() / "options-key.json"
 
 

@@ -72,7 +72,7 @@ def store_model(spec: str, base_url: str | None, window: int | None = None) -> P
         window: Tokens of one request. None: the value that was set for another model is removed.
 
     Raises:
-        ConfigError: The file is no TOML, or cannot be written.
+        ConfigError: The file is not TOML, or cannot be written.
     """
     path = config_home() / CONFIG_FILE
     try:
@@ -159,7 +159,7 @@ OLD_FILES = (OLD_CONFIG, "config/mcp.json")
 
 @dataclass(frozen=True)
 class OldFile:
-    """How the keys of one file are used. Keys are `section.key`; it contains no values."""
+    """How the keys of one file are used. Keys are `section.key`; their values are left out."""
 
     path: str
     used: tuple[str, ...]
@@ -192,7 +192,7 @@ def old_files(folder: Path) -> Iterator[OldFile]:
 
 def _advice(key: str) -> str:
     if key.startswith("llm.") and key.count(".") == 1:
-        return "not known here. If it is a model of its own, choose it by --model, or vision_model"
+        return "not known here. If it configures another model, use --model or vision_model"
     return "not known here; remove it"
 
 

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's variables say of generative AI, which its SDK does not read."""
+"""OpenTelemetry's variables for generative AI, which its SDK does not read."""
 
 import os
 
@@ -7,5 +7,5 @@ _CAPTURING = ("true", "1", "span_only", "span_and_event")
 
 
 def captures_content() -> bool:
-    """Say whether spans may hold what was said, called and answered."""
+    """Return True if spans may hold the texts of messages, tool calls and results."""
     return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURING

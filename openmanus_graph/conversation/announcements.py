@@ -264,7 +264,7 @@ def announces_work(
         worked: Whether the run has called a tool, and its newest calls did not fail.
         files: Those that the task names.
         asked: Whether the model was already asked if it meant an answer. Then dots at the end, and
-            words in a text that was to be written, are no evidence.
+            words in a text that was to be written, are not evidence.
     """
     text = text.strip()
     if text.endswith(_QUESTION):  # to the person

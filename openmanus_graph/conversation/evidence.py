@@ -265,7 +265,7 @@ def has_succeeded(message: AnyMessage) -> bool:
 def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
     """Return True if a failed call shows something.
 
-    It is no error, as of `grep` without a hit, or an error in a file that the task names.
+    It is not an error, as of `grep` without a hit, or an error in a file that the task names.
     """
     if not isinstance(message, ToolMessage) or message.name not in CALCULATING:
         return False
@@ -285,7 +285,7 @@ def _shows_content(message: AnyMessage) -> bool:
 
 
 def _shows_unread(message: AnyMessage) -> bool:
-    """Return True if a message shows what is no text, or has notes of what was shown."""
+    """Return True if a message shows what is not text, or has notes of what was shown."""
     artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
     noted = cast("dict[str, Any]", artifact) if isinstance(artifact, dict) else {}
     seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}

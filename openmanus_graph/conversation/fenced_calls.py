@@ -141,7 +141,7 @@ def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, Tex
     if tool == "bash":
         lines = [line for line in body.splitlines() if line.strip()]
         prompted = [line.startswith("$ ") for line in lines]
-        if any(prompted):  # a transcript with output is no command
+        if any(prompted):  # a transcript with output is not a command
             body = "\n".join(line[2:] for line in lines) if all(prompted) else ""
     takes = any(
         one["name"] == tool and argument in one.get("parameters", {}).get("properties", {})

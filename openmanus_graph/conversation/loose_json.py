@@ -91,7 +91,7 @@ def _odd_number(value: float) -> str:
 
 def _odd_key(key: object) -> str:
     if not isinstance(key, str):
-        return "a key that is no text"
+        return "a key that is not text"
     return f"a key of {len(key)} characters" if len(key) > MAX_KEY_CHARS else ""
 
 

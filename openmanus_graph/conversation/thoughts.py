@@ -107,7 +107,7 @@ def _thought(text: str, opening: re.Match[str], *, may_break_off: bool) -> tuple
 
 def _closing_alone(text: str, hidden: str) -> re.Match[str] | None:
     if text.lstrip().startswith("{"):
-        return None  # a thought is no JSON
+        return None  # a thought is not JSON
     closings = islice(_CLOSING_ALONE.finditer(hidden), _MOST_MARKS)
     return next((one for one in closings if not _is_mentioned(text, one)), None)
 

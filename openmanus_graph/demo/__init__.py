@@ -1,4 +1,4 @@
-"""What `openmanus demo` works on.
+"""The data and recordings of `openmanus demo`.
 
 `penguins-raw.csv` holds size measurements of penguins of the Palmer Archipelago, collected by
 Kristen Gorman and the Palmer Station LTER, published under CC0. `penguins.json` holds a model's

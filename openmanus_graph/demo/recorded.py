@@ -53,13 +53,13 @@ def recorded_model(model: str, **fields: Any) -> BaseChatModel:
         ConfigError: There is no such recording.
     """
     if model not in _NEEDED:
-        raise ConfigError(f"There is no recording {model!r}. There are: {', '.join(_NEEDED)}.")
+        raise ConfigError(f"There is no recording {model!r}. Available: {', '.join(_NEEDED)}.")
     with demo_folder() as folder:
         if model == EVALS_MODEL:
             return DemoModel(load_conversations(folder / "evals" / "recording.json"), **fields)
         if model == PLAN_MODEL:
             conversations = load_conversations(folder / f"{model}.json")
-            # The charts go to the model as to one that sees them.
+            # The recorded model could see charts.
             return DemoModel(conversations, profile={"image_inputs": True}, **fields)
         return DemoModel({DATA: load_recording(folder / f"{model}.json")}, **fields)
 
@@ -70,7 +70,7 @@ def demo_folder() -> AbstractContextManager[Path]:
 
 
 def require_packages(model: str = MODEL) -> None:
-    """Refuse a demo whose tools' packages are not installed. ConfigError says how to."""
+    """Check that a demo's packages are installed. ConfigError says how to install them."""
     missing = [name for name in _NEEDED[model] if not importlib.util.find_spec(name)]
     if missing:
         raise ConfigError(

@@ -79,7 +79,7 @@ def register_agent(name: str, builder: Builder) -> None:
         ConfigError: The name cannot be used, or belongs to one of ours.
     """
     if not EXECUTOR_NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name for an agent: use letters, digits, _ and -.")
+        raise ConfigError(f"{name!r} is not a name for an agent: use letters, digits, _ and -.")
     if name in _OWN_AGENTS:
         raise ConfigError(f"There is an agent {name!r} already. Choose another name.")
     _registered[name] = builder
@@ -107,7 +107,7 @@ def agent_tools(name: str) -> "list[BaseTool]":
 def check_agent(name: str | None) -> None:
     """Refuse an agent that does not exist. ConfigError names those that do."""
     if name is not None and name not in agent_names():
-        raise ConfigError(f"There is no agent {name!r}. There are: {', '.join(agent_names())}.")
+        raise ConfigError(f"There is no agent {name!r}. Available: {', '.join(agent_names())}.")
 
 
 def build_agent(name: str, **arguments: Any) -> Any:
@@ -140,7 +140,7 @@ def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
         why = f"{type(error).__name__}: {error}"
         raise ConfigError(f"The agent {name!r} cannot be built. {why}") from error
     if not isinstance(graph, PregelProtocol):
-        raise ConfigError(f"The agent {name!r} is no compiled graph, but {graph!r}.")
+        raise ConfigError(f"The agent {name!r} is not a compiled graph, but {graph!r}.")
     return guard_system_exit(graph) if isinstance(graph, Pregel) else graph  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 

@@ -91,7 +91,7 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
     """Add the caller's nodes after `act`, and return the last one's name.
 
     Raises:
-        ConfigError: Something is no function with a name, or the name is taken.
+        ConfigError: Something is not a function with a name, or the name is taken.
     """
     last = "act"
     for node in nodes:
@@ -165,7 +165,7 @@ class AgentBuilder:
                 enums and named tuples. Other types are neither stored nor read.
 
         Raises:
-            ConfigError: Something is no tool, two tools share a name, a prompt is unknown, or a
+            ConfigError: Something is not a tool, two tools share a name, a prompt is unknown, or a
                 middleware cannot work in this graph.
         """
         around, types = tuple(middleware), tuple(stored_types)

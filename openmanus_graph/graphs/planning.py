@@ -70,7 +70,7 @@ def build_planning_graph(
         name: Of the compiled graph.
 
     Raises:
-        ConfigError: Something is no executor.
+        ConfigError: Something is not an executor.
     """
     executor_set = collect_executors(
         default_executors() if executors is None else executors, describe_agent

@@ -244,7 +244,7 @@ class _Requests:
             count = partial(usage_of, raw, request.messages, request.tools)
             used = count() if reported else await asyncio.to_thread(count)
             usage, unknown = _priced(used, model, session.settings)
-            span.record_reply(raw, usage)
+            traces.record_reply(span, raw, usage)
         self._spent = add_usage(self._spent, usage)
         if reservation is not None:
             reservation.spent = usage

@@ -144,7 +144,7 @@ def steps_request(
 
 
 def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage | None:
-    """Return a reply with its step as a call or an answer; None if it is no step."""
+    """Return a reply with its step as a call or an answer; None if it is not a step."""
     bare = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
         step = json.loads(bare, strict=False)

@@ -470,4 +470,4 @@ def _of_data(data: str) -> str:
     except ToolError as error:
         return f"[A picture is not shown: {error}.]"
     except ValueError:
-        return "[A picture is not shown: its data is no base64.]"
+        return "[A picture is not shown: its data is not base64.]"

@@ -52,7 +52,7 @@ class RetryLimits:
         """Return the limits by a client's options: `max_retries` counts if it is set.
 
         Raises:
-            ConfigError: The option is no number of retries.
+            ConfigError: The option is not a number of retries.
         """
         usual = MAX_RETRIES_BEFORE_ANOTHER if has_alternative else MAX_RETRIES
         wanted = options.get("max_retries", usual)

@@ -97,7 +97,7 @@ async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str
 async def replan_step(
     state: WorkerState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Take a turn at replacing the step that failed for good, and those that depend on it.
+    """Take one turn to replace a step that has finally failed, and the steps that depend on it.
 
     The other workers see the plan change only when there is a replacement. Without one the step
     stays blocked.
@@ -118,7 +118,7 @@ async def replan_step(
         return {**spent, "drafts": draft.messages}
     if draft.steps is None:
         return {**spent, "drafts": [], "steps": {failed: {"status": "blocked", "outcome": ""}}}
-    replaced, _ = flow.steps_to_replace(flow.step_runs_of(now), [failed])
+    replaced = flow.steps_to_replace(flow.step_runs_of(now), [failed])
     new = [flow.new_step_run(one) for one in draft.steps]
     for one in new:
         if one["id"] in replaced:  # so that reports of the old step with this id do not count
@@ -129,13 +129,13 @@ async def replan_step(
 
 def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
     step_runs = flow.step_runs_of(state)
-    replaced, completed = flow.steps_to_replace(step_runs, [failed["id"]])
+    completed = [one["id"] for one in step_runs if one["status"] == "completed"]
     text = render(
         "plan_replan",
         plan=steps_text(step_runs),
         failed=failed["id"],
         why=attempt_text(failed),
-        replaced=", ".join(replaced),
+        replaced=", ".join(flow.steps_to_replace(step_runs, [failed["id"]])),
         completed=", ".join(completed) or "none",
     )
     return HumanMessage(text)

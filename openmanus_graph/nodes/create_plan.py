@@ -167,7 +167,7 @@ def read_review(answer: Any) -> Decision | None:
         try:
             answer = json.loads(answer)
         except (ValueError, RecursionError) as error:
-            raise PlanError(f"the answer is no JSON ({error})") from error
+            raise PlanError(f"the answer is not JSON ({error})") from error
     if isinstance(answer, list):
         items = cast("list[Any]", answer)
         decisions = bool(items) and all(isinstance(one, dict) and "type" in one for one in items)
@@ -187,7 +187,9 @@ def _apply_decision(
 ) -> dict[str, Any]:
     """Return the update for a decision. PlanError: it cannot be carried out, and why."""
     if decision is None:
-        raise PlanError("that is no decision (`approve`, `reject`, the steps, or what to change)")
+        raise PlanError(
+            "that is not a decision (`approve`, `reject`, the steps, or what to change)"
+        )
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":

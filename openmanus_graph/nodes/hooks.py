@@ -1,4 +1,4 @@
-"""The hooks of LangChain's `AgentMiddleware` between the calls: each is a node of its own.
+"""The hooks of LangChain's `AgentMiddleware` between the calls: each is a separate node.
 
 So an interrupt in a hook repeats no model call. Hooks around a call are in
 `model_calls.model_middleware` and `tool_calls.wrapped_call`.
@@ -6,16 +6,7 @@ So an interrupt in a hook repeats no model call. Hooks around a call are in
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,
-    Required,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import OmitFromSchema
@@ -56,17 +47,17 @@ Middleware = AgentMiddleware[Any, Any, Any]
 HOOKS: tuple[NodeHook, ...] = ("before_agent", "before_model", "after_model", "after_agent")
 JUMPS = ("end", "model", "tools")
 EDITED_CALLS_KEY = "hitl_edited_tool_calls"
-"""State key of `HumanInTheLoopMiddleware`: what a person edited, by the call's id."""
+"""State key of `HumanInTheLoopMiddleware`: the calls that a user edited, by id."""
 
 
 def check_middleware(middleware: Sequence[Any]) -> None:
-    """Find what cannot work in our graphs. ConfigError: there is something, and why."""
+    """Refuse middleware that cannot work in our graphs. ConfigError says why."""
     names: set[str] = set()
     for one in middleware:
         if not isinstance(one, AgentMiddleware):
             raise ConfigError(
-                f"{one!r} is no AgentMiddleware. Pass instances of LangChain's class or of yours "
-                "that is derived from it."
+                f"{one!r} is not an AgentMiddleware. Pass instances of LangChain's class or of "
+                "yours that is derived from it."
             )
         if one.name in names:
             raise ConfigError(
@@ -85,7 +76,7 @@ def _check(middleware: Middleware) -> None:
         if unknown := [place for place in jumps_of(middleware, hook) if place not in JUMPS]:
             raise ConfigError(
                 f"{name}.{hook} declares jumps to {', '.join(map(str, unknown))}. "
-                f"There are: {', '.join(JUMPS)}."
+                f"Available: {', '.join(JUMPS)}."
             )
     for key, hint in _hints(middleware).items():
         if key in ours and key != "messages" and _plain(hint) != ours[key]:
@@ -168,7 +159,7 @@ async def run_hook(
     """Call a hook, and return its update, with the time and the usage of the hook."""
     started, emit = time.monotonic(), runtime.stream_writer
     session = await enter_session(runtime)
-    # What LangChain's own raises after its question is always about the answer.
+    # LangChain's own middleware raises after its question only if the answer is wrong.
     reviews = isinstance(middleware, HumanInTheLoopMiddleware)
 
     async def ask() -> Any:
@@ -206,7 +197,7 @@ async def run_hook(
 async def _check_edits(
     update: Mapping[str, Any], agent: Agent, session: Session, emit: Emit
 ) -> None:
-    """Raise ToolError if a person edited calls so that they cannot be run."""
+    """Raise ToolError if a user edited calls so that they cannot be run."""
     edits: dict[str, Any] = update.get(EDITED_CALLS_KEY, {})
     if not edits:
         return
@@ -214,7 +205,7 @@ async def _check_edits(
     for edited in edits.values():
         toolset.find(edited["name"])
         if not isinstance(edited["args"], dict):
-            raise ToolError("the arguments of an edited call are no object")
+            raise ToolError("the arguments of an edited call are not an object")
         if problems := toolset.problems(edited["name"], edited["args"]):
             raise ToolError("; ".join(problems))
 
@@ -226,7 +217,7 @@ def jump_of(
     middleware: Middleware,
     hook: NodeHook,
 ) -> dict[str, Any]:
-    """Return what a jump means for the run: it ends, or what had ended it does not count."""
+    """Return the update for a jump: the run ends, or its earlier end is cancelled."""
     jump, ended = update["jump_to"], state.get("stop_reason")
     if jump not in jumps_of(middleware, hook):
         raise ConfigError(
@@ -246,7 +237,7 @@ def jump_of(
 def outcome_of_change(
     update: Mapping[str, Any], state: ManusState, settings: Settings
 ) -> dict[str, Any]:
-    """Return what a changed reply means for the run: whether it is the answer now."""
+    """Return the update for a changed reply: whether it is the answer now."""
     reply = last_reply(state["messages"])
     messages = update.get("messages", [])
     given = messages.value if isinstance(messages, Overwrite) else messages

@@ -133,15 +133,15 @@ def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
 
 
 def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
-    """Return what verifies addresses in a step: the user's words, and links seen before it."""
+    """Return the origin that verifies addresses in a step: the user's words and earlier links."""
     urls = [url for name in step_run["depends_on"] for url in state["steps"][name]["urls"]]
     steps = state["steps"].values()
-    # The plan shows the results of steps, so that any of them may have written what it says now.
+    # The plan shows the results of steps, so any of them may have influenced its text.
     nothing_ran = step_run["attempt"] == 1 and not any(
         other["result"] or other["notes"] for other in steps
     )
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
-    # So may files, and what failed in the part of the plan before.
+    # So may files, and failures in a replaced part of the plan.
     tainted |= state.get("planned_from_files", False) or state["replans"] > 0
     return flow.hand_on(state, urls, tainted=tainted)
 
@@ -202,7 +202,7 @@ def _known_batch(name: str, session: Session) -> ParallelBatch:
 async def enter_batch(
     state: WorkerState, runtime: Runtime[Context]
 ) -> tuple[Session, ParallelBatch]:
-    """Return the session and the parallel batch of a worker, which learns what it has saved."""
+    """Return the session and the parallel batch of a worker, after merging its saved report."""
     session = await enter_session(runtime)
     batch = _known_batch(state["batch"], session)
     batch.learn(state["worker"], report_of(state))
@@ -241,7 +241,6 @@ async def execute_step(
         outcome = await executor_run.run()
 
     def files_of_run() -> list[list[str]]:
-        """Return the changed files that the step's calls name, and those that it has written."""
         changed = [file["path"] for file in changed_files(session.workspace, run)]
         return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
 

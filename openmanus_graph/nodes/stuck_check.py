@@ -105,7 +105,7 @@ async def end_or_steer(
     messages, hint_before = state["messages"], state.get("hint", "")
     ending, stuck = tool_ending(messages), detect_stuck(messages)
     files = NO_FILES
-    if ending is not None or replies_without_calls(messages):  # it may look through the workspace
+    if ending is not None or replies_without_calls(messages):  # this may search the workspace
         run, task = state["run_message"], task_of(messages)
         files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
     rules = answer_rules(session.settings, files, small=await asks_small_model(session))
@@ -145,7 +145,7 @@ def ended_by_tool(
 
 
 def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
-    """Return how a reply fails the run if it is no answer, even after the model was asked."""
+    """Return how a reply fails the run if it is not an answer, even after the model was asked."""
     if not reading.failed:
         return None
     problem = PROBLEMS[reading.kind][1].format(what=reading.what)

@@ -31,11 +31,7 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
 from openmanus_graph.model_calls.call_model import ModelCall
-from openmanus_graph.model_calls.compaction import (
-    ModelCallResult,
-    call_with_compaction,
-    close_run,
-)
+from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction, close_run
 from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.nodes.think_request import (
@@ -43,7 +39,7 @@ from openmanus_graph.nodes.think_request import (
     ManusUpdate,
     browser_restorable,
     build_call,
-    with_environment_told,
+    with_new_environment,
 )
 from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
 from openmanus_graph.runtime.events import Emit, notice
@@ -76,7 +72,7 @@ async def think(
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
     if reason := tools.fatal_reason if has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
-    step = await with_environment_told(step, tools)
+    step = await with_new_environment(step, tools)
     middleware = model_middleware(step, tools)
     call = await build_call(step, tools, middleware)
     announce(step.unread, step.emit)
@@ -90,7 +86,7 @@ async def think(
 
 
 async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent) -> AgentStep:
-    """Find the run's session, begin the run if a new user message does, and read what is new."""
+    """Enter the session, begin a run if there is a new user message, and read steering messages."""
     started = time.monotonic()
     session = await enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
@@ -190,7 +186,7 @@ async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult)
 
 
 def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
-    """Return what a run that begins, or resumes after its end, resets in the state."""
+    """Return the state's fields to reset when a run begins, or resumes after its end."""
     reset = dict(begun)
     if begun and saved.get("remembered_approvals"):
         reset["remembered_approvals"] = Overwrite([])
@@ -204,7 +200,7 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
     """Return what the agent step adds to the conversation: steering messages and the reply.
 
     A user message with a changed environment replaces the old one. If a steering message arrives
-    while an answer is written, the run continues: the person has the last word.
+    while an answer is written, the run continues, so that the message is read.
     """
     if result.reply is None and not result.compacted:
         return {"messages": [*step.reported]}  # nothing was read
@@ -226,7 +222,7 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
 
 
 async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
-    """Return what a model call means for the run: how it ends, or that an agent step was taken."""
+    """Return the update for a model call's outcome: the end of the run, or one more agent step."""
     if isinstance(result.ended, LimitReached):
         ended = {"status": "stopped", "stop_reason": result.ended.reason, "hint": ""}
         return {**ended, "answer": result.answer, "structured": result.structured}

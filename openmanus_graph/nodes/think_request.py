@@ -65,7 +65,7 @@ ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDi
 
 @dataclass(frozen=True)
 class AgentStep:
-    """What the functions of one pass of `think` share; `begin_step` makes it."""
+    """The shared values of one pass of `think`; `begin_step` makes it."""
 
     agent: Agent
     session: Session
@@ -94,7 +94,7 @@ class AgentStep:
     """The run's user message, if its environment is new."""
 
 
-async def with_environment_told(step: AgentStep, tools: ResolvedTools) -> AgentStep:
+async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
     """Add what is new in the agent's environment to the run's user message.
 
     Not for an agent with the caller's own system prompt.
@@ -168,7 +168,7 @@ async def _task_again(step: AgentStep, tools: ResolvedTools) -> str:
 
 
 async def system_prompt(step: AgentStep) -> str:
-    """Return the agent's system prompt, or the caller's own: the same in all threads."""
+    """Return the agent's system prompt, or the caller's own. It is the same in all threads."""
     settings = step.session.settings
     own = settings.prompts.get("system") or step.agent.prompts.get("system")
     if own is not None:
@@ -191,7 +191,7 @@ async def system_prompt(step: AgentStep) -> str:
 
 
 def reminder(step: AgentStep, tools: ResolvedTools) -> str:
-    """Return the end of this request, which later requests do not have."""
+    """Return the end of this request only; later requests do not include it."""
     prompts = step.session.settings.prompts
     next_step = prompts.get("next_step") or step.agent.prompts.get("next_step", "")
     known = step.state.get("handle_state", {})
@@ -216,7 +216,7 @@ def _listed(items: Iterable[str]) -> str:
 
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
-    """Return what the browser or the desktop shows, if one is in use: the one used last."""
+    """Return the view of the browser or the desktop, whichever was used last."""
     messages = state["messages"]
     open_handles = {identity.partition(":")[0] for identity in session.identities()}
     for last in range(1, RECENT_MESSAGES + 1):

@@ -1,5 +1,4 @@
 """Decisions about plans: the plan itself, what comes next, checks, results, views.
 
-Pure but for the checks, which use `call_model` and `run_call`. `tools` and everything above may
-import it.
+Only checks and drafts call models and tools. `tools` and everything above may import it.
 """

@@ -26,13 +26,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    find,
-    names_in,
-    opened_file,
-    opened_folder,
-)
+from openmanus_graph.runtime.workspace import Workspace, find, names_in, opened_file, opened_folder
 from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, no_usage
@@ -110,7 +104,7 @@ def result_text(result: ReadOnlyResult) -> str:
 
 
 def removal_in(command: str) -> str | None:
-    """Return a command in a shell text that removes files of the workspace, if one does."""
+    """Return the first command in a shell text that removes files of the workspace."""
     for one in read_shell_text(command).found:
         program, *words = one.split()
         scratch = (word.startswith(_SCRATCH) and ".." not in word for word in words)
@@ -177,7 +171,7 @@ def verdict(done: bool, reason: str) -> Observation:
 async def check_step_run(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, Usage]:
-    """Return why a step whose run has ended is not done, None if it is; and what the check cost.
+    """Return why a step that has run is not done (None if it is), and the usage of the check.
 
     Raises:
         LimitReached: The run's limits forbid the model call of the check.
@@ -226,11 +220,11 @@ def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], 
 
 
 def is_disputed(step_run: StepRun) -> bool:
-    """Return True if a judge has to look at a step's check that failed.
+    """Return True if a judge has to review a step's failed check.
 
-    That is the case if its executor knew of a failure and hands the step over again: then either
-    its work or the check is wrong. If it has made no file, there is nothing that a check could
-    refuse wrongly. A question was asked of a judge already.
+    That is the case if the executor knew of the failure and reports success again: either its work
+    or the check is wrong. A step that made no file has no work that a check could wrongly refuse.
+    A model has judged a question already.
     """
     handed_over_again = step_run["failures"] > 0 and step_run["outcome"] == "succeeded"
     has_made = bool(step_run["written_files"] or step_run["files"])
@@ -239,7 +233,7 @@ def is_disputed(step_run: StepRun) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    """Remove the backticks around a text: a shell would run them."""
+    """Remove the backticks around a text, because a shell would run its content."""
     text = text.strip()
     whole = len(text) > 1 and text[0] == text[-1] == "`" and text.count("`") == 2
     return text[1:-1].strip() if whole else text
@@ -271,7 +265,7 @@ async def ask_judge(
     session: Session,
     emit: Emit,
 ) -> tuple[AIMessage, Usage]:
-    """Ask the model to judge a step, and return its reply and what it cost."""
+    """Ask the model to judge a step, and return its reply and its usage."""
     call = ModelCall(
         system=render(system, outside=render("text_from_outside").replace("\n", " ")),
         history=[HumanMessage(request)],
@@ -314,11 +308,11 @@ def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> O
 async def judge_disputed_check(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, str, Usage]:
-    """Have a judge look at a step's check that failed.
+    """Have a judge review a step's failed check.
 
     Returns:
-        The corrected check, None to keep it; the judge's reason, or why its correction does not
-        count; what it cost.
+        The corrected check, or None to keep it; the judge's reason, or why its correction does not
+        count; the usage of the call.
 
     Raises:
         LimitReached: The run's limits forbid the model call.

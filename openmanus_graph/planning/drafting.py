@@ -1,7 +1,7 @@
-"""Makes a plan with the model, or the part of a plan that replaces what failed.
+"""Makes a plan with the model, or the part of a plan that replaces failed steps.
 
-The state holds the conversation after each turn. So a crash loses only the turn under way: one
-reply, or calls that change nothing.
+The state holds the conversation after each turn. So a crash loses only the current turn: one reply,
+or calls that change nothing.
 """
 
 import datetime
@@ -176,7 +176,7 @@ def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
             continue
         try:
             if call.broken is not None:
-                raise PlanError(call.broken["error"] or "the arguments are no JSON object")
+                raise PlanError(call.broken["error"] or "the arguments are not a JSON object")
             title, steps = _plan_of_call(call.name, call.args, drafting)
         except (PlanError, ToolError) as error:
             answer = render("plan_invalid", problem=str(error).rstrip("."))
@@ -205,7 +205,7 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
     if not drafting.failed:
         title = str(args.get("title") or flow.task_of(state)[:80])
         return title, make_steps(given, drafting.executors.names)
-    replaced, _ = flow.steps_to_replace(flow.step_runs_of(state), drafting.failed)
+    replaced = flow.steps_to_replace(flow.step_runs_of(state), drafting.failed)
     kept = [step_run for step_run in flow.step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return state["title"], make_steps(given, drafting.executors.names, kept=kept, prefix=prefix)

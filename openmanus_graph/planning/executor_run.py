@@ -26,7 +26,6 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.runtime.system_exit import guard_system_exit
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import Settings
 
 Executor = Pregel[Any, Any, Any, Any]
 Describe = Callable[[str], str]
@@ -60,7 +59,7 @@ def collect_executors(executors: Executors, describe: Describe = lambda _: "") -
     """Collect the executors. A single graph, or a list, gets names as in OpenManus.
 
     Raises:
-        ConfigError: There is none, one is no graph, or a name cannot be used in a plan.
+        ConfigError: There is none, one is not a graph, or a name cannot be used in a plan.
     """
     if isinstance(executors, Mapping):
         graphs = dict(executors)
@@ -81,21 +80,20 @@ def executor_problem(name: str, graph: Any) -> str | None:
     if not EXECUTOR_NAME.fullmatch(name):
         return f"Executor {name!r}: a name has letters, digits, _ and - only."
     if not isinstance(graph, Pregel):
-        return f"Executor {name!r} is no compiled graph: {graph!r}."
+        return f"Executor {name!r} is not a compiled graph: {graph!r}."
     if "messages" not in graph.channels:
         return f"Executor {name!r} has no `messages` in its state."
     return None
 
 
 GRACE_S = 10.0
-"""Grace period of an executor with its own limit."""
+"""Extra time for executors that end themselves at their own limit."""
 
 
 class ExecutorRun:
     """One run of an executor. Its state and written files are recorded while it runs.
 
-    Args:
-        config: Names the session of its run, see `metadata_inside`.
+    `config` names the session of the run, see `metadata_inside`.
     """
 
     def __init__(
@@ -111,7 +109,18 @@ class ExecutorRun:
         self._executor, self._config = executor, config
         self._ours = executor.context_schema is Context
         self._limits = limits
-        self._context = context_inside(outer_context, limits, session.settings)
+        settings = session.settings
+        self._context = replace(
+            outer_context if isinstance(outer_context, Context) else Context(),
+            workspace=str(settings.workspace),
+            max_steps=limits.max_steps,
+            max_cost_usd=settings.max_cost_usd,
+            max_total_tokens=settings.max_total_tokens,
+            timeout_s=limits.seconds,
+            review_plan=False,
+            response_format=None,
+            prompts=None,
+        )
         self._messages = list(messages)
         self._values: dict[str, Any] = {"messages": self._messages}
         self.written_files = WrittenFiles(session.workspace)
@@ -123,7 +132,7 @@ class ExecutorRun:
 
     async def run(self) -> StepOutcome:
         """Run the executor to its end, or to its time limit."""
-        # One of ours ends itself.
+        # Our own graphs end themselves at their limit.
         clock = asyncio.timeout(self._limits.seconds + (GRACE_S if self._ours else 0))
         asked = len(self._messages)
         try:
@@ -135,7 +144,7 @@ class ExecutorRun:
             why = f"It handed over to {goal}, which does not run here."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
-            raise  # a question to a person, a drain, or settings that only a person can correct
+            raise  # a question to the user, a drain, or settings that only the user can correct
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -171,23 +180,8 @@ def metadata_inside(around: RunnableConfig, worker: str, name: str) -> dict[str,
     return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
 
 
-def context_inside(outer_context: Any, limits: StepLimits, settings: Settings) -> Context:
-    context = outer_context if isinstance(outer_context, Context) else Context()
-    return replace(
-        context,
-        workspace=str(settings.workspace),
-        max_steps=limits.max_steps,
-        max_cost_usd=settings.max_cost_usd,
-        max_total_tokens=settings.max_total_tokens,
-        timeout_s=limits.seconds,
-        review_plan=False,
-        response_format=None,
-        prompts=None,
-    )
-
-
 def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:
-    """Return the changed files that a run's calls name: parallel steps share the workspace."""
+    """Return the changed files that a run's calls name: other steps change files at once."""
     said = "\n".join(
         str(call["args"]) for message in messages for call in getattr(message, "tool_calls", ())
     )

@@ -14,7 +14,7 @@ from openmanus_graph.conversation.history import (
     run_messages,
 )
 from openmanus_graph.conversation.outcome import failure
-from openmanus_graph.planning.plan import dependents, ready_steps
+from openmanus_graph.planning.plan import dependents
 from openmanus_graph.runtime.limits import (
     Limit,
     LimitReached,
@@ -49,11 +49,11 @@ def plan_of(state: PlanningState) -> Plan:
 
 
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
-    """Return what verifies values in the steps that begin now, from the thread and the plan.
+    """Return the origin that verifies values in new steps, from the thread and the plan.
 
     Args:
         urls: Links that other steps have seen.
-        tainted: Whether these may have read anything.
+        tainted: Whether these steps may have read anything.
     """
     messages = state["messages"]
     thread = messages[: len(messages) - len(run_messages(messages))]
@@ -62,7 +62,7 @@ def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = F
 
 
 def openings_of(state: PlanningState) -> Counter[str]:
-    """Return how many links the steps have opened, by site; not of sites that a person named."""
+    """Return how many links the steps have opened by site, except sites that a person named."""
     found = Counter[str]()
     for step_run in state["steps"].values():
         for opened in step_run.get("openings", {}).values():
@@ -126,19 +126,20 @@ def started_step_updates(
         own = [step_run["worker"]] if step_run["attempt"] else []
         worker = next((one for one in (*own, *before) if one in left), left[0])
         left.remove(worker)
-        resumes = (
-            step_run["status"] == "in_progress"
-            or bool(step_run["outcome"])
-            or step_run["paused_run"] is not None
-        )
+        resumes = step_run["status"] == "in_progress" or bool(step_run["outcome"])
+        resumes = resumes or step_run["paused_run"] is not None
         attempt = step_run["attempt"] + (0 if resumes else 1)
         started[step_run["id"]] = {"status": "in_progress", "attempt": attempt, "worker": worker}
     return started
 
 
 def startable_steps(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    ready = {step["id"] for step in ready_steps(step_runs)}
-    return [step_run for step_run in step_runs if step_run["id"] in ready]
+    completed = {one["id"] for one in step_runs if one["status"] == "completed"}
+    return [
+        one
+        for one in step_runs
+        if one["status"] == "not_started" and completed.issuperset(one["depends_on"])
+    ]
 
 
 def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, Any]]:
@@ -276,30 +277,23 @@ def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
 
 
 def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
-    """Return the limit that ended the run: of its kind the one that was used most."""
+    """Return the limit that ended the run: the most used one of its kind."""
     progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
     return most_used_limit(reason, progress, settings)
 
 
 def run_end_of(error: LimitReached | ModelError) -> RunEnd:
-    """Return how a model call that was not allowed, or failed, ends the run."""
+    """Return how the run ends after a model call that was refused by a limit, or failed."""
     if isinstance(error, LimitReached):
         return RunEnd(status="stopped", stop_reason=error.reason, answer="")
     return cast("RunEnd", failure(error.sentence))
 
 
-def steps_to_replace(
-    step_runs: Sequence[StepRun], failed: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Return the ids of the steps to replace, and of those that new steps may depend on."""
+def steps_to_replace(step_runs: Sequence[StepRun], failed: Sequence[str]) -> list[str]:
+    """Return the ids of the failed steps and their dependents, without the completed ones."""
     affected = [*failed, *dependents(step_runs, failed)]
-    completed = [step_run["id"] for step_run in step_runs if step_run["status"] == "completed"]
-    replaced = [
-        step_run["id"]
-        for step_run in step_runs
-        if step_run["id"] in affected and step_run["id"] not in completed
-    ]
-    return replaced, completed
+    not_completed = [one["id"] for one in step_runs if one["status"] != "completed"]
+    return [name for name in not_completed if name in affected]
 
 
 def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
@@ -322,7 +316,6 @@ def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]
     """Return the input messages that resume a paused run.
 
     Args:
-        paused_run: What `pause_run` returned.
         message_id: New id of the message that starts it; on a fork it differs from the old one.
     """
     messages, old = list(paused_run["messages"]), paused_run["message_id"]

@@ -32,10 +32,6 @@ from openmanus_graph.state.manus import merge_usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun, WorkerReport, WorkerState
 
 
-def ignore(event: dict[str, Any]) -> None:
-    """Send an event nowhere."""
-
-
 class ParallelBatch:
     """The plan's current state, and which worker does which step. For one event loop.
 
@@ -56,7 +52,7 @@ class ParallelBatch:
         *,
         left: Collection[int] = (),
     ) -> None:
-        self.emit: Emit = ignore
+        self.emit: Emit = lambda _: None
         """Sends events into the stream of the planning graph itself; set by `run_step`."""
         self._state: PlanningState = {**state, "reports": {}}
         self._session = session
@@ -95,7 +91,7 @@ class ParallelBatch:
         return self._working.get(worker, "")
 
     def learn(self, worker: int, report: WorkerReport) -> None:
-        """Merge what a worker has done and saved into the plan."""
+        """Merge a worker's saved work into the plan."""
         self._merge([report])
         step = self._state["steps"].get(self.step_of(worker))
         if step is None or not flow.is_under_way(step):
@@ -108,7 +104,7 @@ class ParallelBatch:
         self._entered.add(worker)
 
     async def next_step(self, worker: int) -> StepRun | None:
-        """Wait for a step that this worker can do; None when no other can make one ready."""
+        """Wait for a step for this worker; None if the running steps can make none ready."""
         self._end_replanning(worker)
         waiting: asyncio.Future[StepRun | None] = asyncio.get_running_loop().create_future()
         self._idle[worker] = waiting
@@ -128,7 +124,7 @@ class ParallelBatch:
         self._settle()
 
     async def begin_replanning(self, worker: int) -> None:
-        """Wait until no other worker replans: each has to see what the one before replaced."""
+        """Wait until no other worker replans, because it has to see that worker's replacement."""
         if self._replanner != worker:
             await self._replanning.acquire()
             self._replanner = worker
@@ -192,7 +188,7 @@ def max_workers(session: Session, config: RunnableConfig) -> int:
 
 
 def report_of(state: Mapping[str, object] | WorkerState) -> WorkerReport:
-    """Return what a worker has done, from its state; nothing if it has not begun."""
+    """Return a worker's report from its state; an empty one if it has not begun."""
     worker = cast("WorkerState", state)
     return WorkerReport(
         steps=worker.get("steps") or {},
@@ -225,8 +221,8 @@ async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
     """Return a plan's state at a checkpoint, with the steps of its workers."""
     inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
     state, _ = await _saved_plan(graph, inside, with_tasks=True)
-    order, steps, replans = flow.merge_reports(state, state["reports"].values())
-    state["order"], state["steps"], state["replans"] = order, steps, replans
+    merged = flow.merge_reports(state, state["reports"].values())
+    state["order"], state["steps"], state["replans"] = merged
     return state
 
 

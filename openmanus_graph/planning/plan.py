@@ -1,4 +1,4 @@
-"""Builds and validates plans, and finds the steps that can run next: pure functions."""
+"""Builds and validates plans, and finds how their steps depend on each other: pure functions."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,6 @@ def make_steps(
     or indices. `[TAG]` in a step's text selects the executor with that name.
 
     Args:
-        given: What the model or a person wrote.
         executors: Allowed names, the first by default; empty: names are not checked.
         kept: Steps that stay in the plan, which new ones may depend on.
         prefix: Prefix of generated ids.
@@ -147,15 +146,6 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
             if needs & waiting.keys() and name in needed
         }
     return list(waiting)
-
-
-def ready_steps(steps: Sequence[Step]) -> list[Step]:
-    completed = {step["id"] for step in steps if step["status"] == "completed"}
-    return [
-        step
-        for step in steps
-        if step["status"] == "not_started" and completed.issuperset(step["depends_on"])
-    ]
 
 
 def most_at_once(steps: Sequence[Step]) -> int:

@@ -1,4 +1,4 @@
-"""Shows a plan to people: the review request before it runs, its events, and `plan.md`."""
+"""Shows a plan to users: the review request before it runs, its events, and `plan.md`."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
 PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
-"""In the files that we wrote; a `plan.md` without it is the person's own."""
+"""In the files that we wrote; a `plan.md` without it is the user's own."""
 _MOST_BYTES = 10 * 1024**2
 """Of a file that may be ours."""
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
@@ -136,7 +136,7 @@ def _write_plan_file(workspace: Workspace, text: str) -> None:
     data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
     name, found = PLAN_FILE, _content(workspace, PLAN_FILE)
     if found is not None and not _is_ours(found):
-        name = FALLBACK_PLAN_FILE  # the person has a plan.md of their own
+        name = FALLBACK_PLAN_FILE  # the user has another plan.md
         found = _content(workspace, name)
     if found != data:  # it is written again at the next change
         put_file(workspace, workspace.root / name, data, synced=False)

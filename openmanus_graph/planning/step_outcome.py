@@ -110,7 +110,7 @@ def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) 
 
 
 def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
-    """Return the messages of a graph's state, from any form that it keeps them in."""
+    """Return the messages of a graph's state as LangChain messages, whatever their form."""
     found: Any = values.get("messages")
     if not isinstance(found, list | tuple):
         return []
@@ -155,7 +155,7 @@ def _number(values: Mapping[str, Any], name: str) -> Any:
 
 
 class WrittenFiles:
-    """Finds which files that a step's conversation names change."""
+    """Finds the changed files among those that a step's conversation names."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -196,7 +196,7 @@ class WrittenFiles:
         self._stamps = self._sizes_and_times(new) | self._stamps
 
     def _sizes_and_times(self, paths: Iterable[str]) -> dict[str, _SizeAndTime | None]:
-        """Return the size and time of files; None for what is no file."""
+        """Return the size and time of files; None for what is not a file."""
         by_folder = defaultdict[str, list[str]](list)
         for path in paths:
             by_folder[path.rpartition("/")[0]].append(path)
@@ -224,7 +224,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 SHOWN_RESULT_CHARS, RESULTS_CHARS = 2000, 8000
-"""Of one tool's result, and of all that are kept: the newest."""
+"""Limits of one tool's result, and of all results that are kept (the newest)."""
 PERSON_CHARS = 3000
 FILES_CHARS = 12_000
 """For the heads of all files."""
@@ -235,7 +235,7 @@ _ASK_TOOL, _QUESTION = "ask_human", "inquire"
 
 
 def run_evidence(messages: Sequence[AnyMessage]) -> str:
-    """Return what the person and the tools said in a step's run; empty if they said nothing."""
+    """Return the user's messages and the tools' results in a step's run; empty without any."""
     calls = {
         str(call["id"]): call["args"]
         for message in messages
@@ -281,7 +281,7 @@ def attempt_text(step_run: StepRun) -> str:
 
 
 async def evidence_text(step_run: StepRun, session: Session) -> str:
-    """Return everything that a step can be judged by."""
+    """Return all evidence about a step: its report, its run and its files."""
 
     def read() -> str:
         return file_heads(_named_files(step_run, session.workspace), session.workspace)

@@ -40,23 +40,13 @@ from openmanus_graph.safety.open_beneath import open_beneath, shown
 from openmanus_graph.state.manus import Artifact
 
 DRAFTS_FOLDER = ".steps"
-"""In the workspace: where the steps of plans are told to put what is no result, a folder each."""
+"""In the workspace: holds one folder of drafts for each plan step."""
 SKIPPED_FOLDERS = {
-    HOME_FOLDER,
-    DRAFTS_FOLDER,
-    ".git",
-    ".venv",
-    "venv",
-    "node_modules",
-    "__pycache__",
-    ".ipynb_checkpoints",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".cache",
-}
+    HOME_FOLDER, DRAFTS_FOLDER, ".git", ".venv", "venv", "node_modules", "__pycache__",
+    ".ipynb_checkpoints", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache",
+}  # fmt: skip
 MAX_FILES = 50_000
-"""Limit of the files in a baseline; in a larger folder modification times are compared."""
+"""Most files in a baseline. In a larger folder, modification times are compared instead."""
 _BASELINE_BYTES = 512 << 20
 
 _READERS: Mapping[str, Callable[[str], object]] = {
@@ -65,7 +55,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     ".py": ast.parse,
 }
 _MOST_READ = 50_000
-"""Bytes of a file that was made, of which form and figures are looked at."""
+"""Bytes of a created file whose form and figures are checked."""
 
 _Stamp = list[int]
 """Size in bytes, modification time in ns."""
@@ -75,32 +65,26 @@ def take_baseline(workspace: Workspace, run: str, *, fresh: bool) -> None:
     """Save the baseline: the files of the workspace when a run starts. Blocks.
 
     Args:
-        workspace: Its folder.
-        run: The run's id.
         fresh: Whether to replace a baseline of that run. A run that starts again, because a crash
             lost its first checkpoints, keeps the old one.
     """
-    path = _baseline_path(workspace, run)
     if not fresh:
         with suppress(OSError), _opened_baseline(workspace, run):
             return
     stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
-    known = stamps if len(stamps) <= MAX_FILES else None
-    put_file(workspace, path, json.dumps(known).encode(), synced=False)
+    data = json.dumps(stamps if len(stamps) <= MAX_FILES else None).encode()
+    put_file(workspace, _baseline_path(workspace, run), data, synced=False)
 
 
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     """List what the run created or changed, by path. Blocks."""
     before, began = _baseline(workspace, run)
     found = _changed(files_in(workspace), before, began)
-    return [
-        Artifact(
-            path=name,
-            size=stamp[0],
-            media_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
-        )
-        for name, stamp in sorted(itertools.islice(found, MAX_FILES))
-    ]
+    artifacts: list[Artifact] = []
+    for name, stamp in sorted(itertools.islice(found, MAX_FILES)):
+        media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        artifacts.append(Artifact(path=name, size=stamp[0], media_type=media_type))
+    return artifacts
 
 
 def _changed(
@@ -113,9 +97,9 @@ def _changed(
 
 
 def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
-    """Find out what a run has made of the files that its task names. Blocks.
+    """Return what a run has done with the files that its task names. Blocks.
 
-    A file that was there when the run began and is not any more counts as dealt with.
+    A file that existed when the run began and no longer exists counts as handled.
     """
     before, began = _baseline(workspace, run)
     folders = list[str]()
@@ -126,7 +110,7 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
         try:
             found = find(workspace, name)
         except ToolError:
-            continue  # elsewhere: nothing is known of it
+            continue  # outside of the workspace
         if found is None:
             if name not in (before or {}):
                 missing.append(name)
@@ -165,14 +149,14 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
 
 
 def _is_among(folder: str, paths: Iterable[str]) -> bool:
-    """Return True if a folder of that name, or that path, is among paths, or not looked into."""
+    """Return True if paths contain a folder of that name or path, or if it is never searched."""
     return PurePath(folder).name in SKIPPED_FOLDERS or any(
         f"/{path}".casefold().endswith(f"/{folder}".casefold()) for path in paths
     )
 
 
 def _text_of(workspace: Workspace, path: str) -> str:
-    """Return the beginning of a file; empty where nothing is known of it."""
+    """Return the beginning of a file; empty if it cannot be read."""
     try:
         with opened_file(workspace, path) as file:
             return file.read(_MOST_READ).decode("utf-8-sig")
@@ -181,7 +165,7 @@ def _text_of(workspace: Workspace, path: str) -> str:
 
 
 def _lacks_columns(path: str, text: str, task: str) -> bool:
-    """Return True if a table does not begin with the columns that its task wants."""
+    """Return True if a table does not begin with the columns that its task asks for."""
     if PurePath(path).suffix.lower() not in (".csv", ".tsv"):
         return False
     head = text.lstrip().partition("\n")[0].lower()
@@ -189,7 +173,7 @@ def _lacks_columns(path: str, text: str, task: str) -> bool:
 
 
 def _is_well_formed(path: str, text: str) -> bool:
-    """Return False for the text of a file that no reader of its kind can read."""
+    """Return False if the text cannot be parsed as its kind of file."""
     read = _READERS.get(PurePath(path).suffix.lower())
     if read is None or not text:
         return True
@@ -227,11 +211,9 @@ def _baseline_path(workspace: Workspace, run: str) -> Path:
 def files_in(
     workspace: Workspace, folders: list[str] | None = None
 ) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the workspace's files but for caches and our own: path, size and time. Blocks.
+    """Yield path, size and time of the workspace's files except caches and our own. Blocks.
 
-    Args:
-        workspace: Its folder.
-        folders: Takes the paths of the folders, empty ones too.
+    The paths of the folders, including empty ones, are added to `folders`.
     """
     protected = workspace.protected_inside()
     with suppress(OSError), opened_folder(workspace, workspace.root) as top:
@@ -245,7 +227,7 @@ def files_in(
 def _stamped(
     listed: Iterable[os.DirEntry[str]], folder: Folder, protected: Set[str]
 ) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the files of a folder, and have its folders walked into."""
+    """Yield the files of a folder, and add its folders to those that are walked."""
     for entry in listed:
         path = f"{folder.path}/{entry.name}" if folder.path else entry.name
         if path in protected or entry.is_symlink():
@@ -262,17 +244,16 @@ def _stamped(
 
 _MOST_NAMED = 5
 _MOST_COMPARED = 2000
-"""Entries of a folder that are compared with the name."""
 _CLOSE = 0.6
-"""Likeness of a misspelt name; if no name has it, the nearest ones are named."""
+"""Similarity of a misspelt name. If no name reaches it, the most similar ones are named."""
 
 
 @contextmanager
 def naming_neighbours(workspace: Workspace, path: str) -> Generator[None]:
-    """Have the error on a missing file name those that may be meant.
+    """Add the names of similar files to the error about a missing file.
 
     Raises:
-        NamesError: The block raised a ToolError, there is no such file, and there are others.
+        NamesError: The block raised a ToolError, the file does not exist, and similar ones do.
     """
     try:
         yield
@@ -288,11 +269,9 @@ def naming_neighbours(workspace: Workspace, path: str) -> Generator[None]:
 
 
 def near_names(workspace: Workspace, path: str) -> list[str]:
-    """Return the files whose paths are most like one that is not there, the likeliest first.
+    """Return the files whose paths are most like a missing one, the likeliest first.
 
-    Args:
-        workspace: Its folder.
-        path: As the model named it; absolute paths are also looked for beneath the root.
+    The path is as the model named it. Absolute paths are also looked for below the root.
     """
     named = PurePosixPath(os.path.normpath(path))
     if named.is_relative_to(workspace.root):
@@ -319,7 +298,7 @@ def near_names(workspace: Workspace, path: str) -> list[str]:
 
 
 def _names(workspace: Workspace, folder: str) -> list[str]:
-    """Return the names in a folder but for hidden ones and our own."""
+    """Return the names in a folder except hidden ones and our own."""
     place = workspace.root / folder
     with suppress(OSError), opened_folder(workspace, place) as opened:
         names = (one for one in names_in(opened) if not one.startswith("."))

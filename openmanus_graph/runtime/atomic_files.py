@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, by descriptors of their folders."""
+"""Writes files completely or not at all, by descriptors of their folders."""
 
 import errno
 import os
@@ -20,7 +20,8 @@ from openmanus_graph.safety.open_beneath import (
     require_regular,
 )
 
-OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_NEW = os.O_WRONLY | _NEW
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """Errors of file systems that have no hard links."""
 _PART = re.compile(r"\.[0-9a-f]{16}\.part")
@@ -35,7 +36,7 @@ def status(folder: int, name: str) -> os.stat_result | None:
 
 
 def change_mode(folder: int, name: str, mode: int) -> None:
-    """Set the permissions of a file or folder, also an unreadable one; never those of a link."""
+    """Set the permissions of a file or folder, even an unreadable one, but never of a link."""
     if not hasattr(os, "O_PATH"):  # macOS
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
@@ -58,12 +59,9 @@ def replace_file(
     mode: int = 0o666,
     synced: bool = True,
 ) -> None:
-    """Replace a file atomically, or leave everything as it was and raise OSError.
+    """Replace a file atomically, or leave everything unchanged and raise OSError.
 
     Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
         like: The file to replace, for owner and permissions. None: the file must not exist.
         scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
         mode: Of a file that did not exist, less the umask.
@@ -91,12 +89,7 @@ def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> N
     """Overwrite a file in place, hard links included, or restore it and raise OSError.
 
     Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
-        like: The status of the expected file.
+    `like` is the status of the expected file.
     """
     descriptor = open_entry(folder, name, name, flags=os.O_RDWR)
     with os.fdopen(descriptor, "rb") as file:
@@ -128,21 +121,16 @@ def part_name() -> str:
 
 
 def is_part(name: str) -> bool:
-    """Say whether a file is one that was being written when its process was killed."""
+    """Return True if a file was being written when its process was killed."""
     return _PART.fullmatch(name) is not None
 
 
 def move_into_place(
     source_folder: int, temporary: str, folder: int, name: str, *, replace: bool
 ) -> None:
-    """Rename a whole file; one on another disk is copied first, to a hidden file beside its place.
+    """Rename a finished file. From another disk, it is first copied to a hidden file next to it.
 
-    Args:
-        source_folder: Descriptor of the folder that it is in.
-        temporary: Its name there.
-        folder: Descriptor of the folder that it belongs in.
-        name: Its name there.
-        replace: Whether it replaces an existing file.
+    `source_folder` and `folder` are descriptors. With `replace`, an existing file is replaced.
     """
     try:
         if replace:
@@ -192,23 +180,22 @@ def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
-_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 """Folders of what a shell names for streams, such as /dev/stdout."""
 
 
 def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file, or leave what was there. Blocks. A link at its place is replaced.
+    """Write a file, or leave the old one unchanged. Blocks. A link at its path is replaced.
 
     Args:
-        path: As the user wrote it, or beside a file of his.
-        content: The whole; a text is written as UTF-8.
+        path: As the user wrote it, or next to a file of theirs.
+        content: The whole content; a text is written as UTF-8.
 
     Raises:
         ConfigError: It cannot be written, or leads out of the working folder.
     """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    with _as_config_error(path), _folder_of(path) as folder:
+    with _folder_of(path) as folder:
         name, existing = Path(path).name, status(folder, Path(path).name)
         if existing is not None and stat.S_ISLNK(existing.st_mode):
             if os.path.dirname(os.path.abspath(path)) in _STREAMS:  # noqa: PTH100, PTH120  # unresolved
@@ -224,18 +211,11 @@ def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file that we add to, and make it if there is none; return its descriptor. Blocks.
+    """Open a file for adding to it, create it if needed, and return its descriptor. Blocks.
 
-    A link at its place is refused.
-
-    Args:
-        path: As for `write_own_file`.
-        flags: How to open it.
-
-    Raises:
-        ConfigError: As `write_own_file`.
+    A link at its path is refused. Path and errors are as for `write_own_file`.
     """
-    with _as_config_error(path), _folder_of(path) as folder:
+    with _folder_of(path) as folder:
         name = Path(path).name
         if status(folder, name) is None:
             return os.open(name, flags | _NEW, 0o666, dir_fd=folder)
@@ -244,22 +224,21 @@ def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
 
 @contextmanager
 def _folder_of(path: str | os.PathLike[str]) -> Generator[int]:
-    """Open the folder of a file; beneath the working folder no link leads out of that."""
-    here, place = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100  # it follows no links
-    root = here.resolve() if place.is_relative_to(here) else Path("/")
-    inside = place.parent.relative_to(here if root != Path("/") else root)
-    with located(root, inside) as parent:
-        folder = os.open(parent.name, OPEN_FOLDER, dir_fd=parent.folder)
-        try:
-            yield folder
-        finally:
-            os.close(folder)
+    """Open the folder of a file. Below the working folder, no link may lead out of it.
 
-
-@contextmanager
-def _as_config_error(path: str | os.PathLike[str]) -> Generator[None]:
+    Raises:
+        ConfigError: The folder cannot be opened, or the block raised an OSError.
+    """
     try:
-        yield
+        here, place = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100  # it follows no links
+        root = here.resolve() if place.is_relative_to(here) else Path("/")
+        inside = place.parent.relative_to(here if root != Path("/") else root)
+        with located(root, inside) as parent:
+            folder = os.open(parent.name, OPEN_FOLDER, dir_fd=parent.folder)
+            try:
+                yield folder
+            finally:
+                os.close(folder)
     except UnsafeFileError as error:
         raise ConfigError(f"{os.fspath(path)} is not written: {error}") from error
     except OSError as error:

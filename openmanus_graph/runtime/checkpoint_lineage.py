@@ -1,6 +1,6 @@
-"""Reads a run's own position in its thread's checkpoints.
+"""Finds a run's position in its thread's checkpoints.
 
-Its namespace, the fork it is on, and the snapshot of the files there.
+The position is its namespace, the fork it is on, and the snapshot of the files there.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import DatabaseUrl
 
 CHECKPOINTER_KEY = "__pregel_checkpointer"
-"""Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""
+"""Where LangGraph keeps a run's checkpointer; it has no public names for these keys."""
 MAP_KEY = "checkpoint_map"
 """The ids of the checkpoints that a node, and the graphs around it, run at."""
 REPLAY_KEY = "__pregel_replay_state"
-"""Set where the caller named the checkpoint to begin at."""
+"""Set if the caller named the checkpoint to begin at."""
 DURABILITY_KEY = "__pregel_durability"
 SNAPSHOT_KEY, GAP_KEY = "workspace_snapshot", "snapshot_gap"
 """Keys of the state."""
 STARTS = ("fork", "update", "input")
-"""Sources of checkpoints that no node made."""
+"""Sources of checkpoints that are not made by a node."""
 SCRATCHPAD_KEY = "__pregel_scratchpad"
 NETWORK_SAVERS = (
     "postgres", "redis", "mongo", "mysql", "dynamo", "aws", "cosmos", "firestore", "couchbase",
     "snowflake", "cassandra", "oracle",
 )  # fmt: skip
-"""In the names of savers whose checkpoints several machines share."""
+"""Parts of the names of savers whose checkpoints several machines share."""
 SAVE_TIMEOUT_S, POLL_S = 5.0, 0.01
 
 
 def checkpointed_thread(config: RunnableConfig) -> str | None:
-    """Return the id of the thread that a checkpointer keeps, if there is one."""
+    """Return the id of the thread that a checkpointer saves, if there is one."""
     configurable = config.get("configurable", {})
     # LangGraph fills in the thread's id whether or not anything is saved.
     if configurable.get(CHECKPOINTER_KEY) is None:
@@ -47,41 +47,41 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
 
 
 def id_of(config: RunnableConfig | None) -> str:
-    """Return the id of the checkpoint that a config names; empty if it names none."""
+    """Return the id of the checkpoint that a config names; empty if there is none."""
     return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
 
 
 def has_answers(config: RunnableConfig) -> bool:
-    """Say whether an `interrupt()` of a node's task may return, rather than pause the run."""
+    """Return True if an `interrupt()` of a node's task may return instead of pausing the run."""
     pad: Any = config.get("configurable", {}).get(SCRATCHPAD_KEY)
     return pad is None or bool(pad.resume) or pad.get_null_resume() is not None
 
 
 def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None:
-    """Raise ConfigError where several machines share the checkpoints, but not the ledger.
+    """Raise ConfigError if several machines share the checkpoints but not the ledger.
 
-    A run that goes on elsewhere would repeat effects there: that ledger does not know of them.
+    A run that continues on another machine would repeat effects that its ledger does not contain.
     """
     saver = config.get("configurable", {}).get(CHECKPOINTER_KEY)
     kinds = [f"{kind.__module__}.{kind.__qualname__}".lower() for kind in type(saver).__mro__]
     if database.is_local and any(word in kind for kind in kinds for word in NETWORK_SAVERS):
         raise ConfigError(
             f"The checkpoints are kept by {type(saver).__name__}, which other machines share, and "
-            f"the ledger of effects in the local file {database}: a run that goes on elsewhere "
-            "would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
-            "postgresql:// address that they share, too."
+            f"the ledger of effects in the local file {database}: a run that continues on "
+            "another machine would repeat effects. Set [storage] database_url, or "
+            "OPENMANUS_DATABASE_URL, to a postgresql:// address that they share, too."
         )
 
 
 def outer_namespace(config: RunnableConfig) -> str:
-    """Return the namespace of a node's own graph, in which that graph's checkpoints are."""
+    """Return the namespace of the checkpoints of a node's own graph."""
     return str(config.get("configurable", {})["checkpoint_ns"]).rpartition("|")[0]
 
 
 def outermost_checkpoint(config: RunnableConfig) -> str:
     """Return the id of the outermost graph's checkpoint that a node runs at.
 
-    Its forks are those of all graphs inside.
+    Its forks are the forks of all inner graphs.
     """
     return str(config.get("configurable", {}).get(MAP_KEY, {}).get("", ""))
 
@@ -91,39 +91,41 @@ class Lineage:
     """Where in its thread's history a run begins."""
 
     fork_id: str = ""
-    """Names the fork that the run is on; empty if the thread was never forked before it."""
+    """Id of the fork that the run is on; empty if the thread was not forked before."""
     came_back: str = ""
     """Id of the return to an earlier checkpoint with which this lineage began; empty if the run
-    goes on from the newest checkpoint. Editing the newest one is a fork, and no return."""
+    continues from the newest checkpoint. Editing the newest one is a fork but not a return."""
     snapshot: str = ""
-    """Of the workspace as it is there; empty if none was taken before."""
+    """Of the workspace at that point; empty if none was taken before."""
     gap: str = ""
     """Why the snapshot lacks the newest steps before; empty if it does not."""
 
 
 async def lineage_of(config: RunnableConfig) -> Lineage:
-    """Return where the run of a node begins. It is the same each time the run is resumed.
+    """Return where the run of a node begins; the same each time the run is resumed.
 
     Starting from an earlier checkpoint, with or without a new message, and editing a checkpoint
-    make forks.
+    create forks.
     """
-    thread = checkpointed_thread(config)
-    if thread is None:
+    history = _history_of(config)
+    if history is None:
         return Lineage()
-    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
     lineage, saved = await _begin(config, history)
     snapshot, gap = await history.snapshot_at(saved, or_later=bool(lineage.came_back))
     return replace(lineage, snapshot=snapshot, gap=gap)
 
 
 async def fork_id_of(config: RunnableConfig) -> str:
-    """Return the `fork_id` of a run's lineage, which reads less than the whole."""
+    """Return the `fork_id` of a run's lineage; this reads less than the whole lineage."""
+    history = _history_of(config)
+    return "" if history is None else (await _begin(config, history))[0].fork_id
+
+
+def _history_of(config: RunnableConfig) -> "_History | None":
     thread = checkpointed_thread(config)
     if thread is None:
-        return ""
-    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
-    lineage, _ = await _begin(config, history)
-    return lineage.fork_id
+        return None
+    return _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
 
 
 async def _begin(
@@ -155,17 +157,13 @@ async def _begin(
 async def snapshot_at(
     saver: BaseCheckpointSaver[Any], thread: str, checkpoint: str
 ) -> tuple[str, str]:
-    """Return the snapshot of a thread's files at a checkpoint, and why it lacks the newest steps.
-
-    Returns:
-        Both may be empty, as in a `Lineage`.
-    """
+    """Return `snapshot` and `gap`, as in a `Lineage`, of a thread's files at a checkpoint."""
     history = _History(saver, thread)
     return await history.snapshot_at(await history.at(checkpoint))
 
 
 def known_snapshot(saved: CheckpointTuple) -> str:
-    """Return the snapshot that a checkpoint names for itself; `snapshot_at` finds it in others."""
+    """Return the snapshot that a checkpoint itself names; `snapshot_at` also looks in others."""
     before = saved.checkpoint["channel_values"].get(SNAPSHOT_KEY)
     return snapshot_written_after(saved).get(SNAPSHOT_KEY) or before or ""
 
@@ -179,9 +177,7 @@ class _History:
     async def at(self, checkpoint_id: str = "", *, wait_s: float = 0.0) -> CheckpointTuple | None:
         """Return a checkpoint, by default the newest.
 
-        Args:
-            checkpoint_id: Its id.
-            wait_s: How long to wait for it: LangGraph may save it while the run continues.
+        `wait_s` is how long to wait for it: LangGraph may save it while the run continues.
         """
         config = self._config({"checkpoint_id": checkpoint_id} if checkpoint_id else {})
         found = await self._read(config)
@@ -197,11 +193,11 @@ class _History:
         return max((one for one in found if one is not None), key=_id, default=None)
 
     async def is_fork(self, start: CheckpointTuple) -> bool:
-        """Say whether a run started at another checkpoint than the newest one."""
+        """Return True if a run started at a checkpoint other than the newest one."""
         return start.metadata.get("source") != "input" or await self._leaves_newest(start)
 
     async def going_back_to(self, start: CheckpointTuple | None) -> str:
-        """Return the id of the going back that ends at a start, over edits; empty if none does."""
+        """Return the id of the return that led to a start, also through edits; else empty."""
         while start is not None and start.metadata.get("source") in STARTS:
             if await self._leaves_newest(start):
                 return f"@{_id(start)}"
@@ -213,13 +209,11 @@ class _History:
     ) -> tuple[str, str]:
         """Return the snapshot of the files at a checkpoint, and why it lacks newer steps.
 
-        Args:
-            saved: The checkpoint.
-            or_later: Whether to look for a later one where no snapshot is earlier, which reads all
-                checkpoints.
+        With `or_later`, a later snapshot is used if there is no earlier one, which reads all
+        checkpoints.
         """
         while saved is not None:
-            # The node after a checkpoint takes the snapshot of the files as they are there.
+            # The node after a checkpoint takes the snapshot of the files at that checkpoint.
             written = snapshot_written_after(saved)
             origin = None if written else await self._origin(saved)
             if origin is None or not self._nothing_ran_between(origin, saved):
@@ -231,7 +225,7 @@ class _History:
         return "", ""
 
     async def _first_snapshot_after(self, saved: CheckpointTuple) -> tuple[str, str]:
-        """Return the first snapshot on the lines from a checkpoint on, as `snapshot_at` does.
+        """Return the first snapshot on the lines that start at a checkpoint, as `snapshot_at` does.
 
         It was taken before the first call that might change files.
         """
@@ -246,26 +240,25 @@ class _History:
         return "", ""
 
     async def _leaves_newest(self, start: CheckpointTuple) -> bool:
-        """Say whether a checkpoint was made of another one than was newest then."""
+        """Return True if a checkpoint does not follow the one that was newest at that time."""
         before, origin = await self._before(_id(start)), await self._origin(start)
         return before is not None and _id(before) > (_id(origin) if origin else "")
 
     @staticmethod
     def _nothing_ran_between(parent: CheckpointTuple, saved: CheckpointTuple) -> bool:
-        """Say whether no node ran: LangGraph alone takes in a message, and a person edits."""
-        return START in parent.checkpoint["channel_values"] or (
-            saved.metadata.get("source") in STARTS
-        )
+        """Return True if no node ran: LangGraph added a message, or a person edited the state."""
+        is_start = saved.metadata.get("source") in STARTS
+        return is_start or START in parent.checkpoint["channel_values"]
 
     async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
-        """Return the checkpoint that one was made of: its parent, or what it is a copy of."""
+        """Return the checkpoint that one was made from: its parent, or the one that it copies."""
         config = one.parent_config
         parent = None if config is None else await self._read(config)
         if parent is None or one.metadata.get("source") != "fork":
             return parent
         if one.metadata.get("step", 0) == parent.metadata.get("step", 0) + 1:
             return parent
-        # `as_node="__copy__"`, as Studio does: a copy has the original's parent.
+        # Studio uses `as_node="__copy__"`: a copy has the original's parent.
         versions = one.checkpoint["channel_versions"]
         before = self._config({"checkpoint_id": _id(one)})
         async for other in self._list(before=before):
@@ -287,7 +280,7 @@ class _History:
             return await asyncio.to_thread(self._saver.get_tuple, config)
 
     async def _list(self, **which: Any) -> AsyncIterator[CheckpointTuple]:
-        """Yield checkpoints of the thread, the newest first, as `BaseCheckpointSaver.alist`."""
+        """Yield the thread's checkpoints, the newest first, as `BaseCheckpointSaver.alist` does."""
         listed = self._saver.alist(self._config({}), **which)
         try:
             async for one in listed:
@@ -302,7 +295,7 @@ class _History:
 
 
 def snapshot_written_after(saved: CheckpointTuple) -> dict[str, str]:
-    """Return what the node after a checkpoint wrote of the snapshot that it took."""
+    """Return what the node after a checkpoint wrote about the snapshot that it took."""
     written = saved.pending_writes or ()
     return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for live objects that are bound to one loop.
+"""Runs an event loop in a separate thread, for live objects that are bound to one loop.
 
 Callers come from many loops: notebooks, servers, several `asyncio.run`. `BackgroundTasks` keeps
 the tasks that nothing awaits.
@@ -25,16 +25,20 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 
 
 class EventLoopThread:
-    """Runs coroutines on its own loop, which starts when first needed."""
+    """Runs coroutines on its own loop, which starts at the first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock, self._loop = _nothing_started()
         self._thread: threading.Thread | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset after a fork: the child has the loop object but not its thread."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def started(self) -> bool:
-        """Whether anything was ever run."""
         return self._loop is not None
 
     async def run(self, work: Work[T]) -> T:
@@ -47,7 +51,7 @@ class EventLoopThread:
     def call(self, work: Work[T], timeout_s: float | None = None) -> T:
         """Run work on this event loop and block until it is done; never call it from that loop.
 
-        Work that is not awaited any more, at Ctrl-C for example, is cancelled.
+        Work that is no longer awaited, for example after Ctrl-C, is cancelled.
 
         Raises:
             TimeoutError: It took too long.
@@ -75,7 +79,7 @@ class EventLoopThread:
         with self._lock:
             if self._loop is None:
                 self._loop = loop = asyncio.new_event_loop()
-                # Ctrl-C in the terminal is not for what is started here, the browser's driver say.
+                # Ctrl-C in the terminal must not reach processes started here, such as browsers.
                 session = partial(loop.subprocess_exec, start_new_session=True)
                 loop.subprocess_exec = session  # type: ignore[method-assign]  # as asyncio calls it
                 # Calls that ran when a browser crashed fail, and nothing awaits them.
@@ -107,23 +111,14 @@ class EventLoopThread:
 
         return cancel
 
-    def forget(self) -> None:
-        """Reset after a fork: the child has the loop object but not its thread."""
-        self._lock, self._loop = _nothing_started()
-
-
-def _nothing_started() -> tuple[threading.Lock, asyncio.AbstractEventLoop | None]:
-    return threading.Lock(), None
-
 
 class BackgroundTasks:
-    """Keeps references to tasks until they end, and drops what they raise."""
+    """Keeps references to tasks until they end, and ignores what they raise."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def spawn(self, awaitable: Awaitable[Any]) -> None:
-        """Start a task."""
         task = asyncio.ensure_future(awaitable)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
@@ -134,7 +129,6 @@ class BackgroundTasks:
             await asyncio.wait(set(self._tasks), timeout=limit_s)
 
     def cancel(self) -> None:
-        """Cancel the running tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -145,9 +139,9 @@ class BackgroundTasks:
 
 
 CANCEL_S = 10
-"""Seconds that a cancelled run is waited for: it writes down what it began."""
+"""Seconds to wait for a cancelled run, which still saves the state of its calls."""
 run_loop = EventLoopThread("openmanus runs")
-"""One for all calls, so that kernels, shells and browsers live on between them."""
+"""Shared by all calls, so that kernels, shells and browsers stay open between them."""
 os.register_at_fork(after_in_child=run_loop.forget)
 
 
@@ -163,13 +157,13 @@ def invoke(
     Works in scripts, and in notebooks and servers whose event loop runs already (which it blocks).
 
     Args:
-        graph: Made by one of the builders, or one of yours that holds one of them.
-        given: The graph's input, a `Command`, or None to go on.
+        graph: Made by one of the builders, or a graph of yours that contains one.
+        given: The graph's input, a `Command`, or None to continue.
         config: As for `graph.ainvoke`.
         context: Settings of this run.
 
     Returns:
-        The state's values; the questions it waits with are in `__interrupt__`.
+        The state's values; open questions are in `__interrupt__`.
     """
     ended = threading.Event()
 
@@ -181,6 +175,6 @@ def invoke(
 
     try:
         return run_loop.call(run)
-    except KeyboardInterrupt:  # the run is cancelled now, and leaves a thread that can go on
+    except KeyboardInterrupt:  # the run is cancelled now, and its thread can continue later
         ended.wait(CANCEL_S)
         raise

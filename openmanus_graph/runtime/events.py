@@ -197,49 +197,27 @@ class Final(_Event):
 
 
 Event = Annotated[
-    RunStart
-    | ThinkStart
-    | Token
-    | ThinkEnd
-    | ToolStart
-    | ToolEnd
-    | Notice
-    | InterruptEvent
-    | Plan
-    | PlanChange
-    | StepEvent
-    | Limit
-    | Final,
+    RunStart | ThinkStart | Token | ThinkEnd | ToolStart | ToolEnd | Notice | InterruptEvent
+    | Plan | PlanChange | StepEvent | Limit | Final,
     Discriminator("type"),
-]
+]  # fmt: skip
 
 
 def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
-    """Send the person a message of one line."""
     emit({"type": "notice", "level": level, "text": text})
 
 
 GRAPH_EVENTS = (
-    "think_start",
-    "token",
-    "think_end",
-    "tool_start",
-    "tool_end",
-    "notice",
-    "plan",
-    "plan_change",
-    "step_start",
-    "step_end",
-    "limit",
-    "interrupt",
-)
-"""The events that a graph sends; the others are sent by the command line, as are questions that no
-plan's step asks."""
+    "think_start", "token", "think_end", "tool_start", "tool_end", "notice", "plan", "plan_change",
+    "step_start", "step_end", "limit", "interrupt",
+)  # fmt: skip
+"""The events that a graph sends. The command line sends the others, and the questions that no plan
+step asks."""
 
 
 def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
     """Return the event of an open question."""
-    asked = waiting.value  # a tool of the user's own may ask with anything
+    asked = waiting.value  # a user's tool may ask with any value
     value = cast("Mapping[str, Any]", asked) if isinstance(asked, Mapping) else {"question": asked}
     step = {"plan_step": str(value["plan_step"])} if value.get("plan_step") else {}
     return {

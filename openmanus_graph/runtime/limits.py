@@ -1,8 +1,7 @@
-"""The limits of a run and of a tool call, and what ends when one is reached or the run is stopped.
+"""The limits of a run and of a tool call, and how work ends when a run is stopped.
 
-`reached_limit` is asked before each model call. `limit_call` decides how long one tool call may
-take. `unless_stopped` and `sleep_unless_stopped` abandon calls without effects, and waits, when the
-run is asked to stop.
+`reached_limit` is called before each model call; `limit_call` sets the time limit of a tool call.
+`unless_stopped` and `sleep_unless_stopped` abandon waits, and calls without effects, on a stop.
 """
 
 import asyncio
@@ -20,13 +19,13 @@ from openmanus_graph.state.tool_traits import Traits
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
 RECURSION_LIMIT = 100_000
-"""Of a graph that sets none itself: our own have limits of their own, far below."""
+"""For a graph that sets none itself; our graphs have their own limits, far below."""
 CALLS_NEAR = 3
-"""The model is told what is left of a limit from so many calls before the final summary on."""
+"""Number of calls before the final summary from which the model sees what is left of a limit."""
 SHARE_NEAR = 0.9
-"""The model is told what is left of a budget once this share of it is used."""
+"""Used share of a budget from which the model sees what is left of it."""
 CLOSING_SHARE, CLOSING_MOST_S = 0.1, 30.0
-"""Share of a run's time that is kept for its final summary, and the most of it."""
+"""Share of a run's time that is reserved for its final summary, and the maximum in seconds."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Progress:
     """How far a run has come, or what one call takes."""
 
     steps: int
-    """Agent steps; in plans, those of the planner too."""
+    """Agent steps, including those of a plan's planner."""
     usage: Usage
     elapsed_s: float
 
@@ -45,7 +44,6 @@ class Progress:
 
     @classmethod
     def of(cls, state: ManusState) -> "Progress":
-        """Read it from the state."""
         return cls(
             state.get("step_count", 0),
             state.get("usage") or no_usage(),
@@ -54,55 +52,48 @@ class Progress:
 
 
 A_STEP = Progress(1, no_usage(), 0.0)
-"""What a step takes at least."""
+"""The least that a step needs."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit of a run, how much of it is used, and what the calls to come take of it."""
+    """One limit of a run, how much of it is used, and how much the next calls need."""
 
     reason: LimitReason
     setting: str
-    """Name of its setting."""
     unit: str
     most: float
     used: float
     next_call: float
-    """What the next model call may take; of time nothing is known."""
+    """What the next model call may need; 0 for time, where it is unknown."""
     summary: float
-    """What is kept for the final summary."""
+    """What is reserved for the final summary."""
 
     @property
     def left(self) -> float:
-        """What is not used."""
         return max(0, self.most - self.used)
 
     def is_reached(self, *, keeps_reserve: bool) -> bool:
-        """Say whether the next call is forbidden; by the steps only one that is a step."""
+        """Return True if the next call is forbidden. `max_steps` forbids only agent steps."""
         kept = self.summary if keeps_reserve else 0
         used_up = self.left <= 0 and self.reason != "max_steps"
         return used_up or self.left < self.next_call + kept
 
     def is_near(self) -> bool:
-        """Say whether few calls and a final summary fit into what is left, or little of it is."""
+        """Return True if little is left, or only enough for a few calls and a final summary."""
         share = 1 if self.reason == "max_steps" else SHARE_NEAR
         return self.used >= share * self.most or self.left < (CALLS_NEAR + 1) * self.next_call
 
     def words(self, steps: str = "steps") -> str:
-        """Return the limit in words.
-
-        Args:
-            steps: What `max_steps` counts, where that is not steps.
-        """
+        """Return the limit in words. `steps` is what `max_steps` counts."""
         return self._amount(self.most, steps)
 
     def left_words(self) -> str:
-        """Say in words what is left."""
         own = ", this one included" if self.reason == "max_steps" else ""
         return f"{self._number(self.left)} of {self.words()}{own}"
 
     def event(self) -> dict[str, Any]:
-        """Return the event that says which limit ends the run."""
+        """Return the event for the limit that ends the run."""
         return {
             "type": "limit",
             "reason": self.reason,
@@ -112,7 +103,7 @@ class Limit:
         }
 
     def text(self, steps: str = "steps") -> str:
-        """Say which limit ended the run, and how to go on. Arguments as of `words`."""
+        """Return which limit ended the run, and how to continue. `steps` as for `words`."""
         what, next_call = self.words(steps), self._amount(self.next_call, steps)
         if self.reason == "budget" and not self.used:
             takes = f", which takes about {next_call}" if self.next_call else ""
@@ -124,9 +115,8 @@ class Limit:
         if 0 < self.left < self.next_call:
             left = self._amount(self.left, steps)
             why = f": {left} are left, and the next model call takes about {next_call}"
-        return (
-            f"The run stopped at its limit of {what}{why}. It goes on with a higher {self.setting}."
-        )
+        stopped = f"The run stopped at its limit of {what}{why}."
+        return f"{stopped} It continues with a higher {self.setting}."
 
     def _amount(self, value: float, steps: str) -> str:
         if self.unit == "$":
@@ -134,9 +124,7 @@ class Limit:
         return f"{self._number(value)} {steps if self.reason == 'max_steps' else self.unit}"
 
     def _number(self, value: float) -> str:
-        if self.unit == "$":
-            return f"${round(value, 4):.10g}"
-        return f"{round(value, 2):.10g}"
+        return f"${round(value, 4):.10g}" if self.unit == "$" else f"{round(value, 2):.10g}"
 
 
 class LimitReached(Exception):  # not an error: a regular end of a run
@@ -146,29 +134,22 @@ class LimitReached(Exception):  # not an error: a regular end of a run
         super().__init__(limit.reason)
         self.limit = limit
         self.spent = no_usage()
-        """What other requests of the same model call had cost, where a middleware sends several."""
+        """Cost of other requests of the same model call, if a middleware sends several."""
 
     @property
     def reason(self) -> LimitReason:
-        """The kind of the limit, as the state and the events name it."""
         return self.limit.reason
 
 
 def recursion_limit(graph: Any) -> int:
-    """Return the supersteps that a graph may take: what it sets itself, or as good as no limit."""
+    """Return the supersteps that a graph may take: its own limit, or practically no limit."""
     own: dict[str, Any] = getattr(graph, "config", None) or {}
     limit: int = own.get("recursion_limit", RECURSION_LIMIT)
     return limit
 
 
 def run_limits(progress: Progress, settings: Settings, next_call: Progress = A_STEP) -> list[Limit]:
-    """Return the limits of a run.
-
-    Args:
-        progress: How far the run has come.
-        settings: Hold the limits.
-        next_call: What the next model call may take.
-    """
+    """Return the limits of a run. `next_call` is what the next model call may need."""
     done, ahead = progress.usage, next_call.usage
     dollars = done["cost_usd"], ahead["cost_usd"], ahead["cost_usd"]
     steps = progress.steps, next_call.steps, 0
@@ -190,13 +171,13 @@ def reached_limit(
     *,
     keeps_reserve: bool = False,
 ) -> Limit | None:
-    """Return the limit that forbids the next model call. Arguments as of `run_limits`."""
+    """Return the limit that forbids the next model call. Arguments as for `run_limits`."""
     limits = run_limits(progress, settings, next_call)
     return next((limit for limit in limits if limit.is_reached(keeps_reserve=keeps_reserve)), None)
 
 
 def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings) -> Limit:
-    """Return the limit of a kind that a run has used most of."""
+    """Return the limit of a kind that is used the most."""
     limits = [limit for limit in run_limits(progress, settings) if limit.reason == reason]
     return max(limits, key=lambda limit: limit.used / limit.most if limit.most else 1)
 
@@ -216,14 +197,14 @@ def _tokens(usage: Usage) -> int:
 
 
 STOP_GRACE_S = 5.0
-"""Time that a call without effects still gets after the run was asked to stop."""
+"""Time that a call without effects still has after the run was asked to stop."""
 CUT_OFF_GRACE_S = 15.0
 """Time beyond a call's own limit, to open what it needs and to stop it."""
 STOPPING_S = 5.0
-"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
-grace that a step of a plan gets, since it is also added to the time of the whole run."""
+"""Part of that: time to stop what a call runs and to read its output. Shorter than the grace period
+of a plan step, because it is also added to the time of the whole run."""
 INTERRUPT = "SIGINT"
-"""Why a run is asked to stop by Ctrl-C."""
+"""The reason for a stop by Ctrl-C."""
 _LEAST_LIMIT_S = 0.1
 _POLL_S = 0.25
 
@@ -235,7 +216,7 @@ class RunStopping(Exception):  # an event, not an error
 
 
 async def unless_stopped(work: Awaitable[T], *, read_only: bool) -> T:
-    """Wait for a tool call; one without effects is abandoned on a stop: it can be repeated.
+    """Wait for a tool call. On a stop, one without effects is abandoned: it can be repeated.
 
     Raises:
         RunStopping: It was abandoned.
@@ -247,12 +228,12 @@ async def unless_stopped(work: Awaitable[T], *, read_only: bool) -> T:
 
 
 async def unless_interrupted(work: Awaitable[T]) -> T:
-    """Wait for a model request, which Ctrl-C ends at once: nothing of it would be kept before.
+    """Wait for a model request. Ctrl-C ends it at once, and nothing of it is kept.
 
-    Other signals let it finish, as it is paid for.
+    Other signals let it finish, because it is paid for.
 
     Raises:
-        GraphDrained: It was abandoned. The thread goes on before it.
+        GraphDrained: It was abandoned. The thread continues before it.
     """
     runtime = _runtime()
     if runtime is None:
@@ -275,16 +256,12 @@ async def _unless(
     finally:
         if not call.done():
             call.cancel()
-            await asyncio.wait({call}, timeout=STOPPING_S)  # what it uses is the next call's then
+            await asyncio.wait({call}, timeout=STOPPING_S)  # the next call may need its resources
     return call.result()
 
 
 async def sleep_unless_stopped(seconds: float) -> None:
-    """Sleep, unless the run is asked to stop.
-
-    Raises:
-        RunStopping: The run was asked to stop.
-    """
+    """Sleep. RunStopping: the run was asked to stop."""
     runtime, ends = _runtime(), time.monotonic() + seconds
     while (left_s := ends - time.monotonic()) > 0:
         if runtime is not None and runtime.drain_requested:
@@ -304,7 +281,7 @@ class TimeLimit:
     """How long one call may take."""
 
     seconds: float
-    """Limit of the call's own work."""
+    """For the call's own work."""
     cut_off_at: float
     """When the harness cancels the call, on the monotonic clock; its output is then lost."""
 
@@ -327,11 +304,10 @@ def limit_call(
 
     Args:
         own_s: The limit in the call's arguments, or its tool's default.
-        traits: Of the tool.
-        sandbox: Holds the limit of calls where neither they nor their tool set one.
+        sandbox: Has the limit for calls if neither they nor their tool set one.
         now: When the call starts, on the monotonic clock.
-        deadline: When the run's time is over, on that clock.
-        stops_itself: Whether the tool keeps the limit itself, and needs time to return its output.
+        deadline: When the run's time ends, on that clock.
+        stops_itself: Whether the tool enforces the limit, and needs time to return its output.
     """
     seconds = declared_limit_s(traits, sandbox) if own_s is None else own_s
     cut_off_at = now + seconds + (CUT_OFF_GRACE_S if stops_itself else 0)

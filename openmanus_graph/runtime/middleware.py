@@ -1,9 +1,9 @@
 """Calls the hooks of LangChain's `AgentMiddleware`, and checks what they write to the state.
 
-A hook exists twice, as `hook` and as `ahook`; a middleware overrides one of the two or both. Where
-only the synchronous one is there, it runs in a thread, so that it does not stop the event loop.
-The `messages` channel is incremental and wants messages with ids; runs begin with a human message,
-and the ledger knows calls by their branch and by how many like them came before.
+A hook exists twice, as `hook` and `ahook`; a middleware overrides one or both. A synchronous hook
+runs in a thread if there is no asynchronous one, so that it does not block the event loop.
+The `messages` channel is incremental and needs messages with ids. Runs begin with a human message.
+The ledger identifies a call by its branch and the number of equal calls before it.
 """
 
 import asyncio
@@ -40,46 +40,39 @@ if TYPE_CHECKING:
 NodeHook = Literal["before_agent", "before_model", "after_model", "after_agent"]
 WrapHook = Literal["wrap_model_call", "wrap_tool_call"]
 Handler = Callable[[Any], Awaitable[Any]]
-"""What a wrapping hook is given: takes a request, returns the response."""
+"""Passed to a wrapping hook: takes a request, returns the response."""
 
 
 def overrides(middleware: "Middleware", method: str) -> bool:
-    """Say whether a middleware has a method of its own, by its name in `AgentMiddleware`."""
+    """Return True if a middleware overrides a method of `AgentMiddleware`."""
     from langchain.agents.middleware import AgentMiddleware
 
     return getattr(type(middleware), method) is not getattr(AgentMiddleware, method)
 
 
 def with_hook(middleware: Sequence["Middleware"], hook: NodeHook | WrapHook) -> list["Middleware"]:
-    """Return those that have the hook, synchronous or not, in their order."""
+    """Return the middleware with the hook, synchronous or not, in their order."""
     return [one for one in middleware if overrides(one, hook) or overrides(one, f"a{hook}")]
 
 
 async def call_node_hook(
     middleware: "Middleware", hook: NodeHook, state: Any, runtime: Runtime[Any]
 ) -> Any:
-    """Call a hook that stands between the steps, and return what it returns."""
-    if overrides(middleware, f"a{hook}"):
-        method = getattr(middleware, f"a{hook}")
-        return await method(state, runtime, **_asked_for(method, runtime))
-    method = getattr(middleware, hook)
-    return await asyncio.to_thread(method, state, runtime, **_asked_for(method, runtime))
+    """Call a hook between the steps, and return what it returns.
 
-
-def _asked_for(method: Callable[..., Any], runtime: Runtime[Any]) -> dict[str, Any]:
-    """Return what else a hook names as a parameter, as LangGraph would fill it in."""
+    Further parameters that the hook names are filled in as LangGraph does.
+    """
+    is_async = overrides(middleware, f"a{hook}")
+    method = getattr(middleware, f"a{hook}" if is_async else hook)
     known = {"config": get_config(), "store": runtime.store, "writer": runtime.stream_writer}
-    return {name: known[name] for name in inspect.signature(method).parameters if name in known}
+    more = {name: known[name] for name in inspect.signature(method).parameters if name in known}
+    if is_async:
+        return await method(state, runtime, **more)
+    return await asyncio.to_thread(method, state, runtime, **more)
 
 
 def wrapped(middleware: Sequence["Middleware"], hook: WrapHook, handler: Handler) -> Handler:
-    """Put the hooks around a handler; the first middleware is the outermost.
-
-    Args:
-        middleware: Those that have the hook.
-        hook: Which of the two.
-        handler: What the innermost hook is given.
-    """
+    """Wrap the hooks around a handler. The first middleware is the outermost."""
     for one in reversed(middleware):
         handler = partial(_call_wrap_hook, one, hook, handler)
     return handler
@@ -88,41 +81,34 @@ def wrapped(middleware: Sequence["Middleware"], hook: WrapHook, handler: Handler
 async def _call_wrap_hook(
     middleware: "Middleware", hook: WrapHook, handler: Handler, request: Any
 ) -> Any:
+    """Call a hook; a synchronous one runs in a thread, and its handler on the event loop."""
     if overrides(middleware, f"a{hook}"):
         return await getattr(middleware, f"a{hook}")(request, handler)
-    return await _in_thread(getattr(middleware, hook), request, handler)
-
-
-async def _in_thread(
-    hook: Callable[[Any, Callable[[Any], Any]], Any], request: Any, handler: Handler
-) -> Any:
-    """Run a synchronous hook in a thread; its handler does its work on the event loop."""
     loop = asyncio.get_running_loop()
-    asked: list[Future[Any]] = []
+    handled: list[Future[Any]] = []
 
-    def ask(changed: Any) -> Any:
-        future = asyncio.run_coroutine_threadsafe(_awaited(handler, changed), loop)
-        asked.append(future)
+    async def awaited(changed: Any) -> Any:
+        return await handler(changed)
+
+    def handle(changed: Any) -> Any:
+        future = asyncio.run_coroutine_threadsafe(awaited(changed), loop)
+        handled.append(future)
         return future.result()
 
     try:
-        return await asyncio.to_thread(hook, request, ask)
+        return await asyncio.to_thread(getattr(middleware, hook), request, handle)
     finally:
-        for future in asked:  # else the thread of a cancelled call would wait for ever
+        for future in handled:  # else the thread of a cancelled call would wait for ever
             future.cancel()
-
-
-async def _awaited(handler: Handler, request: Any) -> Any:
-    return await handler(request)
 
 
 Update = dict[str, Any]
 
 
 def checked_update(update: Any) -> Update:
-    """Return what a hook wants written. ConfigError: it is no update, or writes the graph's own."""
+    """Return what a hook writes. ConfigError: it is not an update, or writes the graph's keys."""
     if not isinstance(update, Mapping):
-        raise ConfigError(f"A middleware returned {update!r}, which is no update of the state.")
+        raise ConfigError(f"A middleware returned {update!r}, which is not an update of the state.")
     given = dict(cast("Mapping[str, Any]", update))
     if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
         raise ConfigError(
@@ -133,16 +119,13 @@ def checked_update(update: Any) -> Update:
 
 
 def command_update(command: Command[Any]) -> Update:
-    """Return the update of a command that only updates. ConfigError: it wants more than that."""
+    """Return the update of a command that only updates. ConfigError: it does more than that."""
     if command.goto or command.graph is not None or command.resume is not None:
         raise ConfigError(
             "A middleware returned a Command that goes somewhere or resumes, which this graph does "
             "not carry out. Return an update, with `jump_to` where the hook declares it."
         )
-    update = command.update
-    if update is None:
-        return {}
-    return checked_update(update)
+    return {} if command.update is None else checked_update(command.update)
 
 
 def added_messages(update: Mapping[str, Any]) -> Update:
@@ -168,22 +151,20 @@ def added_messages(update: Mapping[str, Any]) -> Update:
 
 
 def with_updates(update: Update, more: Sequence[Update]) -> Update | list[Update | Command[Any]]:
-    """Return a node's update together with what a middleware or a tool wants written."""
+    """Return a node's update together with the updates of a middleware or tool."""
     if not more:
         return update
     return [update, *(Command(update=added_messages(one)) for one in more)]
 
 
 def changed_messages(update: Mapping[str, Any], state: ManusState) -> Update:
-    """Return the update of a hook between the steps, fit for the `messages` channel.
+    """Return the update of a hook between the steps, adapted to the `messages` channel.
 
-    New human messages begin no run; where all are replaced and the one that began the run is gone,
-    the first human message stands for it. Where calls disappear or change, what follows is another
-    branch, or else the ledger would take new calls for old ones.
+    New human messages do not begin a run. If all messages are replaced and the one that began the
+    run is missing, the first human message takes its id. If calls disappear or change, the branch
+    changes as well; without this, the ledger would treat new calls as old ones.
 
-    Args:
-        update: As the hook returned it.
-        state: Before the hook.
+    `update` is what the hook returned, `state` the state before it.
     """
     if "messages" not in update:
         return dict(update)
@@ -219,7 +200,7 @@ def _with_ids(given: Any) -> list[AnyMessage]:
 
 
 def _marked(message: AnyMessage) -> AnyMessage:
-    """Have a human message begin no run, and verify no address: no person wrote it."""
+    """Mark a human message: it begins no run and verifies no address, as no person wrote it."""
     if not isinstance(message, HumanMessage):
         return message
     origin = origin_of(None, [], tainted=False)

@@ -1,6 +1,6 @@
 """Shortens long output for every tool, and makes text safe to show.
 
-A shortened text is head, tail, which lines are left out, and where all of it is.
+A shortened text has its head, its tail, which lines are left out, and where the whole is stored.
 """
 
 import codecs
@@ -19,34 +19,33 @@ from openmanus_graph.runtime.workspace import Workspace
 MARK_CHARS = 300
 """Characters kept free for `left_out`."""
 MARK = re.compile(r"\[\.\.\. (?:lines \d|\d+ characters of line).* left out; .+ \.\.\.\]")
-"""The line in a shortened text that says what was left out, and where the whole is."""
+"""The line in a shortened text that says what is left out, and where the whole is."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but line feed and tab, and those that turn the direction of text around."""
+"""Control characters except line feed and tab, and those that change the direction of text."""
 _CHUNK_BYTES = 1 << 20
 _UTF8_LONGEST = 4
 _NEWEST_BYTES = 4096
 
 
 def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CHARS) -> str:
-    """Return the text, or its head and tail with a mark that says where the whole was written.
+    """Return the text, or its head and tail with a mark that says where the whole is stored.
 
     The same text always gives the same result. Blocks when it writes.
     """
     if len(text) <= with_overrun(max_chars):
         return text
     saved_at = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
-    return _cut(
-        text[:max_chars], text[-max_chars:], len(text), line_count(text), saved_at, max_chars
-    )
+    head, tail = text[:max_chars], text[-max_chars:]
+    return _cut(head, tail, len(text), line_count(text), saved_at, max_chars)
 
 
 def shorten_file(
     file: BinaryIO, workspace: Workspace, *, start: int = 0, max_chars: int = MIN_OBSERVATION_CHARS
 ) -> str:
-    """Return an opened file's text from an offset on, shortened like `shorten`, in little memory.
+    """Return an opened file's text from an offset, shortened like `shorten`, in little memory.
 
     A shortened stream is copied, byte for byte, to a file named by its content, so that showing
     it again makes no second copy. Invalid UTF-8 is replaced in the text. Blocks.
@@ -59,26 +58,23 @@ def shorten_file(
         file.seek(start)
         return plain(file.read(whole.size).decode("utf-8", "replace"))
     saved_at = _saved(lambda: _copy(file, start, whole, workspace))
-    return _cut(
-        plain(whole.head), plain(whole.tail), whole.characters, whole.lines, saved_at, max_chars
-    )
+    head, tail = plain(whole.head), plain(whole.tail)
+    return _cut(head, tail, whole.characters, whole.lines, saved_at, max_chars)
 
 
 def left_out(first: int, last: int, lines: int, characters: int, saved_at: Path | str) -> str:
-    """Say which lines of a text are left out, and how they are read.
+    """Return which lines of a text, counted from 1, are left out, and how to read them.
 
     Args:
-        first: The first line, from 1.
-        last: The last one.
-        lines: Of the whole.
-        characters: That are left out.
-        saved_at: Where the whole is, or why it is nowhere.
+        lines: Of the whole text.
+        characters: How many are left out.
+        saved_at: Where the whole text is, or why it is not stored.
     """
     if first == last:
         more = f"the whole is in {saved_at}" if isinstance(saved_at, Path) else saved_at
         return f"{characters} characters of line {first} left out; {more}"
-    more = f'read_file(path="{saved_at}", lines="{first}-{last}") shows them'
-    more = more if isinstance(saved_at, Path) else saved_at
+    reading = f'read_file(path="{saved_at}", lines="{first}-{last}") shows them'
+    more = reading if isinstance(saved_at, Path) else saved_at
     return f"lines {first}-{last} of {lines} left out; {more}"
 
 
@@ -88,7 +84,7 @@ def plain(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Make text safe for a terminal: no control sequences, nothing that cannot be encoded."""
+    """Make text safe for a terminal: no control sequences, only characters that can be encoded."""
     return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
 
 
@@ -106,7 +102,7 @@ class _Stream:
 def newest_line(file: BinaryIO, start: int = 0) -> str:
     """Return the last line with text that was written to an opened file after an offset.
 
-    Reads its last bytes only, and leaves its position alone. Empty if the file is closed.
+    Reads only its last bytes, and keeps its position. Empty if the file is closed.
     """
     try:
         descriptor = file.fileno()
@@ -120,12 +116,12 @@ def newest_line(file: BinaryIO, start: int = 0) -> str:
 
 
 def line_count(text: str) -> int:
-    """Count lines, the last one too if it has no end."""
+    """Count lines, including a last one without a line end."""
     return text.count("\n") + (not text.endswith("\n"))
 
 
 def _scan(source: BinaryIO, max_chars: int) -> _Stream:
-    """Read a stream in chunks from where it is, keeping its head and tail."""
+    """Read a stream in chunks from its position, keeping its head and tail."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
     while piece := source.read(_CHUNK_BYTES):
@@ -141,7 +137,7 @@ def _scan(source: BinaryIO, max_chars: int) -> _Stream:
 
 
 def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) -> Path:
-    """Copy a stream, even if more was written to it meanwhile, and return the copy."""
+    """Copy the scanned part of a stream, without what was written later, and return the copy."""
     workspace.outputs.mkdir(parents=True, exist_ok=True)
     temporary = workspace.outputs / part_name()
     left = whole.size
@@ -157,7 +153,7 @@ def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) ->
 
 
 def _saved(save: Callable[[], Path]) -> Path | str:
-    """Save the whole text, and return its file, or why it could not be saved."""
+    """Save the whole text. Return its file, or why it could not be saved."""
     try:
         return save()
     except OSError as error:
@@ -167,15 +163,14 @@ def _saved(save: Callable[[], Path]) -> Path | str:
 def _cut(
     head: str, tail: str, characters: int, lines: int, saved_at: Path | str, max_chars: int
 ) -> str:
-    """Join the ends, at line breaks where that costs little.
+    """Join the ends, at line breaks if that costs little.
 
     Args:
         head: The beginning, at least as long as can be shown.
         tail: The end.
-        characters: Of the whole.
-        lines: Of the whole, however they end.
-        saved_at: Where the whole is, or why it is nowhere.
-        max_chars: Characters of the result.
+        characters: Of the whole text, as are `lines`.
+        saved_at: Where the whole text is, or why it is not stored.
+        max_chars: Of the result.
     """
     max_chars = max(max_chars - MARK_CHARS, max_chars // 2)
     head, tail = head[: max_chars * 2 // 3], tail[-(max_chars // 3) :]

@@ -1,7 +1,6 @@
-"""The replay under way, if a run is one: it answers what would else reach models, tools and people.
+"""The current replay, if a run is one: it answers in place of models, tools and people.
 
-Whoever would reach out asks `current_replay()` first. The record that it answers from is read by
-`model_calls.replay`.
+Code that would reach out calls `current_replay()` first. `model_calls.replay` reads the record.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ class Replay(SteeringStore, Protocol):
     """Answers a run from the record of an earlier one."""
 
     policy_before: Policy | None
-    """The recorded run's, where another one is tried."""
+    """The recorded run's policy, if another one is tried."""
 
     async def answer(
         self,
@@ -28,75 +27,60 @@ class Replay(SteeringStore, Protocol):
         ask: Callable[[], Awaitable[Any]],
     ) -> Any:
         """Return the reply to a model call, or raise ReplayEndedError."""
-        ...
 
     def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
-        """Put the folders' recorded names into a JSON text in place of today's."""
-        ...
+        """Replace the folders' current names in a JSON text by the recorded ones."""
 
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the next model call."""
-        ...
 
     def server_tools(self) -> dict[str, Any] | None:
-        """Return the tools of MCP servers at the next model call; None: there were no servers."""
-        ...
+        """Return the tools of MCP servers at the next model call; None without servers."""
 
     def elapsed_s(self) -> float:
         """Return how long the run had taken when its next model call was made."""
-        ...
 
     def profile(self, model: str) -> dict[str, Any] | None:
-        """Return what is known of a model that is not asked now; None: it is another one."""
-        ...
+        """Return what is known of a recorded model; None for another one."""
 
     def has_fact(self, name: str) -> bool:
-        """Say whether the run had found that out."""
-        ...
+        """Return True if the run had found that out."""
 
     def fact(self, name: str) -> Any:
         """Return what the run had found out about its environment, or raise ReplayEndedError."""
-        ...
 
     def check_decision(self, call: str, recorded: str, now: str) -> None:
-        """Raise ReplayEndedError if a policy decides otherwise on a call now."""
-        ...
+        """Raise ReplayEndedError if a policy now decides differently on a call."""
 
     def repeats(self, tool: str) -> bool:
-        """Say whether recorded calls of a tool are really made again."""
-        ...
+        """Return True if recorded calls of a tool are executed again."""
 
     def refuse_repeat(self, call: str, why: str) -> None:
-        """Raise ReplayEndedError for a call that may not be made again."""
-        ...
+        """Raise ReplayEndedError for a call that may not be executed again."""
 
     def record_repeat(self, call: str, recorded: str, now: str, *, failed: bool) -> None:
-        """Take note of a call that was made again. ReplayEndedError: it failed."""
-        ...
+        """Record a call that was executed again. ReplayEndedError: it failed."""
 
     async def outcome(self, effect: Any, call_id: str) -> Any:
         """Return the ledger's entry of a call, or raise ReplayEndedError."""
-        ...
 
 
 @dataclass(frozen=True)
 class KnownReply:
-    """A model's reply that a what-if replay has got already, for the run that goes on with it."""
+    """A model's reply that a what-if replay already has, for the run that continues with it."""
 
     caller: str
-    """Who had asked the model."""
     reply: Any
-    """The message."""
 
 
 class ReplayEndedError(Exception):
-    """A replayed run asks for something that its record does not hold; says what."""
+    """A replayed run needs something that its record does not contain; the text says what."""
 
 
 _replay: ContextVar[Replay | None] = ContextVar("openmanus_replay", default=None)
 
 _known: ContextVar[list[KnownReply] | None] = ContextVar("openmanus_known_reply", default=None)
-"""Shared by the tasks of a run: whoever takes the reply takes it out."""
+"""Shared by the tasks of a run: the task that takes the reply removes it."""
 
 
 def current_replay() -> Replay | None:
@@ -106,7 +90,7 @@ def current_replay() -> Replay | None:
 
 @contextlib.contextmanager
 def replaying(replay: Replay) -> Generator[None]:
-    """Have the runs that begin meanwhile answered by a replay."""
+    """Answer the runs that begin in the block by a replay."""
     before = _replay.set(replay)
     try:
         yield
@@ -116,7 +100,7 @@ def replaying(replay: Replay) -> Generator[None]:
 
 @contextlib.contextmanager
 def knowing_reply(known: KnownReply | None) -> Generator[None]:
-    """Have the next model call of the reply's caller answered by it; all others are really made."""
+    """Answer the caller's next model call by this reply; all other calls are executed."""
     before = _known.set([known] if known else None)
     try:
         yield
@@ -125,6 +109,6 @@ def knowing_reply(known: KnownReply | None) -> Generator[None]:
 
 
 def take_known_reply(caller: str) -> Any:
-    """Return the reply that a caller's model call need not ask for; None if it has to."""
+    """Return the known reply to a caller's model call; None if the model has to be called."""
     known = _known.get()
     return known.pop().reply if known and known[0].caller == caller else None

@@ -1,7 +1,7 @@
 """The observer of this process's runs, with which the server records and shows them.
 
-`session_registry` calls it when runs on threads start and end, `session_keeper` with their
-events. The command line and other programs have none.
+`session_registry` reports when runs on threads start and end; `session_keeper` reports their
+events. The command line and other programs have no observer.
 """
 
 import contextlib
@@ -9,12 +9,11 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 
-from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.traces import RunSpan
@@ -24,8 +23,6 @@ from openmanus_graph.state.settings import Settings
 PLAN_STEP_KEY = "openmanus_step"
 """Metadata of a run inside a plan's step: the step's id, `outer/inner` in a plan within a step."""
 
-N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
-
 
 @dataclass(frozen=True)
 class ObservedRun:
@@ -34,7 +31,7 @@ class ObservedRun:
     id: str
     thread: str
     agent: str
-    """The graph's name where it is known; servers pass it in the metadata."""
+    """The graph's name if known; servers pass it in the metadata."""
     given: Any
     """The graph's input."""
     checkpoint: str = ""
@@ -46,22 +43,15 @@ class RunObserver(Protocol):
 
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
         """Called when a run's settings are known, before its first node works."""
-        ...
 
     def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:
-        """Called with each event, on the event loop or on a tool's thread.
+        """Called with each event of a run, on the event loop or on a tool's thread.
 
-        Args:
-            run: The run's id.
-            thread: Its thread.
-            plan_step: Id of the plan step that the event comes from; empty outside of plans.
-            event: The event.
+        `plan_step` is the id of the plan step that sent it; empty outside of plans.
         """
-        ...
 
     async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
         """Called when a run has ended and its state is saved."""
-        ...
 
 
 _observers: list[RunObserver] = []
@@ -74,7 +64,7 @@ def observe_runs(run_observer: RunObserver) -> None:
 
 @contextlib.contextmanager
 def observing_runs(run_observer: RunObserver) -> Generator[None]:
-    """Set the observer of this process's runs meanwhile."""
+    """Set the observer of this process's runs for the block."""
     before = list(_observers)
     observe_runs(run_observer)
     try:
@@ -84,7 +74,6 @@ def observing_runs(run_observer: RunObserver) -> Generator[None]:
 
 
 def run_observer() -> RunObserver | None:
-    """Return the observer, if there is one."""
     return _observers[0] if _observers else None
 
 
@@ -101,7 +90,7 @@ class RunLocation(NamedTuple):
     key: str
     """Of that graph's session."""
     worker: str
-    """Which of several parallel runs this is; see `WORKER_KEY`."""
+    """See `session_registry.WORKER_KEY`; empty for the thread's own run."""
     answered: bool
     """Whether the run may have been resumed with an answer."""
     span: RunSpan | None = None
@@ -118,7 +107,7 @@ def location_around(parent_run_id: uuid.UUID | None, worker: str) -> RunLocation
     """Return the run that another one belongs to.
 
     A graph that a tool runs belongs to the run around the tool if it is a worker's, as subagents
-    are; any other stands for itself.
+    are. Any other graph is a run by itself.
     """
     if parent_run_id is None:
         return None
@@ -133,30 +122,25 @@ def find_location(config: RunnableConfig) -> RunLocation | None:
 
 
 def location_of(config: RunnableConfig) -> RunLocation:
-    """Return where a node of ours runs."""
     location = find_location(config)
     if location is None:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
     return location
 
 
-def _reset_after_fork() -> None:
-    """Forget the parent's runs in a forked child."""
-    locations.clear()
-    tool_calls.clear()
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
+# A forked child does not have its parent's runs.
+os.register_at_fork(after_in_child=locations.clear)
+os.register_at_fork(after_in_child=tool_calls.clear)
 
 
 Preparation = Callable[[Session, Sequence[Session], Emit], Awaitable[Sequence[str]]]
-"""Is given the session of a run (`Session.lineage` says where it begins), those of its workers, and
-what takes events meanwhile; returns notices for the person."""
+"""Takes the session of a run, with its lineage, the sessions of its workers, and the function that
+sends events; returns notices for the person."""
 _preparations: list[Preparation] = []
 
 
 def prepare_runs_with(prepare: Preparation) -> None:
-    """Have a function called before the first node of each run on a thread; modules do so once."""
+    """Register a function to call before the first node of each run on a thread."""
     _preparations.append(prepare)
 
 
@@ -165,11 +149,3 @@ async def prepare_run(session: Session, workers: Sequence[Session], emit: Emit) 
     for prepare in _preparations:
         for text in await prepare(session, workers, emit):
             notice(emit, text)
-
-
-def another_run_works(thread: str) -> ConfigError:
-    """Return why a run cannot go back while another one works on its thread, and what to do."""
-    return ConfigError(
-        f"A run works on thread {thread}, whose files cannot be turned back meanwhile. Wait for "
-        "its end, or stop it, and go back then."
-    )

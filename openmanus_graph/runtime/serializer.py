@@ -1,8 +1,8 @@
-"""The one serializer for what is read from disk, a database or a bundle.
+"""The serializer for everything that is read from disk, a database or a bundle.
 
-LangGraph's own imports whatever module and calls whatever class the data names. This one looks a
-name up in a table of types that our code, or the app's, has filled: data of another type is
-refused, at any depth, and nothing is imported. What is written must be in the table as well.
+LangGraph's own imports any module and calls any class that the data names. This one uses a table
+of types that our code, or the app's, has registered. Data with other types is refused at any depth,
+and nothing is imported. Written types must be in the table as well.
 """
 
 import base64
@@ -30,23 +30,23 @@ from openmanus_graph.errors import ConfigError, RefusedDataError
 from openmanus_graph.state.manus import DeltaSnapshot
 
 MAX_DEPTH = 200
-"""Containers and objects inside one another."""
+"""Nested containers and objects."""
 MAX_BYTES = 64 << 20
 """Of one value, decompressed."""
 MAX_VALUES = 2_000_000
-"""In one value: an empty list takes a byte here, and more than 60 in memory."""
+"""In one value: an empty list takes one byte here, and more than 60 in memory."""
 MAX_SET = 10_000
-"""Elements of a set: numbers can be chosen so that each is compared with all others."""
+"""Elements of a set: an attacker can choose numbers that are all compared with one another."""
 _MAX_RATIO, _ANY_RATIO_BYTES = 200, 4 << 20
-"""How far a value may be compressed, and the size up to which it may be any far."""
+"""Highest compression ratio of a value, and the size up to which any ratio is allowed."""
 _COMPRESSED_FROM = 800
-"""Bytes from which a value is compressed: a reply, the calls that it makes, a result."""
+"""Bytes from which a value is compressed."""
 _CHECKSUM_BYTES = 4
 _PLAIN, _COMPRESSED = "msgpack+crc32", "msgpack+zlib+crc32"
 _OBJECT = 100
 """Code of our msgpack extension: an object of a type in the table. LangGraph's are lower."""
 _MAX_DIGITS = 3500
-"""Of a number beyond 64 bits, hexadecimal: Python writes out none of over 4300 decimal digits."""
+"""Hexadecimal digits of a number beyond 64 bits: Python prints at most 4300 decimal digits."""
 _OPTION = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_REPLACE_SURROGATES
 
 
@@ -57,23 +57,23 @@ class _Codec:
     name: str
     kind: type[Any]
     fields: Callable[[Any], Any]
-    """Returns what an object is made of."""
+    """Returns an object's content."""
     make: Callable[[Any], Any]
-    """Returns the object again."""
+    """Returns the object with that content."""
 
 
 class StrictSerializer(SerializerProtocol):
     """Stores plain values, messages, LangGraph's own objects and a few standard types.
 
-    Tuples come back as lists, exceptions as texts. A checksum finds damage; against attackers the
-    table of types is what counts.
+    Tuples are read as lists, exceptions as texts. A checksum detects damage; the table of types
+    protects against attackers.
 
     Args:
         types: Further types that may be stored and read: pydantic models, dataclasses, enums and
             named tuples.
 
     Raises:
-        ConfigError: One of them is of another kind.
+        ConfigError: One of them is a different kind of type.
     """
 
     def __init__(self, types: Iterable[type[Any]] = ()) -> None:
@@ -87,12 +87,12 @@ class StrictSerializer(SerializerProtocol):
             self._by_name = {**self._by_name, **{one.name: one for one in codecs}}
 
     def to_text(self, value: Any) -> str:
-        """Do as `dumps_typed`, for a column of text."""
+        """Return what `dumps_typed` returns as one text, for a column of a database."""
         kind, content = self.dumps_typed(value)
         return json.dumps([kind, base64.b64encode(content).decode()])
 
     def from_text(self, text: str) -> Any:
-        """Return the value that `to_text` was given. RefusedDataError as `loads_typed`."""
+        """Return the value that was passed to `to_text`. RefusedDataError as for `loads_typed`."""
         try:
             kind, content = json.loads(text)
             data = kind, base64.b64decode(content, validate=True)
@@ -135,7 +135,7 @@ class StrictSerializer(SerializerProtocol):
         """Read what `dumps_typed` returned.
 
         Raises:
-            RefusedDataError: It was not written so, is damaged, or holds what may not be read.
+            RefusedDataError: It has another format, is damaged, or contains what may not be read.
         """
         kind, content = data
         if kind not in (_PLAIN, _COMPRESSED):
@@ -175,7 +175,7 @@ class StrictSerializer(SerializerProtocol):
         return self._lowered(_base_of(value), depth)
 
     def _raised(self, value: Any, depth: int) -> Any:
-        """Return the value that `_lowered` was given."""
+        """Return the value that was passed to `_lowered`."""
         kind = cast("type[Any]", type(value))
         if kind in _SCALARS or kind is int:
             return value
@@ -208,7 +208,7 @@ class StrictSerializer(SerializerProtocol):
 
 
 class _Extension(NamedTuple):
-    """An extension of msgpack that was not looked into yet."""
+    """An extension of msgpack that is not decoded yet."""
 
     code: int
     content: bytes
@@ -245,7 +245,7 @@ def _most_from(compressed: bytes) -> int:
 
 
 def _has_too_many(content: bytes) -> bool:
-    """Say whether msgpack holds too many values, from its heads alone, before any is built."""
+    """Return True if msgpack contains too many values, by its heads, before any is built."""
     if len(content) <= MAX_VALUES:  # each takes a byte at least
         return False
     found, parts = 0, [(0, len(content))]
@@ -264,7 +264,7 @@ def _has_too_many(content: bytes) -> bool:
 
 
 def _head(first: int) -> tuple[int, int, bool]:
-    """Return of a value's first byte: bytes that say a length, further bytes, if an extension."""
+    """Return for a value's first byte: bytes of its length, further bytes, if an extension."""
     if 0xA0 <= first <= 0xBF:
         return 0, first - 0xA0, False
     if 0xD4 <= first <= 0xD8:
@@ -298,7 +298,7 @@ def _number(digits: str) -> int:
 
 
 def _key(name: Any) -> Any:
-    """Return a key of an object as it is stored."""
+    """Return the stored form of a dict key."""
     kind = cast("type[Any]", type(name))
     if kind is str:
         return name if name.isascii() else name.encode("utf-8", "replace").decode()
@@ -318,7 +318,7 @@ def _read_key(name: Any) -> Any:
 
 
 def _base_of(value: Any) -> Any:
-    """Return a value of another type as one of the table. ConfigError: that is not possible."""
+    """Return a value of an unknown type as one of the table. ConfigError: that is not possible."""
     if isinstance(value, BaseException):
         return repr(value)  # LangGraph stores why a task failed
     if not isinstance(value, Enum) and not hasattr(value, "_fields"):
@@ -342,7 +342,7 @@ def _name_of(kind: type[Any]) -> str:
 
 
 def _codec_of(kind: Any) -> _Codec:
-    """Return how a type of an app's is stored. ConfigError: in no way."""
+    """Return how an app's type is stored. ConfigError: it cannot be stored."""
     if isinstance(kind, type):
         name: str = _name_of(cast("type[Any]", kind))
         made: Any = kind
@@ -379,10 +379,6 @@ def _dataclass(kind: type[Any], name: str) -> _Codec:
     )
 
 
-def _text(kind: type[Any]) -> _Codec:
-    return _Codec(kind.__name__, kind, str, kind)
-
-
 def _several(kind: Any) -> _Codec:
     is_set = kind is not deque
 
@@ -402,31 +398,18 @@ def _several(kind: Any) -> _Codec:
 
 
 def _hashable(value: Any) -> Any:
-    """Return a tuple in place of the list that became of it."""
+    """Return a tuple for a list: it was a tuple when it was stored."""
     return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-
-
-def _iso(kind: Any) -> _Codec:
-    return _Codec(kind.__name__, kind, lambda value: value.isoformat(), kind.fromisoformat)
 
 
 def _table() -> Iterable[_Codec]:
     for one in (
-        messages.HumanMessage,
-        messages.AIMessage,
-        messages.SystemMessage,
-        messages.ToolMessage,
-        messages.ChatMessage,
-        messages.FunctionMessage,
-        messages.HumanMessageChunk,
-        messages.AIMessageChunk,
-        messages.SystemMessageChunk,
-        messages.ToolMessageChunk,
-        messages.ChatMessageChunk,
-        messages.FunctionMessageChunk,
-        messages.RemoveMessage,
-        Document,
-    ):
+        messages.HumanMessage, messages.AIMessage, messages.SystemMessage, messages.ToolMessage,
+        messages.ChatMessage, messages.FunctionMessage,
+        messages.HumanMessageChunk, messages.AIMessageChunk, messages.SystemMessageChunk,
+        messages.ToolMessageChunk, messages.ChatMessageChunk, messages.FunctionMessageChunk,
+        messages.RemoveMessage, Document,
+    ):  # fmt: skip
         yield _model(one, one.__name__)
     for kind in (Command, Overwrite, TimeoutPolicy):
         yield _dataclass(kind, kind.__name__)
@@ -444,20 +427,18 @@ def _table() -> Iterable[_Codec]:
     )
     yield _Codec("int", int, _digits, _number)
     yield _Codec("Snapshot", DeltaSnapshot, lambda value: value.value, DeltaSnapshot)
-    yield from map(_iso, (datetime.datetime, datetime.date, datetime.time))
+    for time in (datetime.datetime, datetime.date, datetime.time):
+        yield _Codec(time.__name__, time, time.isoformat, time.fromisoformat)
     yield _Codec(
         "timedelta",
         datetime.timedelta,
         lambda value: [value.days, value.seconds, value.microseconds],
         lambda found: datetime.timedelta(*found),
     )
-    yield _Codec(
-        "timezone",
-        datetime.timezone,
-        lambda value: value.utcoffset(None),
-        datetime.timezone,
-    )
-    yield from map(_text, (uuid.UUID, decimal.Decimal))
+    timezone = datetime.timezone
+    yield _Codec("timezone", timezone, lambda value: value.utcoffset(None), timezone)
+    yield _Codec("UUID", uuid.UUID, str, uuid.UUID)
+    yield _Codec("Decimal", decimal.Decimal, str, decimal.Decimal)
     yield _Codec("Path", type(pathlib.Path()), str, pathlib.Path)
     yield from map(_several, (set, frozenset, deque))
 

@@ -1,8 +1,8 @@
-"""Live handles of a thread (kernel, shell, browser): opened on first need, always closed.
+"""Live handles of a thread (kernel, shell, browser): opened at the first use, always closed.
 
-Handles never enter the state, which only describes what they hold (`HandleStates`). Nodes find
-their thread's session in `session_registry`; tools get it with the runtime that they are called
-with (`tool_runtime`).
+The state never contains handles, only descriptions of what they hold (`HandleStates`). Nodes get
+their thread's session from `session_registry`, tools from the runtime of their call
+(`tool_runtime`).
 """
 
 import asyncio
@@ -28,18 +28,14 @@ WORKER_SEPARATOR = "\0"
 
 
 class Handle(Protocol):
-    """A live resource."""
-
     def close(self) -> None:
         """Release processes, sockets and files; may block, is called once, never raises."""
-        ...
 
     def handle_state(self) -> str:
-        """Describe for the model the state that would be lost with the handle; empty if none.
+        """Describe the state that would be lost with the handle, for the model; empty if none.
 
         The state after the last call, from memory: the event loop calls it.
         """
-        ...
 
 
 @runtime_checkable
@@ -48,7 +44,6 @@ class WritingHandle(Protocol):
 
     def newest_line(self) -> str:
         """Return the newest line of the running call's output; never waits."""
-        ...
 
 
 H = TypeVar("H", bound=Handle)
@@ -60,7 +55,7 @@ class _OpenHandle:
     handle: Handle
     identity: str
     looks: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    """Numbers the descriptions of its state: the highest is the newest."""
+    """Numbers the descriptions of its state; the newest has the highest number."""
 
 
 class Session:
@@ -71,22 +66,22 @@ class Session:
         self.settings = settings
         self.workspace = Workspace.of(settings)
         self.max_observation_chars = MIN_OBSERVATION_CHARS
-        """Characters of one observation, by the model's window; set before a run's tools work."""
+        """Set from the model's window before a run's first tool call."""
         self.checkpointed = False
-        """Whether a checkpointer keeps its thread, so that another process may go on with it."""
+        """Whether a checkpointer saves its thread, so that another process may continue it."""
         self.lineage = Lineage()
         """Where in the thread's history the current run began."""
         self.files_may_differ = True
-        """Whether calls may have changed files since the newest snapshot of the workspace. Nobody
-        knows where a run goes on that another process began."""
+        """Whether calls may have changed files since the newest snapshot of the workspace; unknown,
+        so True, if another process began the run."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
         self.server_tools = ""
-        """Names in the recording what MCP servers offered at the newest agent step."""
+        """Id in the recording of what MCP servers offered at the newest agent step."""
         self.closers_of_run: dict[str, Callable[[], None]] = {}
         """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
-        """Empty states of dropped handles, whose end was reported to the model at once."""
+        """Empty states of dropped handles, whose end was reported to the model already."""
         self.reset_in_child_process()
         _sessions.add(self)
 
@@ -104,21 +99,20 @@ class Session:
 
     @property
     def fork_id(self) -> str:
-        """Id of the fork that the current run is on; empty if none."""
         return self.lineage.fork_id
 
     @property
     def worker(self) -> str:
-        """Whose session within the thread's it is; empty for the thread's own."""
+        """Worker that the session belongs to; empty for the thread's own."""
         return self.key.partition(WORKER_SEPARATOR)[2]
 
     @property
     def is_nested(self) -> bool:
-        """Whether its run is inside another: a step of a plan, or a subagent."""
+        """Whether its run is inside another run: a plan step, or a subagent."""
         return bool(self.worker)
 
     def configure(self, settings: Settings) -> None:
-        """Apply the settings of the thread's next run. Blocks if it has to close handles."""
+        """Apply the settings of the thread's next run. Blocks if it closes handles."""
         old = self.settings
         if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
             self.close()
@@ -129,7 +123,7 @@ class Session:
         self.server_tools = ""
 
     def end_run(self) -> None:
-        """Call and forget the run's closers. May block."""
+        """Call the run's closers once. May block."""
         while self.closers_of_run:
             _, closer = self.closers_of_run.popitem()
             closer()
@@ -142,20 +136,19 @@ class Session:
         cache = self._cache
         if key not in cache:
             cache.setdefault(key, make())
-        return cast("T", cache[key])  # the key stands for one type of value
+        return cast("T", cache[key])  # the key has one type of value
 
     def find_cached(self, key: Any) -> Any:
-        """Return what was made for this key during this run; None if nothing was."""
+        """Return what was made for this key during this run, or None."""
         return self._cache.get(key)
 
     def cached_across_runs(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` made for this key during the session's life. Never waits."""
-        return cast(
-            "T", self._cache_across_runs.setdefault(key, make())
-        )  # the key stands for one type
+        made = self._cache_across_runs.setdefault(key, make())
+        return cast("T", made)  # the key has one type of value
 
     async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
-        """Do as `cached` for a `make` that blocks."""
+        """Do the same as `cached` for a `make` that blocks."""
         if key not in self._cache:
             await asyncio.to_thread(self.cached, key, make)
         return self.cached(key, make)
@@ -165,15 +158,15 @@ class Session:
         return branch if self.fork_id in branch else branch + self.fork_id
 
     def handle(self, name: str, open_handle: Callable[[], H]) -> H:
-        """Return the handle of that name, opening it when there is none. May block.
+        """Return the handle of that name; open it if there is none. May block.
 
-        A handle has the name of the resource that its tools share.
+        The name is that of the resource that its tools share.
         """
         with self._lock:
             if name not in self._handles:
                 identity = f"{name}:{secrets.token_hex(8)}"
                 self._handles[name] = _OpenHandle(open_handle(), identity)
-            return cast("H", self._handles[name].handle)  # the name stands for one type of handle
+            return cast("H", self._handles[name].handle)  # the name has one type of handle
 
     def find(self, name: str) -> Handle | None:
         """Return an open handle, if there is one of that name; never waits."""
@@ -181,7 +174,7 @@ class Session:
         return None if known is None else known.handle
 
     def drop(self, name: str) -> None:
-        """Close a handle that is broken or no longer wanted; the next use opens another.
+        """Close a handle that is broken or no longer needed; the next use opens another.
 
         The caller reports it to the model.
         """
@@ -192,7 +185,7 @@ class Session:
             known.handle.close()
 
     def handle_states(self) -> HandleStates:
-        """Return what the handles hold, those that were dropped included."""
+        """Return what the handles hold, including dropped ones."""
         # A copy, without the lock: another thread may hold it for as long as a kernel starts.
         live = list(self._handles.values())
         return self._dropped | {
@@ -206,21 +199,20 @@ class Session:
         return not self._handles and not self._open_calls
 
     def identities(self) -> set[str]:
-        """Return the identities of the handles that are open; in a replay, that were then."""
+        """Return the identities of the open handles; in a replay, those of the recorded run."""
         if (replay := current_replay()) is not None:
             return replay.live_handles()
         return {known.identity for known in list(self._handles.values())}
 
     def keep_open_call(self, digest: str, call: Any) -> None:
-        """Keep a call that goes on running while the run waits for a person."""
+        """Keep a call that continues to run while the run waits for a person."""
         self._open_calls[digest] = call
 
     def pop_open_call(self, digest: str) -> Any:
-        """Remove and return a call that was kept open; None if there is none."""
+        """Remove and return a call that was kept open, or None."""
         return self._open_calls.pop(digest, None)
 
     def has_open_call(self, digest: str) -> bool:
-        """Say whether a call was kept open."""
         return digest in self._open_calls
 
     def close(self) -> None:
@@ -258,7 +250,6 @@ def lost_state(states: HandleStates, live: Set[str], resource: str = "") -> list
     """Return descriptions of the state of handles that this process does not have.
 
     Args:
-        states: The known states of all handles.
         live: The identities of the handles of this process.
         resource: Only handles of this resource; empty for all.
     """
@@ -275,12 +266,9 @@ def open_state(states: HandleStates, live: Iterable[str]) -> HandleStates:
 
 
 async def run_blocking(pool: Executor, work: Callable[[], T], stop: threading.Event) -> T:
-    """Run work in a thread; when cancelled, stop it, wait for its end, and pass that on.
+    """Run work in a thread. If cancelled, stop it, wait for its end, and pass the cancellation on.
 
-    Args:
-        pool: Where it runs.
-        work: What blocks.
-        stop: Makes `work` return soon once it is set; cleared before it begins.
+    Setting `stop` makes `work` return soon; it is cleared before the work begins.
     """
     stop.clear()
     future = asyncio.get_running_loop().run_in_executor(pool, work)

@@ -1,4 +1,4 @@
-"""What our graphs have around each run (`SessionKeeper`) and each node (`graph_node`)."""
+"""What our graphs add around each run (`SessionKeeper`) and each node (`graph_node`)."""
 
 import contextlib
 import inspect
@@ -49,7 +49,6 @@ class SessionKeeper(AsyncCallbackHandler):
 
     @property
     def ignore_chat_model(self) -> bool:
-        """Ignore chat models, too."""
         return True
 
     async def on_chain_start(  # LangChain's
@@ -72,7 +71,10 @@ class SessionKeeper(AsyncCallbackHandler):
             return
         key = register_run(run_id, around, worker, known, inputs)
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        span = _begin_span(str(kwargs.get("name") or ""), known)
+        span = None
+        if is_tracing():
+            agent, thread = str(kwargs.get("name") or ""), str(known.get("thread_id") or "")
+            span = RunSpan(agent, thread, str(known.get(PLAN_STEP_KEY, "")))
         locations[run_id] = RunLocation(run_id, key, worker, answered, span)
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:
@@ -116,15 +118,8 @@ async def _end(run_id: uuid.UUID, error: BaseException | None, outputs: Any = No
     await release_run(location, error)
 
 
-def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:
-    if not is_tracing():
-        return None
-    plan_step = str(metadata.get(PLAN_STEP_KEY, ""))
-    return RunSpan(agent, str(metadata.get("thread_id") or ""), plan_step)
-
-
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
-    """Say whether a run is resumed with an answer; in others' graphs it may be."""
+    """Return True if a run is resumed with an answer; a run in others' graphs may be."""
     if parent_run_id is not None:
         return True
     return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
@@ -133,7 +128,7 @@ def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
 def graph_node(node: N) -> N:
     """Make a function a node of our graphs.
 
-    The observer gets its events also where the stream is not read.
+    The observer gets its events even if the stream is not read.
     """
 
     @wraps(node)
@@ -151,10 +146,8 @@ def graph_node(node: N) -> N:
 class GraphRouter(Runnable[Any, Any]):
     """Makes a function a conditional edge of our graphs.
 
-    LangGraph would make a run of its own of the plain function, with a task and callbacks.
-
-    Args:
-        route: Takes the state, and the node's `config` if it has a parameter of that name.
+    For a plain function, LangGraph would make a separate run with a task and callbacks. `route`
+    takes the state, and the node's `config` if it has a parameter of that name.
     """
 
     def __init__(self, route: Callable[..., Awaitable[Any]]) -> None:

@@ -1,20 +1,19 @@
 """Assigns sessions to runs, and closes them.
 
-A session is found by run: `SessionKeeper`, a callback on each compiled graph, sees every run start
+Sessions are found by run. `SessionKeeper`, a callback on each compiled graph, sees every run start
 and end, also by an error, a cancellation or a drain, and under every server.
 
-1. A run on a thread works with the thread's session. While it goes on, a second run on the same
-   thread (of another graph, say) gets a session of its own.
-2. A run without a thread has a session of its own, which is closed when it ends.
+1. A run on a thread uses the thread's session. A second run on the same thread at the same time (of
+   another graph, for example) gets a separate session.
+2. A run without a thread has a separate session, which is closed when it ends.
 3. A graph run inside a node shares the session of the run around it, unless its metadata name a
-   worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
+   worker (`WORKER_KEY`): parallel runs must not share a kernel, a shell or a page. A worker's
    session lives as long as the one around it, so the next plan step of the same worker reuses it.
 4. A session gets a run's settings once, at the run's first node (`enter_session`): the
-   configuration is resolved, the workspace prepared, the run's start reported to the observer, and
-   after going back to an earlier checkpoint the files are restored.
+   configuration is resolved, the workspace prepared, and the run's start reported to the observer.
+   After a return to an earlier checkpoint, the files are restored.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
-   ends with nothing open or is cancelled, after `IDLE_S` seconds, and at the process's exit at the
-   latest.
+   ends with nothing open or is cancelled, after `IDLE_S` seconds, or when the process exits.
 """
 
 import asyncio
@@ -32,7 +31,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from openmanus_graph.config.resolve import resolve_run_settings
+from openmanus_graph.config.resolve import resolve_settings
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import (
     Lineage,
     checkpointed_thread,
@@ -43,7 +43,6 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.run_observer import (
     ObservedRun,
     RunLocation,
-    another_run_works,
     find_location,
     location_of,
     prepare_run,
@@ -56,14 +55,14 @@ from openmanus_graph.state.settings import Settings
 MOST_CLOSERS = 32
 """Threads that close the sessions of a server that ends."""
 WORKER_KEY = "openmanus_worker"
-"""Metadata of a run inside another one that gets a session of its own; rule 3."""
+"""Metadata of a run inside another one that gets a separate session; rule 3."""
 IDLE_S = 600.0
 
 
 @dataclass
 class _Entry:
     thread: str
-    """Names the private folder and the default workspace; workers have that of their thread."""
+    """Determines the private folder and the default workspace, also for workers."""
     lasting: bool
     """A thread's session outlives its runs."""
     has_thread: bool = True
@@ -77,7 +76,7 @@ class _Entry:
     started: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
     """The runs whose start was reported to the observer."""
     prepared_for: uuid.UUID | None = None
-    """The run whose start was reported, and whose files and handles are as its history says."""
+    """The run whose start was reported, and whose files and handles match its history."""
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     owners: int = 0
     idle: threading.Timer | None = None
@@ -90,7 +89,7 @@ _lock = threading.Lock()
 
 
 async def enter_session(runtime: Runtime[Any]) -> Session:
-    """Return the session of the run a node belongs to, with this run's settings.
+    """Return the session of a node's run, with this run's settings.
 
     Raises:
         ConfigError: The settings are wrong.
@@ -105,7 +104,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
         require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
-        is_kept = current_replay() is None  # what a replay does is no part of the thread
+        is_kept = current_replay() is None  # a replay does not change the thread
         session.checkpointed = is_kept and checkpointed_thread(config) == own_thread
     if entry.prepared_for != run:
         await _start(entry, location, session, runtime)
@@ -113,7 +112,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
 
 
 async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runtime[Any]) -> None:
-    """Report a run, and bring files and handles to where it begins; before its first node works."""
+    """Report a run, and restore the files and handles it begins with, before its first node."""
     async with entry.starting:  # waiting calls resume in parallel
         if (observer := run_observer()) and at.run in entry.observed.keys() - entry.started:
             context = runtime.context if isinstance(runtime.context, Context) else None
@@ -121,7 +120,10 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
             entry.started.add(at.run)
         if entry.prepared_for != at.run and entry.has_thread and not session.is_nested:
             if session.lineage.came_back and not entry.lasting:
-                raise another_run_works(entry.thread)
+                raise ConfigError(
+                    f"A run works on thread {entry.thread}, whose files cannot be restored "
+                    "now. Wait for its end, or stop it, before you go back."
+                )
             if current_replay() is None:  # a replay has no files
                 await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
         entry.prepared_for = at.run
@@ -145,25 +147,20 @@ def running_session(config: RunnableConfig) -> Session | None:
 
 
 def newest_output(thread: str, resource: str) -> str:
-    """Return the newest line that a call on a thread's resource has written by now; never waits.
-
-    Args:
-        thread: Its id.
-        resource: The name of the handle that the call uses.
-    """
+    """Return the newest output line of the call that uses a thread's handle; never waits."""
     entry = _entries.get(thread)
     handle = entry.session.find(resource) if entry is not None and entry.session else None
     return handle.newest_line() if isinstance(handle, WritingHandle) else ""
 
 
 def is_answered(config: RunnableConfig) -> bool:
-    """Say whether a node's run may have been resumed with an answer; of others' graphs any may."""
+    """Return True if a node's run may have been resumed with an answer; so in others' graphs."""
     location = find_location(config)
     return location is None or location.answered
 
 
 def observed_run(config: RunnableConfig) -> tuple[str, str] | None:
-    """Return run and thread of a node, if the run is reported to the observer; else None."""
+    """Return run and thread of a node if the run is reported to the observer; else None."""
     location = location_of(config)
     entry = _entries.get(location.key.partition(WORKER_SEPARATOR)[0])
     known = next(iter(entry.observed.values()), None) if entry is not None else None
@@ -187,12 +184,11 @@ async def open_session(thread: str) -> AsyncGenerator[None]:
 async def borrow_session(
     thread: str, settings: Settings, worker: str = ""
 ) -> AsyncGenerator[Session]:
-    """Use a thread's session between its runs, or beside one; then it is left as after a run.
+    """Use a thread's session between or during its runs; afterwards it is treated as after a run.
 
     Args:
-        thread: Its id.
         settings: For a session that is opened for this.
-        worker: Whose session within the thread's it is, see `WORKER_KEY`; empty for its own.
+        worker: See `WORKER_KEY`; empty for the thread's own session.
     """
     key = f"{thread}{WORKER_SEPARATOR}{worker}" if worker else thread
     with _lock:
@@ -212,7 +208,7 @@ def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
     with entry.lock:
         if entry.session is None:
             entry.session = Session(key, settings)
-            entry.session.checkpointed = True  # the thread is, so what is kept of it is used
+            entry.session.checkpointed = True  # the thread is, so its saved data is used
             entry.session.workspace.prepare()
         return entry.session
 
@@ -224,14 +220,14 @@ def register_run(
     metadata: dict[str, Any],
     inputs: Any,
 ) -> str:
-    """Give a run its session's entry, and return the entry's key.
+    """Assign an entry to a run, and return the entry's key.
 
     Args:
         run_id: LangChain's id of the run.
-        around: Where the run around it is, if there is one.
-        worker: Whose run inside that one it is; see `WORKER_KEY`.
+        around: The location of the run around it, if there is one.
+        worker: See `WORKER_KEY`.
         metadata: Of the run.
-        inputs: What it was given.
+        inputs: The run's input.
     """
     thread = metadata.get("thread_id")
     with _lock:
@@ -261,7 +257,7 @@ def register_run(
 
 
 async def release_run(location: RunLocation, error: BaseException | None) -> None:
-    """Release the session of a run that has ended; close it if nothing keeps it."""
+    """Release the session of a run that has ended; close it if nothing needs it."""
     run_id, key = location.run, location.key
     entry = _entries[key]
     entry.runs.discard(run_id)
@@ -300,7 +296,9 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # configured by another task of the same superstep
-        settings = resolve_run_settings(runtime, entry.thread, has_thread=entry.has_thread)
+        # Inside another app's graph the runtime carries that app's context: ours is unset.
+        context = runtime.context if isinstance(runtime.context, Context) else Context()
+        settings = resolve_settings(context, entry.thread, has_thread=entry.has_thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:
@@ -326,7 +324,7 @@ def close_session(key: str) -> None:
 
 
 def close_unused() -> bool:
-    """Close the sessions without owners and runs; False when others are left. Blocks."""
+    """Close the sessions without owners and runs. Return False if others remain. Blocks."""
     for key in list(_entries):
         if WORKER_SEPARATOR not in key:  # workers' sessions are closed with their outer ones
             close_session(key)
@@ -334,7 +332,6 @@ def close_unused() -> bool:
 
 
 def find_session(thread: str) -> Session | None:
-    """Return a thread's session, or None; never waits."""
     entry = _entries.get(thread)
     return None if entry is None else entry.session
 
@@ -346,14 +343,14 @@ def close_all() -> None:
 
 
 async def close_all_at_once() -> None:
-    """Close all handles of this process, one thread for each session: programs take time to end."""
+    """Close all handles of this process, one thread per session: programs take time to end."""
     sessions, loop = _all_sessions(), asyncio.get_running_loop()
     with ThreadPoolExecutor(max(1, min(len(sessions), MOST_CLOSERS))) as pool:
         await asyncio.gather(*(loop.run_in_executor(pool, one.close) for one in sessions))
 
 
 def _all_sessions() -> list[Session]:
-    """Return all sessions of this process, which then has none."""
+    """Remove and return all sessions of this process."""
     entries = list(_entries.values())
     _entries.clear()
     return [entry.session for entry in entries if entry.session is not None]

@@ -1,4 +1,4 @@
-"""Puts a run's skills where its tools read them: copies among the thread's outputs, read-only."""
+"""Copies a run's skills into the thread's outputs, where its tools can read them."""
 
 import hashlib
 import tempfile
@@ -15,16 +15,16 @@ from openmanus_graph.state.context import Skill
 
 
 def skills_folder(skills: Sequence[Skill], workspace: Workspace) -> Path:
-    """Return the folder of the copies: another one when a skill changes."""
+    """Return the folder of the copies. It changes when a skill changes."""
     digests = "".join(f"{skill.name} {skill.digest}\n" for skill in skills)
     return workspace.outputs / "skills" / hashlib.sha256(digests.encode()).hexdigest()[:12]
 
 
 def copy_skills(skills: Sequence[Skill], workspace: Workspace) -> Path:
-    """Copy the skills unless they lie there already, and return the folder of the copies. Blocks.
+    """Copy the skills unless this was done before, and return the folder of the copies. Blocks.
 
     Raises:
-        ConfigError: One was changed since it was found, so that nobody has trusted what it is now.
+        ConfigError: One was changed since it was found, so its current content is not trusted.
     """
     target = skills_folder(skills, workspace)
     if target.is_dir():

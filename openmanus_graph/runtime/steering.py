@@ -1,6 +1,6 @@
 """Reads a run's steering messages: messages that a person sends to it while it works.
 
-The table that holds them is `backends.persistence.steering messages`.
+`backends.persistence.steering` has the table of messages.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,6 @@ SHOWN_CHARS = 200
 
 @dataclass(frozen=True)
 class SteeringMessage:
-    """One message to a running agent."""
-
     id: str
     text: str
     read: bool
@@ -26,23 +24,19 @@ class SteeringMessage:
 
 
 class SteeringStore(Protocol):
-    """What the reader needs of the table of steering messages."""
+    """What the reader needs from the table of steering messages."""
 
     def fetch_soon(self, thread: str) -> None:
         """Read a thread's steering messages with the next write, for a later `of`."""
-        ...
 
     async def of(self, thread: str) -> Sequence[SteeringMessage]:
         """Return the steering messages of a thread, oldest first."""
-        ...
 
     async def mark_read(self, thread: str, steering: Sequence[str]) -> None:
         """Mark steering messages that a checkpoint holds."""
-        ...
 
     async def forget_read(self, thread: str) -> None:
         """Delete a thread's steering messages that were read."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,22 +44,18 @@ class SteeringReader:
     """Reads the steering messages of one run's thread."""
 
     store: SteeringStore | None
-    """None without a checkpointer, which remembers what was read."""
+    """None without a checkpointer, which stores what was read."""
     thread: str
     shared: bool
-    """Whether the run is a plan step: each one reads all of the plan's steering messages."""
+    """Whether the run is a plan step: each step reads all steering messages of the plan."""
 
     def fetch_soon(self) -> None:
-        """Have them read with the checkpoint that comes next: an agent step follows it."""
+        """Read them with the next checkpoint: an agent step follows it."""
         if self.store is not None:
             self.store.fetch_soon(self.thread)
 
     async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
-        """Return the steering messages that the run has not read yet, oldest first.
-
-        Args:
-            known: Ids of those that it has read.
-        """
+        """Return the unread steering messages, oldest first. `known` are the ids that were read."""
         return [
             steering_message(one.id, one.text)
             for one in await self._all()
@@ -77,11 +67,9 @@ class SteeringReader:
         return [steering_message(one.id, one.text) for one in await self._all() if one.read]
 
     async def record_read(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
-        """Return the ids that the run has read; a new run has read none.
+        """Mark the ids in the checkpoint as read. Return the ids that the run has read.
 
-        Args:
-            read: The ids in the checkpoint; they are marked as read.
-            begun: Whether a new run begins.
+        If a new run has begun, it has read none.
         """
         if self.store is not None:
             await self.store.mark_read(self.thread, read)
@@ -102,7 +90,7 @@ class SteeringReader:
 
 
 def announce(messages: Sequence[AnyMessage], emit: Emit) -> None:
-    """Send a notice that these were read."""
+    """Send a notice for each message that was read."""
     for message in messages:
         text = " ".join(message.text.split())
         cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

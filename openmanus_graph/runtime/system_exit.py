@@ -1,12 +1,12 @@
-"""Keeps `sys.exit()` in users' tools and graphs from ending the process.
+"""Turns `sys.exit()` in users' tools and graphs into an error, so that the process continues.
 
-A `SystemExit` inside an asyncio task stops the event loop before it can be caught, so it is
-turned into an ordinary error where it is raised.
+A `SystemExit` inside an asyncio task would stop the event loop before it could be caught.
 """
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from langchain_core.tools import BaseTool, StructuredTool
@@ -31,11 +31,11 @@ def guard_tool_system_exit(tool: BaseTool) -> BaseTool:
 
 
 def guard_system_exit(graph: Graph) -> Graph:
-    """Return a graph in which `sys.exit()` is an error of the node, or of the tool, that calls it.
+    """Return a graph in which `sys.exit()` is an error of the node or tool that calls it.
 
     Graphs that a node invokes by itself are not covered.
     """
-    # A graph's start runs no function; LangGraph would take a guarded one for one, and call it.
+    # A graph's start runs no function, but LangGraph would call a guarded one.
     nodes = {
         name: node if name == START else node.copy({"bound": _guarded_node(node.bound)})
         for name, node in graph.nodes.items()
@@ -46,10 +46,10 @@ def guard_system_exit(graph: Graph) -> Graph:
 def _guarded_node(node: Any) -> Any:
     if isinstance(node, Pregel):  # a node may be any graph
         return guard_system_exit(cast("Pregel[Any, Any, Any, Any]", node))
-    if not hasattr(node, "afunc"):  # no function that LangGraph made a node of
+    if not hasattr(node, "afunc"):  # not a function that LangGraph made into a node
         return node
     guarded = copy.copy(node)
-    if isinstance(node, ToolNode):  # its tools run in tasks of their own
+    if isinstance(node, ToolNode):  # its tools run in separate tasks
         guarded._tools_by_name = {
             k: guard_tool_system_exit(t) for k, t in node.tools_by_name.items()
         }
@@ -61,17 +61,7 @@ def _guarded_node(node: Any) -> Any:
 
 
 def _with_exit_as_error(function: Function) -> Function:
-    if function is None:
-        return None
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except SystemExit as error:
-            raise RuntimeError(f"SystemExit: {error}") from error
-
-    return call
+    return None if function is None else _exit_as_error()(function)
 
 
 def _with_async_exit_as_error(function: Function) -> Function:
@@ -80,9 +70,15 @@ def _with_async_exit_as_error(function: Function) -> Function:
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with _exit_as_error():
             return await function(*args, **kwargs)
-        except SystemExit as error:
-            raise RuntimeError(f"SystemExit: {error}") from error
 
     return call
+
+
+@contextmanager
+def _exit_as_error() -> Generator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: {error}") from error

@@ -27,13 +27,7 @@ class AskPerson(Protocol):
     """Asks a person and waits for the answer; the run may pause meanwhile."""
 
     async def __call__(self, request: Mapping[str, Any], name: str = "question") -> Any:
-        """Return the answer.
-
-        Args:
-            request: What the person is shown.
-            name: Identifies the question among those of one call.
-        """
-        ...
+        """Return the answer to a request. The name identifies it among those of one call."""
 
 
 async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> Any:
@@ -41,7 +35,7 @@ async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> 
 
 
 async def _no_ledger(task_id: str) -> None:
-    """Keep nothing: without a run there is no ledger."""
+    """Do nothing: without a run there is no ledger."""
 
 
 async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
@@ -53,16 +47,16 @@ class Subagents:
     """What a call needs to run another agent."""
 
     graphs: Callable[[], Mapping[str, Any]]
-    """Returns the agents that there are, by name. May block."""
+    """Returns the available agents by name. May block."""
     config: RunnableConfig
-    """Of the call's node: a graph in it has the checkpoints of the node's task."""
+    """Of the call's node: a graph in it uses the checkpoints of the node's task."""
     progress: Progress
     """How far the run had come before this agent step."""
 
 
 @dataclass(frozen=True)
 class CallRuntime:
-    """What a tool of ours may use during one call. In a test, without a run, only the session."""
+    """What a tool of ours may use during one call. In a test without a run: only the session."""
 
     session: Session
     key: str = ""
@@ -77,21 +71,21 @@ class CallRuntime:
     """None without a run."""
     converse: Converse = _no_model
     subagents: Subagents | None = None
-    """None where no agent can be run inside."""
+    """None if the call cannot run an agent."""
     tainted: bool = True
-    """Whether untrusted content was read before the call was made, as far as anybody looked: for
-    tools with `outlasts_thread`."""
+    """Whether untrusted content was read before the call; True if this was not checked. For tools
+    with `outlasts_thread`."""
     untrusted_prompt: bool = False
     """Whether the run's prompt holds untrusted text."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
     server_task: str = ""
-    """The task as which another side runs this call already, by its id there."""
+    """Id of the remote task that already runs this call."""
     record_server_task: Callable[[str], Awaitable[None]] = _no_ledger
-    """Writes down the task as which another side has begun to run this call: after a crash the call
-    waits for that, and does not run again."""
+    """Saves the id of the remote task that runs this call: after a crash the call waits for it, and
+    does not run again."""
     repeats: Mapping[str, Any] | None = None
-    """The `repeatable` of a recorded call, if this one does that again."""
+    """The `repeatable` of a recorded call, if this call repeats it."""
 
 
 @dataclass
@@ -102,7 +96,6 @@ class ManusToolRuntime(ToolRuntime[Any, Any]):
 
     @classmethod
     def of(cls, runtime: ToolRuntime[Any, Any], call: CallRuntime) -> "ManusToolRuntime":
-        """Return LangGraph's runtime with that of the call."""
         known: dict[str, Any] = {one.name: getattr(runtime, one.name) for one in fields(runtime)}
         return cls(**known, call=call)
 
@@ -120,7 +113,7 @@ def call_runtime(runtime: ToolRuntime[Any, Any]) -> CallRuntime:
 def time_limit_of(
     runtime: ToolRuntime[Any, Any], traits: Traits, named_s: float | None = None
 ) -> TimeLimit:
-    """Return the limit that the harness enforces; without one, the call's or the tool's."""
+    """Return the limit that the harness enforces; without one, the call's or the tool's own."""
     call = call_runtime(runtime)
     if call.time_limit is not None:
         return call.time_limit
@@ -135,7 +128,6 @@ class JsonSchemaTool(BaseTool, defer_build=True):
     """
 
     parameters: dict[str, Any]
-    """JSON schema that is sent to models."""
     traits: Traits
 
     @abstractmethod
@@ -147,10 +139,10 @@ class JsonSchemaTool(BaseTool, defer_build=True):
         """Run the call. ToolError says what the model should try instead."""
 
     def accept(self) -> None:
-        """Take the tool as it is now, where it has changed: a person allowed a call. Blocks."""
+        """Accept a changed tool, because a person allowed a call of it. Blocks."""
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the other side can still say what became of a task that it began."""
+        """Return True if the server can still report on a task that it began."""
         return False
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:

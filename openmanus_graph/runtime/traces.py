@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry: `invoke_agent` for each run, `chat` and `execute_tool` at the two seams.
+"""OpenTelemetry spans: `invoke_agent` for each run, `chat` and `execute_tool` for calls.
 
-They follow the semantic conventions for generative AI, and go to the tracer provider of the
-process; without one nothing is made. Contents of messages and calls are left out, unless
-`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for them, and so are texts of errors.
+They follow the semantic conventions for generative AI, and go to the process's tracer provider;
+without one, no spans are made. Texts of errors are omitted. So are contents of messages and calls,
+unless `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for them.
 """
 
 import json
@@ -45,30 +45,28 @@ class ModelRequest(Protocol):
     @property
     def messages(self) -> Sequence[BaseMessage]:
         """A system message first, if there is one."""
-        ...
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """Definitions, as providers are sent them."""
-        ...
+        """Definitions, in the providers' form."""
 
 
 def is_tracing() -> bool:
-    """Say whether the process has a tracer provider."""
+    """Return True if the process has a tracer provider."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 class RunSpan:
     """The span of one run of a graph. `SessionKeeper` begins and ends it.
 
-    The nodes run within it by `entered`, since a callback cannot change the context of the run
-    that it is called by. So steps side by side stand under the run that they belong to.
+    A callback cannot change the context of its run, so the nodes run inside it by `entered`. This
+    also puts parallel steps under their own run.
     """
 
     def __init__(self, agent: str, thread: str, plan_step: str) -> None:
         common = {"gen_ai.agent.name": agent, "gen_ai.conversation.id": thread}
         self.common: Attributes = {key: value for key, value in common.items() if value}
-        """What the spans within it hold as well."""
+        """Attributes that the spans inside it have, too."""
         attributes = {"gen_ai.operation.name": "invoke_agent", **self.common}
         if plan_step:
             attributes["openmanus.plan_step"] = plan_step
@@ -77,7 +75,7 @@ class RunSpan:
 
     @contextmanager
     def entered(self) -> Generator[None]:
-        """Make it the current span, unless that is one within it already."""
+        """Make it the current span, unless that is one inside it already."""
         if otel_context.get_value(_RUN) is self:
             yield
             return
@@ -114,68 +112,52 @@ class RunSpan:
                 self._span.set_attribute(f"gen_ai.{name}.messages", text)
 
 
-class _ModelCallSpan:
-    """The span of one request to a model."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def record_reply(self, reply: AIMessage, usage: Usage) -> None:
-        """Record what came back and what it cost."""
-        if not self._span.is_recording():
-            return
-        said = reply.response_metadata
-        attributes = _usage_attributes(usage) | _reported_details(reply)
-        if reason := next((said[key] for key in FINISH_KEYS if said.get(key)), None):
-            attributes["gen_ai.response.finish_reasons"] = [str(reason)]
-        if model := said.get("model_name") or said.get("model"):
-            attributes["gen_ai.response.model"] = str(model)
-        if identity := said.get("id"):
-            attributes["gen_ai.response.id"] = str(identity)
-        if captures_content():
-            output = {**_message(reply), "finish_reason": str(reason or "")}
-            attributes["gen_ai.output.messages"] = _as_json([output])
-        self._span.set_attributes(attributes)
+def record_reply(span: Span, reply: AIMessage, usage: Usage) -> None:
+    """Record in a model call's span what the model replied and what it cost."""
+    if not span.is_recording():
+        return
+    said = reply.response_metadata
+    attributes = _usage_attributes(usage) | _reported_details(reply)
+    if reason := next((said[key] for key in FINISH_KEYS if said.get(key)), None):
+        attributes["gen_ai.response.finish_reasons"] = [str(reason)]
+    if model := said.get("model_name") or said.get("model"):
+        attributes["gen_ai.response.model"] = str(model)
+    if identity := said.get("id"):
+        attributes["gen_ai.response.id"] = str(identity)
+    if captures_content():
+        output = {**_message(reply), "finish_reason": str(reason or "")}
+        attributes["gen_ai.output.messages"] = _as_json([output])
+    span.set_attributes(attributes)
 
 
-class _ToolCallSpan:
-    """The span of one execution of a call."""
+def record_result(span: Span, text: str, *, error_type: str, replayed: bool) -> None:
+    """Record in a tool call's span how it ended.
 
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def record_result(self, text: str, *, error_type: str, replayed: bool) -> None:
-        """Record how it ended.
-
-        Args:
-            text: What the model reads as the result.
-            error_type: Type of the error that made it fail; empty if it did not.
-            replayed: Whether the result stood in the ledger, and nothing was run.
-        """
-        if not self._span.is_recording():
-            return
-        if replayed:
-            self._span.set_attribute("openmanus.replayed", True)
-        if error_type:
-            _record_failure(self._span, error_type)
-        if captures_content():
-            self._span.set_attribute("gen_ai.tool.call.result", text)
+    Args:
+        text: What the model reads as the result.
+        error_type: Type of the error that made it fail; empty if it did not.
+        replayed: Whether the result was in the ledger, and nothing was run.
+    """
+    if not span.is_recording():
+        return
+    if replayed:
+        span.set_attribute("openmanus.replayed", True)
+    if error_type:
+        _record_failure(span, error_type)
+    if captures_content():
+        span.set_attribute("gen_ai.tool.call.result", text)
 
 
 @contextmanager
 def model_call(
     request: ModelRequest, settings: ModelSettings, name: str, provider: str
-) -> Generator[_ModelCallSpan]:
-    """Trace one request to a model, with its retries.
+) -> Generator[Span]:
+    """Trace one request to a model, with its retries. End it with `record_reply`.
 
-    Args:
-        request: What is sent.
-        settings: Of the model.
-        name: Of the model, without its provider.
-        provider: Our name of its provider; empty if it is not known.
+    `name` is that of the model without its provider; `provider` is empty if it is not known.
     """
     if not is_tracing():
-        yield _ModelCallSpan(trace.INVALID_SPAN)
+        yield trace.INVALID_SPAN
         return
     attributes: Attributes = {
         "gen_ai.provider.name": _PROVIDER_NAMES.get(provider, provider) or "_OTHER",
@@ -191,14 +173,14 @@ def model_call(
     with _span("chat", name, SpanKind.CLIENT, attributes) as span:
         if span.is_recording() and captures_content():
             span.set_attributes(_request_contents(request))
-        yield _ModelCallSpan(span)
+        yield span
 
 
 @contextmanager
-def tool_call(name: str, call_id: str, args: Mapping[str, Any]) -> Generator[_ToolCallSpan]:
-    """Trace one execution of a call of a tool."""
+def tool_call(name: str, call_id: str, args: Mapping[str, Any]) -> Generator[Span]:
+    """Trace one execution of a tool call. End it with `record_result`."""
     if not is_tracing():
-        yield _ToolCallSpan(trace.INVALID_SPAN)
+        yield trace.INVALID_SPAN
         return
     attributes: Attributes = {
         "gen_ai.tool.name": name,
@@ -208,7 +190,7 @@ def tool_call(name: str, call_id: str, args: Mapping[str, Any]) -> Generator[_To
     if captures_content():
         attributes["gen_ai.tool.call.arguments"] = _as_json(args)
     with _span("execute_tool", name, SpanKind.INTERNAL, attributes) as span:
-        yield _ToolCallSpan(span)
+        yield span
 
 
 @contextmanager
@@ -257,11 +239,10 @@ def _reported_details(reply: AIMessage) -> Attributes:
     reported: Mapping[str, Any] | None = reply.usage_metadata
     if not reported:
         return {"openmanus.usage.estimated": True}
+    given, made = reported.get("input_token_details", {}), reported.get("output_token_details", {})
     details = {
-        "cache_creation.input_tokens": reported.get("input_token_details", {}).get(
-            "cache_creation"
-        ),
-        "reasoning.output_tokens": reported.get("output_token_details", {}).get("reasoning"),
+        "cache_creation.input_tokens": given.get("cache_creation"),
+        "reasoning.output_tokens": made.get("reasoning"),
     }
     return {f"gen_ai.usage.{key}": value for key, value in details.items() if value}
 
@@ -281,7 +262,7 @@ def _message(message: BaseMessage) -> dict[str, Any]:
 
 
 def _parts(message: BaseMessage) -> list[dict[str, Any]]:
-    """Return a message's parts in the conventions' form; pictures and sound are only named."""
+    """Return a message's parts in the conventions' form; of pictures and sound only the type."""
     if isinstance(message, ToolMessage):
         answer = {"id": message.tool_call_id, "response": str(message.text)}
         return [{"type": "tool_call_response", **answer}]

@@ -15,22 +15,21 @@ from openmanus_graph.safety.open_beneath import OPEN_FOLDER, open_to_read
 
 _PIECE = 1 << 20
 LeftOut = Callable[[str, os.stat_result], bool]
-"""Says by path from the copied entry and status what is not copied."""
+"""Returns True for what is not copied, by its path below the copied entry and its status."""
 
 
 def copy_entry(
     folder: int, name: str, target: Path, left_out: LeftOut = lambda path, found: False
 ) -> None:
-    """Copy a file, a link or a folder with all that is in it; of other kinds nothing is copied.
+    """Copy a file, a link or a folder with its content; other kinds of entries are not copied.
 
     Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        target: Its new path, where nobody else writes; the folder above it exists.
-        left_out: Also asked about the entry itself, with an empty path.
+        folder: Descriptor of the folder that contains it.
+        target: Its new path, where only we write; the folder above it exists.
+        left_out: Also called for the entry itself, with an empty path.
 
     Raises:
-        OSError: Something cannot be read or written. What vanished meanwhile is no error.
+        OSError: Something cannot be read or written. What vanished meanwhile is not an error.
     """
     folders = dict[str, os.stat_result]()
     if not _copy(folder, name, target, "", left_out, folders):
@@ -80,13 +79,9 @@ def _copy(
 
 
 def remove_tree(folder: int, name: str) -> None:
-    """Remove a folder with all that is in it, however deep, even without rights in it. Blocks.
+    """Remove a folder with its content, at any depth, even without rights in it. Blocks.
 
-    What cannot be removed stays, without an error.
-
-    Args:
-        folder: Descriptor of the folder that holds it.
-        name: Its name there.
+    What cannot be removed stays, without an error. `folder` is the descriptor of its parent.
     """
     with suppress(OSError):
         change_mode(folder, name, 0o700)
@@ -102,7 +97,7 @@ def remove_tree(folder: int, name: str) -> None:
 
 
 def _empty(top: int, name: str, waiting: deque[str]) -> None:
-    """Remove a folder of the top one, or all files of that, and let the folders in it wait."""
+    """Remove a folder of the top one, or all files of the top one, and queue the folders in it."""
     below = os.open(name or ".", OPEN_FOLDER, dir_fd=top)
     try:
         for inside in os.listdir(below):  # noqa: PTH208  # a descriptor
@@ -122,7 +117,7 @@ def _empty(top: int, name: str, waiting: deque[str]) -> None:
 
 
 def _copy_content(source: BinaryIO, copy: BinaryIO) -> None:
-    """Copy a file with its holes: a small program can make one of many terabytes."""
+    """Copy a file with its holes: a small program can create one of many terabytes."""
     done, size = 0, os.fstat(source.fileno()).st_size
     while done < size:
         try:

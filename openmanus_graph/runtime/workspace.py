@@ -1,8 +1,7 @@
 """The folder a run works in, its thread's private folder, and safe access to the files in both.
 
-The functions open, replace and rewrite entries by descriptors of their folders, and refuse those
-that tools must not reach, so that nothing that runs in the sandbox can lead them out of the
-workspace by a link.
+Entries are opened, replaced and rewritten by descriptors of their folders. No program in the
+sandbox can use a link to lead these functions out of the workspace.
 """
 
 import errno
@@ -45,12 +44,11 @@ if TYPE_CHECKING:
 HOME_FOLDER = ".openmanus"
 """Name of the default home folder."""
 _FORMER_OUTPUTS = "former_outputs"
-"""File in the private folder: the paths by which conversations from before a fork name `outputs`,
-a line each."""
+"""File in the private folder: paths, one per line, of `outputs` in conversations before a fork."""
 
 _NOTES_BYTES = 1 << 20
 _hidden_folders = defaultdict[Path, set[Identity]](set)
-"""Protected folders that this process has seen, by workspace: their folders may be moved."""
+"""Protected folders that this process has seen, by workspace: programs may move them."""
 _OUTSIDE = (
     "{} is outside the workspace. Only files of the workspace can be reached; use a path relative "
     "to it."
@@ -69,7 +67,7 @@ _ADVICE = {
     errno.ENOTDIR: "A part of the path is not a folder. View the folder above it.",
     errno.ELOOP: "It became a symbolic link meanwhile. View the folder and try again.",
     errno.ENOENT: "It does not exist. View the folder to see what there is.",
-    errno.EEXIST: "It exists already.",
+    errno.EEXIST: "It already exists.",
     errno.ESTALE: "It was replaced meanwhile. View it and try again.",
     errno.ENAMETOOLONG: "The name is too long. Use a shorter one.",
 }
@@ -88,7 +86,6 @@ class Workspace:
 
     @classmethod
     def of(cls, settings: "Settings") -> "Workspace":
-        """Return the workspace of a run's settings."""
         return cls(settings.workspace, settings.private, settings.protected)
 
     @property
@@ -100,21 +97,21 @@ class Workspace:
     def python(self) -> Path:
         """What the sandbox's Python has installed: the only private folder that tools may change.
 
-        Whatever lies there may be a trap: nothing in it is opened by its path.
+        Its content is untrusted: nothing in it is opened by its path.
         """
         return self.private / "python"
 
     @property
     def incoming(self) -> Path:
-        """Files that are being written, until they are whole and moved to their places."""
+        """Files that are being written, until they are complete and moved to their targets."""
         return self.private / "incoming"
 
     def prepare(self) -> None:
         """Create the folders.
 
         Raises:
-            ConfigError: They cannot be written, or a link lies where a folder of ours should: a
-                home that was copied may bring one, and would show the sandbox what it leads to.
+            ConfigError: They cannot be written, or a link is in the place of one of our folders. A
+                copied home may contain one, which would show its target to the sandbox.
         """
         advice = {
             self.root: "Choose another with --workspace.",
@@ -135,7 +132,7 @@ class Workspace:
                 ) from error
 
     def _make_private(self) -> None:
-        """Create our folders one in the other, from the home on, which may be reached by links."""
+        """Create our folders in the home, which may itself be reached by links."""
         home, name = self.private.parents[1], self.private.relative_to(self.private.parents[1])
         make_folder(home)
         try:
@@ -152,7 +149,7 @@ class Workspace:
             raise
 
     def output_named(self, path: str) -> str | None:
-        """Return the name in `outputs` of what a conversation names; None if it is no output."""
+        """Return the name in `outputs` of a path in a conversation; None if it is not an output."""
         if path.startswith("/") and "\0" not in path:
             named = Path(os.path.normpath(path))
             for outputs in (self.outputs, *self.former_outputs()):
@@ -161,10 +158,10 @@ class Workspace:
         return None
 
     def resolve(self, path: str) -> Path:
-        """Return where a path leads, without links. Its files are opened by the functions below.
+        """Return where a path leads, without links. The functions below open its files.
 
         Raises:
-            ToolError: That is outside of the workspace, or out of reach.
+            ToolError: It is outside of the workspace, or protected.
         """
         try:
             with opened_place(self, path, "read") as place:
@@ -173,12 +170,12 @@ class Workspace:
             real = Path(os.path.normpath(self.root / path))
             if not isinstance(error.__cause__, FileNotFoundError) or self.hides(real):
                 raise
-        return real  # of a folder that is not there yet
+        return real  # in a folder that does not exist yet
 
     def former_outputs(self) -> list[Path]:
         """Return the folders whose files are in `outputs`, because the thread was forked.
 
-        The note may have come with a copied home: only folders of outputs are believed.
+        The note may come from a copied home: only folders of outputs are accepted.
         """
         try:
             data = read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
@@ -188,7 +185,7 @@ class Workspace:
         return [place for place in noted if _is_of_outputs(place)]
 
     def readable_outputs(self) -> list[Path]:
-        """Return the folders of outputs of this home that really lie where they are named.
+        """Return the folders of outputs of this home whose paths contain no links.
 
         For a sandbox that shows folders of this machine by their own paths.
         """
@@ -201,11 +198,7 @@ class Workspace:
         ]
 
     def inherit_outputs(self, older: "Workspace") -> None:
-        """Take over what a forked thread's conversation names, by the paths that it names.
-
-        Args:
-            older: Of the thread that this one is forked from.
-        """
+        """Take over the outputs of the thread that this one is forked from, by their old paths."""
         for one in (self, older):
             one._make_private()
         for kept in older.outputs.iterdir():
@@ -218,13 +211,13 @@ class Workspace:
         self.add_former_outputs(older.outputs, *older.former_outputs())
 
     def add_former_outputs(self, *places: Path) -> None:
-        """Note folders whose files are in `outputs` now, as the conversation names them."""
+        """Save folders, by their paths in the conversation, whose files are in `outputs` now."""
         known = dict.fromkeys((*places, *self.former_outputs()))
         data = "".join(f"{place}\n" for place in known).encode("utf-8", "surrogateescape")
         put_file(self, self.private / _FORMER_OUTPUTS, data)
 
     def protected_inside(self) -> Set[str]:
-        """Return what is protected from tools inside the root, relative to it."""
+        """Return the protected paths inside the root, relative to it."""
         return {
             os.fspath(place.relative_to(self.root))
             for place in self.protected
@@ -232,26 +225,25 @@ class Workspace:
         }
 
     def hides(self, real: Path) -> bool:
-        """Say whether a path without links is protected from tools."""
+        """Return True if a path without links is protected from tools."""
         return any(real.is_relative_to(place) for place in self.protected)
 
     def hidden(self) -> Set[Identity]:
-        """Return what is protected by its identity: it may have been moved, or have other names."""
+        """Return the identities of protected files and folders: their paths may have changed."""
         folders = _hidden_folders[self.root]
         found = set(folders)
         for place in self.protected:
             with suppress(OSError):
-                status = place.stat()
-                found.add((status.st_dev, status.st_ino))
-                if stat.S_ISDIR(status.st_mode):
-                    folders.add((status.st_dev, status.st_ino))
+                known = place.stat()
+                found.add((known.st_dev, known.st_ino))
+                if stat.S_ISDIR(known.st_mode):
+                    folders.add((known.st_dev, known.st_ino))
         return found
 
     def relative(self, path: Path) -> str:
-        """Show a path as the model and the person should see it."""
-        return (
-            path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
-        )
+        """Return a path as it is shown to the model and the person."""
+        is_inside = path.is_relative_to(self.root)
+        return path.relative_to(self.root).as_posix() if is_inside else str(path)
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store content under a name derived from its hash, so that equal content is one file."""
@@ -261,7 +253,7 @@ class Workspace:
 
 
 def _is_of_outputs(place: Path) -> bool:
-    """Say whether a path is that of a thread's or workspace's outputs, in whichever home."""
+    """Return True for the path of a thread's or workspace's outputs, in any home."""
     return (
         place.is_absolute()
         and ".." not in place.parts
@@ -272,7 +264,7 @@ def _is_of_outputs(place: Path) -> bool:
 
 @contextmanager
 def as_tool_error(doing: str, path: str) -> Generator[None]:
-    """Turn an error of the operating system into one the model can act on."""
+    """Turn an error of the operating system into one that the model can act on."""
     try:
         yield
     except OSError as error:
@@ -290,12 +282,11 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 def opened_place(
     workspace: Workspace, path: str, doing: str, *, create: bool = False
 ) -> Generator[Place]:
-    """Open the folder of an entry that the model named, by which all else is done.
+    """Open the folder of an entry that the model named; everything else is done by its descriptor.
 
     Links are followed as long as they stay in the workspace.
 
     Args:
-        workspace: Its folder.
         path: From the root, or absolute; of an existing entry or a new one.
         doing: What is done, for errors.
         create: Whether to create missing folders.
@@ -325,32 +316,25 @@ class Found(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
         return stat.S_ISREG(self.status.st_mode)
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
         return stat.S_ISDIR(self.status.st_mode)
 
 
 def find(workspace: Workspace, path: str, *, outputs: bool = False) -> Found | None:
-    """Look for what the model named; None if there is nothing. ToolError as for `opened_place`.
+    """Look for what the model named; None if it does not exist. ToolError as for `opened_place`.
 
-    Args:
-        workspace: Its folder.
-        path: As for `opened_place`.
-        outputs: Whether the thread's outputs are looked for as well.
+    With `outputs`, the thread's outputs are searched as well.
     """
     output = workspace.output_named(path) if outputs else None
     try:
         if output is None:
             with opened_place(workspace, path, "read") as place:
                 return Found(place.path, _status(place))
-        with (
-            as_tool_error("read", path),
-            located(workspace.outputs, output, follow=False) as place,
-        ):
+        outputs_folder = located(workspace.outputs, output, follow=False)
+        with as_tool_error("read", path), outputs_folder as place:
             return Found(os.fspath(workspace.outputs / place.path), _status(place))
     except ToolError as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
@@ -368,12 +352,8 @@ def opened_file(
 ) -> Generator[BinaryIO]:
     """Open a regular file that the model named, of the workspace or the outputs, for reading.
 
-    What is added to it meanwhile is not read.
-
-    Args:
-        workspace: Its folder.
-        path: Of the file.
-        limit: The largest size in bytes; None where only a part of it is read.
+    Later additions to it are not read. `limit` is the largest size in bytes; None if only a part
+    is read.
 
     Raises:
         ToolError: It cannot be read.
@@ -401,7 +381,7 @@ def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
 
 
 def same_or_free(workspace: Workspace, path: str, data: bytes) -> str | None:
-    """Return where a path leads, from the root, if nothing or just that content is there."""
+    """Return where a path leads, from the root, if nothing or exactly this content is there."""
     found = find(workspace, path)
     if found is None:
         return path
@@ -417,7 +397,7 @@ def opened_folder(
 
     Args:
         workspace: Its root and its private folder are opened by their paths.
-        real: The folder to open, beneath one of them; no link on the way is followed.
+        real: A folder in one of them; no link on the way is followed.
         create: Whether to create it.
     """
     is_ours = not f"{real}/".startswith(f"{workspace.root}/")
@@ -454,9 +434,7 @@ def put_file(
     Another kind of entry at that path, such as a link made in the sandbox, is replaced.
 
     Args:
-        workspace: Its folder.
         real: The file's path; no link on the way is followed.
-        data: The whole content.
         mode: Of a new file, less the umask.
         synced: Whether to call fsync, so that the file survives a power failure.
     """

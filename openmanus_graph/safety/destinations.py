@@ -71,7 +71,7 @@ _QUALITIES = {
     "audience": word_set("children kids teenagers adults beginners experts"),
     "queue": {"fast", "slow", "high", "low", "normal"},
 }
-"""Values that are no recipients, by the name of the argument."""
+"""Values that are not recipients, by the name of the argument."""
 _CODES = word_set(
     "en de fr es it pt nl pl ru uk tr zh ja ko ar hi usd eur gbp chf jpy cny inr aud cad sek nok "
     "dkk pln"

@@ -91,7 +91,7 @@ def open_beneath(
     `limit` is the largest size in bytes; None if the reader itself limits how much it reads.
 
     Raises:
-        UnsafeFileError: It is no regular file, too large, hidden, or outside of the root.
+        UnsafeFileError: It is not a regular file, too large, hidden, or outside of the root.
         OSError: It cannot be opened.
     """
     with located(root, path, follow=follow, hidden=hidden) as place:

@@ -266,7 +266,7 @@ def _mentions(words: str, pattern: str) -> bool:
 
 
 # Hosts: after `curl`, a word is a host whatever its ending. Values of options that are files or
-# texts are no hosts. A name without a dot belongs to the local network, and is not checked.
+# texts are not hosts. A name without a dot belongs to the local network, and is not checked.
 NETWORK_PROGRAMS = word_set(
     "curl wget nc ncat netcat socat ssh scp sftp rsync ftp lftp tftp telnet ping ping6 dig drill "
     "host nslookup getent resolvectl whois traceroute tracepath mtr http https xh openssl lynx w3m "

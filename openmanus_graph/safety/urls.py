@@ -208,7 +208,7 @@ def _is_site(found: re.Match[str], before: str, after: str, *, follows: bool) ->
         return False
     is_sure = ending in _SITE_ENDINGS or ending == "localhost" or found["port"] is not None
     host = found["host"]
-    # A version: `3.at` begins with a number, and is no IP address.
+    # A version: `3.at` begins with a number, and is not an IP address.
     if host.partition(".")[0].isdigit() and host.rpartition(".")[2].isalpha() and not is_sure:
         return False
     if follows or _CALLED_SITE.search(before) or _IS_SITE.match(after):

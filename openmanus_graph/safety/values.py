@@ -200,7 +200,7 @@ def _addresses_in(text: str) -> Iterator[str]:
 def addresses_behind(url: str) -> Iterator[str]:
     """Yield the addresses after a URL's host. Its site may send its reader, or data, there.
 
-    `/@name`, `logo@2x.png` and `react@18.2.0` are no mailboxes. IBANs need correct check digits,
+    `/@name`, `logo@2x.png` and `react@18.2.0` are not mailboxes. IBANs need correct check digits,
     because ids look like them.
     """
     behind = _HOST_OF_URL.sub(" ", url)
@@ -304,7 +304,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _composed(text: str) -> str:
-    """Return a text with its accents in one form, and no sign made one of ASCII: `K` is no `K`."""
+    """Return a text with accents in one form, and no sign made one of ASCII: `K` is not a `K`."""
     readable = "".join(
         part if part in _LIKE_ASCII else unicodedata.normalize("NFC", part)
         for part in re.split(f"([{_LIKE_ASCII}])", text)
@@ -313,7 +313,7 @@ def _composed(text: str) -> str:
 
 
 def _small(text: str) -> str:
-    """Return a text in lower case. No other letter becomes ASCII: `ſ` is no `s`."""
+    """Return a text in lower case. No other letter becomes ASCII: `ſ` is not a `s`."""
     if text.isascii():
         return text.lower()
     return "".join(

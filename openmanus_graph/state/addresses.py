@@ -58,7 +58,7 @@ def parse_address(url: str) -> WebAddress:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        _refuse(url, f"it is no valid address ({error})", "Check its spelling.")
+        _refuse(url, f"it is not a valid address ({error})", "Check its spelling.")
     scheme = parts.scheme.lower()
     if scheme not in PORTS:
         said = f"only http and https are reached, not {scheme!r}" if scheme else "it has no scheme"
@@ -108,7 +108,7 @@ def with_scheme(url: str) -> str:
 
 
 def normal_host(host: str) -> str:
-    """Return a host in normal form, as it is looked up. ToolError if it is no host."""
+    """Return a host in normal form, as it is looked up. ToolError if it is not a host."""
     text = unquote(host).lower()
     if ":" in text:
         return _ipv6(host, text)
@@ -117,13 +117,13 @@ def normal_host(host: str) -> str:
     text = text.removesuffix(".")
     if _ENDS_IN_NUMBER.search(text):  # every browser takes such a name for an IPv4 address
         if not _ODD_IPV4.fullmatch(text):
-            _refuse(host, "it is no valid IPv4 address", "Check its spelling.")
+            _refuse(host, "it is not a valid IPv4 address", "Check its spelling.")
         try:
             return socket.inet_ntoa(socket.inet_aton(text))
         except OSError:
-            _refuse(host, "it is no valid IPv4 address", "Check its spelling.")
+            _refuse(host, "it is not a valid IPv4 address", "Check its spelling.")
     if not _HOST.fullmatch(text) or len(text) > 253 or ".." in text:
-        _refuse(host, "it is no valid host name", "Check its spelling.")
+        _refuse(host, "it is not a valid host name", "Check its spelling.")
     return text
 
 
@@ -151,7 +151,7 @@ def parse_domain(entry: str) -> str:
         return normal_host(bare_domain(entry))
     except ToolError as error:
         raise ConfigError(
-            f"[web] {entry!r} is no domain. Write it like example.com; subdomains are included."
+            f"[web] {entry!r} is not a domain. Write it like example.com; subdomains are included."
         ) from error
 
 
@@ -189,7 +189,7 @@ def _ipv6(host: str, text: str) -> str:
         address = IPv6Address(text.strip("[]"))
         return str(address.ipv4_mapped or address)
     except ValueError:
-        _refuse(host, "it is no valid IPv6 address", "Check its spelling.")
+        _refuse(host, "it is not a valid IPv6 address", "Check its spelling.")
 
 
 def _idna(host: str, text: str) -> str:
@@ -202,7 +202,7 @@ def _idna(host: str, text: str) -> str:
     try:  # digits of other scripts, which IDNA refuses and browsers read as an IPv4 address
         return idna.uts46_remap(text).encode("ascii").decode("ascii")
     except (idna.IDNAError, UnicodeError):
-        _refuse(host, "it is no valid host name", "Check its spelling.")
+        _refuse(host, "it is not a valid host name", "Check its spelling.")
 
 
 def _quoted(part: str) -> str:
@@ -218,7 +218,7 @@ def _refuse(what: str, why: str, advice: str) -> NoReturn:
 DATABASE = "openmanus.db"
 """The file of a home folder where no database is named."""
 NO_DATABASE = (
-    "[storage] database_url is no address of one. Write sqlite:///FILE.db or "
+    "[storage] database_url is not an address of one. Write sqlite:///FILE.db or "
     "postgresql://USER:PASSWORD@HOST:5432/DATABASE."
 )
 _KIND = re.compile(r"([a-z][a-z0-9+.-]*)://")
@@ -311,7 +311,7 @@ class RedisUrl:
         named = parts.path if parts.scheme == "redis+unix" else parts.hostname
         if parts.scheme not in _REDIS_SCHEMES or not named:
             raise ConfigError(
-                "[storage] rate_limit_url is no address of Redis. Write "
+                "[storage] rate_limit_url is not an address of Redis. Write "
                 "redis://USER:PASSWORD@HOST:6379/0, rediss:// for TLS, or redis+unix:///SOCKET; "
                 "special characters of the password as %XX: @ is %40, / is %2F, # is %23."
             )
@@ -344,8 +344,8 @@ class WorkspaceUrl:
         is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
         if not is_folder and not (parts.scheme == "s3" and parts.netloc):
             raise ConfigError(
-                "[storage] workspace_url is no address of one. Write a folder, file:///FOLDER or "
-                "s3://BUCKET/FOLDER."
+                "[storage] workspace_url is not an address of one. Write a folder, file:///FOLDER "
+                "or s3://BUCKET/FOLDER."
             )
         return cls(text.rstrip("/"))
 

@@ -241,7 +241,7 @@ def read_decision_on(kind: str, value: Any) -> Decision | None:
     """Parse an answer to a question of a kind; None if it is none.
 
     The outcome of a call may be written in any words, because they allow nothing. A text that
-    should be JSON and is not is no answer there either.
+    should be JSON and is not is not an answer there either.
     """
     decision = read_decision(value)
     if decision is None and kind == "unknown_outcome" and isinstance(value, str):
@@ -255,7 +255,7 @@ def no_decision(allowed: Sequence[str]) -> str:
     """Return the sentence for an answer that is not one of the allowed decisions."""
     words = {"approve": "`approve`", "reject": "`reject WHY`", "respond": "`= RESULT`"}
     known = [words[one] for one in allowed if one in words]
-    return f"That is no decision, and nothing was done: answer {', '.join(known)}."
+    return f"That is not a decision, and nothing was done: answer {', '.join(known)}."
 
 
 def read_text(value: Any) -> str | None:

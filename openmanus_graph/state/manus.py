@@ -184,7 +184,7 @@ class ValueSource(TypedDict):
     tool: str
     """The tool whose result it is; or, in words, which other text."""
     args: str
-    """Arguments of that call, as JSON; empty if it is no call."""
+    """Arguments of that call, as JSON; empty if it is not a call."""
     text: str
     """The sentence around the value."""
 

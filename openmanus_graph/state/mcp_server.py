@@ -125,7 +125,7 @@ _TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamable
 def read_server(given: Any) -> Any:
     """Return a server's table in a file (`[mcp.servers.NAME]`, or of an `mcp.json`) as our fields.
 
-    ValueError: `disabled` is no truth value.
+    ValueError: `disabled` is not a truth value.
     """
     if not isinstance(given, dict):
         return given

@@ -63,7 +63,7 @@ def usable_keys(keys: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 def web_addresses(urls: Mapping[str, str]) -> dict[str, str]:
-    """Return the addresses that are not empty, by engine. ConfigError if one is no web address."""
+    """Return the addresses that are not empty, by engine. ConfigError: one is not a web address."""
     found: dict[str, str] = {}
     for engine, given in urls.items():
         url = given.strip()
@@ -71,7 +71,7 @@ def web_addresses(urls: Mapping[str, str]) -> dict[str, str]:
             continue
         if not is_web_address(url):
             raise ConfigError(
-                f"The address of the search engine {engine} is no web address. Write it like "
+                f"The address of the search engine {engine} is not a web address. Write it like "
                 "http://127.0.0.1:8080."
             )
         found[engine] = url.rstrip("/")

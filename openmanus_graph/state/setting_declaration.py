@@ -105,14 +105,14 @@ def megabytes(value: Any) -> Any:
         return value
     match = re.fullmatch(r"(\d+)([mg])b?", value.strip().lower())
     if match is None:
-        raise ValueError(f"{value!r} is no number of megabytes; write it like 512, 512m or 2g")
+        raise ValueError(f"{value!r} is not a number of megabytes; write it like 512, 512m or 2g")
     return int(match[1]) * (1024 if match[2] == "g" else 1)
 
 
 def ssh_name(value: str) -> str:
-    """Return a host's or an account's name as it is written. ConfigError: it is no name."""
+    """Return a host's or an account's name as it is written. ConfigError: it is not a name."""
     if value and not _SSH_NAME.fullmatch(value):
-        raise ConfigError(f"{value!r} is no name of a host or an account.")
+        raise ConfigError(f"{value!r} is not a name of a host or an account.")
     return value
 
 
@@ -128,14 +128,14 @@ def outside_folder(workspace: str) -> str | None:
 
 
 def checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts as they are written. ConfigError: one is no `HOST[:PORT]`."""
+    """Return the hosts as they are written. ConfigError: one is not a `HOST[:PORT]`."""
     for entry in entries:
         parse_allowed(entry)
     return tuple(entries)
 
 
 def domains(entries: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in normal form. ConfigError: one is no domain."""
+    """Return the domains in normal form. ConfigError: one is not a domain."""
     return tuple(map(parse_domain, entries))
 
 

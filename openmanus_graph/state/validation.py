@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 _DATA = ("enum", "const", "default", "examples")
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _WITH_EXPRESSIONS = ("pattern", "patternProperties", "unevaluatedProperties")
 """Keywords whose check runs a regular expression of the schema."""
 _MOST_STEPS = 50_000
@@ -81,7 +81,7 @@ def schema_defect(schema: dict[str, Any]) -> str:
     from referencing.exceptions import Unresolvable
 
     if not isinstance(schema.get("$schema", ""), str):
-        return "is no JSON schema: its $schema is no text"
+        return "is not a JSON schema: its $schema is not text"
     kind: Any = validator_for(schema)  # the stubs leave its type open
     try:
         kind.check_schema(schema)
@@ -89,13 +89,13 @@ def schema_defect(schema: dict[str, Any]) -> str:
         for reference in set(_references(schema)):
             list(validator.evolve(schema={"$ref": reference}).iter_errors(None))
     except SchemaError as error:
-        return f"is no JSON schema: {error.message[:300]}"
+        return f"is not a JSON schema: {error.message[:300]}"
     except Unresolvable as error:
         return f"refers to something that is not in its JSON schema: {error}"
     except _TooManySteps as error:
         return f"is too large to check values by: it {error}"
     except RecursionError:
-        return "is no JSON schema: it refers to itself without end"
+        return "is not a JSON schema: it refers to itself without end"
     return ""
 
 

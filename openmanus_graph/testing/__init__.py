@@ -1,6 +1,6 @@
 """Tools for users' tests of graphs and tools, without a model, a key or a network.
 
-Apps import it, and what plays without a model: the demo and the notebooks.
+Apps import it, as do the demo and the notebooks, which run without a model.
 """
 
 from openmanus_graph.testing.recorded import (

@@ -1,7 +1,8 @@
 """Replays recorded conversations: the model's replies come from a file, the tools really run."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from openmanus_graph.testing.scripted import ScriptedChatModel, describe_last_me
 
 
 class RecordingError(Exception):
-    """An invalid recording, or a conversation that differs from its recording."""
+    """A recording is invalid, or a conversation differs from it."""
 
 
 @dataclass(frozen=True)
@@ -119,27 +120,28 @@ def load_recording(path: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        RecordingError: The file is none.
+        RecordingError: The file is not a recording.
     """
+    with _reading(path, "is not a recording") as data:
+        return _recording_in(data, data["replies"])
+
+
+@contextmanager
+def _reading(path: Path, what_is_wrong: str) -> Generator[Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Recording(
-            name=data["name"],
-            replies=tuple(map(reply_of, data["replies"])),
-            model=data.get("model", ""),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(
-            f"{path} is not a recording: {type(error).__name__} {error}"
-        ) from error
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordingError(f"{path} {what_is_wrong}: {type(error).__name__} {error}") from error
 
 
-def reply_of(item: Mapping[str, Any]) -> RecordedReply:
-    """Read one reply of a recording's file."""
-    after = item.get("after")
-    fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
-    fields["after"] = None if after is None else tuple(after)
-    return RecordedReply(**fields)
+def _recording_in(data: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> Recording:
+    replies: list[RecordedReply] = []
+    for item in items:
+        after = item.get("after")
+        fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
+        fields["after"] = None if after is None else tuple(after)
+        replies.append(RecordedReply(**fields))
+    return Recording(data["name"], tuple(replies), data.get("model", ""))
 
 
 def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> AIMessage:
@@ -164,7 +166,7 @@ def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> 
         ],
         usage_metadata=cast("UsageMetadata | None", reply.usage),
         additional_kwargs=dict(reply.additional_kwargs),
-        response_metadata={"cost_usd": 0.0},  # nobody is billed for a replay
+        response_metadata={"cost_usd": 0.0},  # a replay costs nothing
     )
 
 
@@ -218,13 +220,6 @@ def load_conversations(path: Path) -> Conversations:
     Raises:
         RecordingError: The file is not a recording of a plan.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            cue: Recording(data["name"], tuple(map(reply_of, replies)), data.get("model", ""))
-            for cue, replies in data["conversations"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(
-            f"{path} holds no conversations: {type(error).__name__} {error}"
-        ) from error
+    with _reading(path, "holds no conversations") as data:
+        conversations = data["conversations"].items()
+        return {cue: _recording_in(data, replies) for cue, replies in conversations}

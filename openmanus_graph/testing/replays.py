@@ -35,7 +35,7 @@ _KEY_VARIABLE = "OPENAI_API_KEY"
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found."""
+    """The result of a replay."""
 
     model_calls: int
     """In the record."""
@@ -48,13 +48,13 @@ class Replayed:
     answers: list[str]
     """Of the runs, in order."""
     divergence: Divergence | None = None
-    """Where it stopped, if what was tried made a difference."""
+    """Where the replay stopped, if `what_if` made a difference."""
     repeated: int = 0
-    """How many calls were really made again."""
+    """Number of calls that were really made again."""
 
     @property
     def is_equal(self) -> bool:
-        """Say whether the runs went as they are recorded."""
+        """Return True if the runs are the same as in the record."""
         return not self.differences and not self.ended
 
     def first_difference(self) -> str:
@@ -76,9 +76,9 @@ async def replay(
         record: From `load_bundle`.
         graph: Built as the recorded one, with an `InMemorySaver` as its checkpointer.
         context: Of its runs: a changed prompt, say. The workspace is an empty folder.
-        elsewhere: Whether instructions (`AGENTS.md`) and skills are those of the record, as on
-            another machine they are others; else they are read as they are now.
-        what_if: What is tried on the runs.
+        elsewhere: Use the instructions (`AGENTS.md`) and skills of the record, because another
+            machine has different ones. If False, the present ones are read.
+        what_if: A change to try on the runs.
 
     Raises:
         ConfigError: The settings are wrong.
@@ -113,7 +113,7 @@ async def _needing_no_key(*, is_asked: bool) -> AsyncGenerator[None]:
 
 
 def _with_recorded_model(given: Context | None, record: Recording) -> Context:
-    """Name the recorded model where the caller does not; what was none of ours is stood in for."""
+    """Set the recorded model, or a placeholder for a model without a name, if none is given."""
     context = given or Context()
     if context.model is not None:
         return context
@@ -140,7 +140,7 @@ async def _run_all(
                 return str(error)
             if (await graph.aget_state(config)).interrupts:
                 return "The run waits for a person here, and the record holds no answer."
-            if run.ended:  # what had asked went on without an answer
+            if run.ended:  # the question was skipped
                 return run.ended
             answers.append(values["answer"])
     if run.unused:
@@ -149,7 +149,7 @@ async def _run_all(
 
 
 def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> Session:
-    """Open a session on a folder; close it when done. Its home is a folder beside that one."""
+    """Open a session on a folder; close it when done. Its home is a folder next to it."""
     root = workspace.resolve()
     home = root.with_name(f"{root.name}.openmanus")
     settings = Settings(
@@ -170,7 +170,7 @@ def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> 
 def tool_runtime(
     session: Session, call_id: str = "call_1", *, ask_model: AskModel | None = None
 ) -> ToolRuntime[Any, Any]:
-    """Make the runtime a tool is called with: `await tool.coroutine(..., runtime=this)`.
+    """Make the runtime for calling a tool: `await tool.coroutine(..., runtime=this)`.
 
     Args:
         session: Made by `tool_session`.

@@ -90,7 +90,7 @@ class ScriptedChatModel(BaseChatModel):
     ) -> ChatResult:
         if self.latency_s:
             time.sleep(self.latency_s)
-        return _result(self._next(messages, kwargs))
+        return ChatResult(generations=[ChatGeneration(message=self._next(messages, kwargs))])
 
     @override
     async def _agenerate(
@@ -101,7 +101,7 @@ class ScriptedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         await asyncio.sleep(self.latency_s)
-        return _result(self._next(messages, kwargs))
+        return ChatResult(generations=[ChatGeneration(message=self._next(messages, kwargs))])
 
     @override
     def _stream(
@@ -171,10 +171,6 @@ class ScriptedChatModel(BaseChatModel):
 def describe_last_message(messages: Sequence[BaseMessage], *, empty: str) -> str:
     """Return the type and the beginning of the last message, or `empty` if there is none."""
     return f"{messages[-1].type}: {str(messages[-1].content)[:200]}" if messages else empty
-
-
-def _result(message: AIMessage) -> ChatResult:
-    return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def _chunks(message: AIMessage, size: int) -> Iterator[AIMessageChunk]:

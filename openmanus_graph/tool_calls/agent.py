@@ -60,7 +60,7 @@ def with_tools(
     """Return the agent with these tools, those of its middleware, and these prompts.
 
     Raises:
-        ConfigError: Two tools with one name, something that is no tool, or an unknown prompt.
+        ConfigError: Two tools with one name, something that is not a tool, or an unknown prompt.
     """
     found: dict[str, BaseTool] = {}
     given = [*tools, *(tool for one in agent.middleware for tool in getattr(one, "tools", ()))]
@@ -76,7 +76,7 @@ def with_tools(
             )
         found[tool.name] = tool
     if unknown := set(prompts or {}) - set(PROMPTS):
-        raise ConfigError(f"There is no prompt {sorted(unknown)}. There are: {', '.join(PROMPTS)}.")
+        raise ConfigError(f"There is no prompt {sorted(unknown)}. Available: {', '.join(PROMPTS)}.")
     return replace(agent, tools=found, prompts=dict(prompts or {}), servers=servers)
 
 
@@ -85,7 +85,7 @@ def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
         return tool
     if not callable(tool):
         raise ConfigError(
-            f"{tool!r} is no tool. Pass a LangChain tool, a documented function or an MCPServer."
+            f"{tool!r} is not a tool. Pass a LangChain tool, a documented function or an MCPServer."
         )
     is_async = inspect.iscoroutinefunction(tool)
     try:

@@ -180,7 +180,7 @@ class Questions:
         request: Mapping[str, Any],
         objection: Callable[[Decision], Awaitable[str]] | None = None,
     ) -> Decision:
-        """Return a decision on a call; ask again if the answer is no usable decision.
+        """Return a decision on a call; ask again if the answer is not an usable decision.
 
         Args:
             name: Tells the call's questions apart.

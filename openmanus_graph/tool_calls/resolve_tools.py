@@ -168,7 +168,7 @@ def _selected(
         others = {tool.name: tool for tool in optional() if tool.name not in tools}
     if missing := [name for name in added if name not in others and name not in tools]:
         raise ConfigError(
-            f"There is no tool {', '.join(missing)} to add. There are: {', '.join(others)}."
+            f"There is no tool {', '.join(missing)} to add. Available: {', '.join(others)}."
         )
     known = {name: others[name] for name in added if name in others}
     return tools | known, None if plain is None else [*plain, *added]

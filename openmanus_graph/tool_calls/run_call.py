@@ -93,7 +93,8 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
         if observation.raised is not None and execution.raised is None:  # from the ledger
             execution.raised = exception_of(observation.raised)
         failure = execution.raised or refusal or ToolError("")
-        span.record_result(
+        traces.record_result(
+            span,
             observation.text,
             error_type=type(failure).__name__ if observation.failed else "",
             replayed=execution.replayed,

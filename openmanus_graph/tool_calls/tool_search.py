@@ -237,7 +237,7 @@ def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ())
         meant = f" Use {usual}." if usual in known else ""
     hidden = len(known) - len(shown or known)
     others = f", and {hidden} more that search_tools finds" if hidden else ""
-    return f"There is no tool {name!r}.{meant} There are: {', '.join(shown or known)}{others}."
+    return f"There is no tool {name!r}.{meant} Available: {', '.join(shown or known)}{others}."
 
 
 def _closest(name: str, known: Collection[str]) -> str:

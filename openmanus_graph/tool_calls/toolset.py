@@ -55,7 +55,7 @@ class Toolset:
         unknown = [name for name in selection or () if name not in tools]
         if unknown:
             raise ConfigError(
-                f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
+                f"There is no tool {', '.join(unknown)}. Available: {', '.join(tools)}."
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
         self.untrusted_prompt = untrusted_prompt or any(

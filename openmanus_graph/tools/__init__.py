@@ -1,6 +1,6 @@
 """The tools, one family per file, and those that each agent has by default.
 
-Nodes and graphs may import it; how a call is run stands in `tool_calls`.
+Nodes and graphs may import it; `tool_calls` runs the calls.
 """
 
 from functools import cache
@@ -47,14 +47,7 @@ def optional_tools() -> "list[BaseTool]":
 
 def tool_names() -> set[str]:
     """Return the names of the tools that our agents have, or may get."""
-    every = (
-        default_tools,
-        planner_tools,
-        swe_tools,
-        data_analysis_tools,
-        desktop_tools,
-        optional_tools,
-    )
+    every = (planner_tools, swe_tools, data_analysis_tools, desktop_tools, optional_tools)
     return {tool.name for tools in every for tool in tools()}
 
 
@@ -81,7 +74,7 @@ def planner_tools() -> "list[BaseTool]":
 
 
 def look_tools() -> "list[BaseTool]":
-    """Return the tools by which files are looked at and nothing is changed: a planner's own."""
+    """Return the planner's tools that read files and change nothing."""
     from openmanus_graph.tool_calls.declaration import traits_of
 
     traits = ((tool, traits_of(tool)) for tool in default_tools())
@@ -89,7 +82,7 @@ def look_tools() -> "list[BaseTool]":
 
 
 def mcp_tools() -> "list[BaseTool]":
-    """Return the MCP agent's only tool beside those of its servers."""
+    """Return the MCP agent's only tool in addition to those of its servers."""
     from openmanus_graph.tools.terminate import terminate
 
     return [terminate]
@@ -141,7 +134,7 @@ def web_traits() -> "dict[str, Traits]":
 
 
 def closing_tools() -> "list[BaseTool]":
-    """Return the tools by which every agent asks and ends."""
+    """Return the tools by which every agent asks the person and ends the run."""
     from openmanus_graph.tools.ask_human import ask_human
     from openmanus_graph.tools.terminate import terminate
 

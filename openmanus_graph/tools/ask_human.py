@@ -23,5 +23,5 @@ async def ask_human(  # the runtime is not the model's to fill
     browser = call.session.worker if kind == "browser" else None
     ask, request = call.ask_person, question_request(inquire, browser=browser)
     while (answer := read_text(await ask(request))) is None:
-        request = {**request, "question": f"That was no answer. {inquire}"}
+        request = {**request, "question": f"That was not an answer. {inquire}"}
     return answer

@@ -27,7 +27,7 @@ _LOOKS = ("screenshot", "wait")
 
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
-    """Say what a call may change: what runs on the desktop runs in the sandbox."""
+    """Return what a call may change; programs of the desktop run in the sandbox."""
     return "read_only" if args.get("action") in _LOOKS else "workspace"
 
 

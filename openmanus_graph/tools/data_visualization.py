@@ -49,7 +49,7 @@ CHART_TIMEOUT_S = 240.0
 """For one chart: loading the drawing library is slow on a busy machine."""
 _JSON_FILE = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 _CHART_DATA_SUFFIX = ".chart.json"
-"""Of a file next to each chart with its specification, data and insights, to add insights later."""
+"""Of the file with a chart's specification, data and insights; adding insights needs it."""
 MAX_TEXT_BYTES = 50 * 1024**2
 """Of a list of charts, of a chart's data and of a report."""
 
@@ -91,7 +91,7 @@ async def visualization_preparation(  # the model never sees `runtime`
 def _check_entries(
     workspace: Workspace, output: str, kind: type[ChartEntry] | type[InsightEntry]
 ) -> str:
-    """Check the JSON list whose path the code printed. ToolError says what is wrong with it."""
+    """Check the JSON list whose path the code printed; ToolError if it is wrong."""
     names = _JSON_FILE.findall(output)
     if not names:
         raise ToolError(f"The code ran, but printed no path of a .json file. It printed: {output}")
@@ -252,10 +252,10 @@ def _chart_library() -> str:
 
 
 def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
-    """Return what was kept of a chart. ToolError if nothing was, or something else changed it."""
+    """Return the stored data of a chart; ToolError if there are none or they were changed."""
     name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
     if find(workspace, name) is None:
-        raise ToolError(f"{picture} is no chart that this tool drew.")
+        raise ToolError(f"{picture} is not a chart that this tool drew.")
     try:
         return ChartData.model_validate_json(read_file(workspace, name, MAX_TEXT_BYTES))
     except ValidationError as error:

@@ -51,9 +51,9 @@ MAX_DEPTH = 2
 DEPTH_KEY = "openmanus_helper_depth"
 """Metadata of a subagent's run: its level."""
 NAME_CHARS = 4
-"""Of the call's key, in the subagent's name: enough to tell those of one run apart."""
+"""Characters of the call's key in the subagent's name; enough to be unique within a run."""
 LAST_CALLS, CALL_CHARS = 5, 200
-"""Calls of a subagent that did not come to its end which are told, and the most of each."""
+"""The calls that are listed of a subagent that did not finish, and the characters of each."""
 _LONGEST_S = 7 * 24 * 3600.0
 """The subagent's own limits, `step_timeout_s` and the run's, end it long before."""
 
@@ -112,7 +112,7 @@ async def delegate(  # the model is not shown `runtime`
 
 
 class SubagentRun:
-    """One run of a subagent, from its start, or where a crash or a question left it, to its end."""
+    """One run of a subagent, which may continue after a crash or a question."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class SubagentRun:
         self._subagents = cast("Subagents", call.subagents)
         self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
         limits = subagent_limits(call)
-        # Else that of LangChain, in which the tool runs, would end it after 25 supersteps.
+        # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
         inside: RunnableConfig = {
             "recursion_limit": recursion_limit(executor),
             **self._subagents.config,
@@ -140,12 +140,7 @@ class SubagentRun:
         )
 
     async def observe(self, name: str, agent: str) -> Observation:
-        """Run the subagent, and return its result with the files it made.
-
-        Args:
-            name: Of the subagent.
-            agent: Which agent it is.
-        """
+        """Run the subagent, and return its result with the files it made."""
         session, started = self._session, time.monotonic()
         namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
         event = {"id": name, "executor": agent, "namespace": namespace}
@@ -180,12 +175,12 @@ async def _executor(session: Session, subagents: Subagents, agent: str) -> Execu
     )
     if agent not in known.executors:
         names = ", ".join(known.names)
-        raise TrustedToolError(f"There is no agent {agent!r} to delegate to. There are: {names}.")
+        raise TrustedToolError(f"There is no agent {agent!r} to delegate to. Available: {names}.")
     return known.executors[agent]
 
 
 def _check_files(session: Session, files: Sequence[str]) -> None:
-    """Raise ToolError for a file that is not there."""
+    """Raise ToolError for a file that does not exist."""
     missing = [path for path in files if find(session.workspace, path) is None]
     if missing:
         raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
@@ -199,14 +194,11 @@ def task_message(
     *,
     tainted: bool = False,
 ) -> HumanMessage:
-    """Return the subagent's task. The words are the model's: only the person's verify anything.
+    """Return the subagent's task. A model wrote it, so its words verify nothing.
 
     Args:
-        call: The call.
-        task: What it is to do.
-        files: What it needs.
         messages: The conversation of the agent that delegates.
-        tainted: Whether its prompt holds untrusted text.
+        tainted: Whether the prompt of that agent holds untrusted text.
     """
     traits = web_traits()
     urls = seen_links(task, messages, traits)
@@ -218,7 +210,7 @@ def task_message(
 
 
 def subagent_limits(call: CallRuntime) -> StepLimits:
-    """Return what bounds a subagent's run: a step's limits, or what is left of the run's."""
+    """Return the limits of a subagent's run: those of a step, or the rest of the run's."""
     settings = call.session.settings
     left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
     return StepLimits(
@@ -232,12 +224,10 @@ def subagent_limits(call: CallRuntime) -> StepLimits:
 def budget_of(
     session: Session, subagents: Subagents, openings: Mapping[str, int] | None = None
 ) -> SharedBudget:
-    """Return the budget that a run's subagents share with each other, and with what is around.
+    """Return the budget that a run's subagents share with each other and with the outer run.
 
     Args:
-        session: Of the agent that delegates.
-        subagents: Its agents.
-        openings: Links that it has opened of sites that nobody named.
+        openings: Counts of opened links, by sites that no person named.
     """
     around = shared_budget()
     if around is not None:
@@ -260,11 +250,11 @@ def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
 
 
 def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
-    """Return what a subagent said and did last that did not come to its end; empty if nothing.
+    """Return the last words and calls of a subagent that did not finish; empty if there are none.
 
     Args:
         messages: Its conversation.
-        said: What is told of it anyway.
+        said: What the result says anyway.
     """
     if tool_ending(messages) is not None:  # it gave up, and said why
         return ""

@@ -8,7 +8,7 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_edits import insert_after, replace_once
 from openmanus_graph.backends.files.text_file import checked_range, numbered, split_lines
-from openmanus_graph.backends.persistence.memory import ROOT, Memory, Note, note_path, open_memory
+from openmanus_graph.backends.persistence.memory import ROOT, Memory, note_path, open_memory
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.prompts import render
@@ -123,17 +123,13 @@ def _view(notes: Memory, path: str, view_range: list[int] | None, max_chars: int
     found = notes.notes(path)
     if not found:
         return Observation(f"There are no notes in {note_path(path)}.", trusted_text=True)
-    shown = f"{len(found)} notes in {note_path(path)}, the newest change first:\n" + "\n".join(
-        map(_listed, found[:MAX_LISTED])
-    )
+    shown = f"{len(found)} notes in {note_path(path)}, the newest change first:"
+    for one in found[:MAX_LISTED]:
+        shown += f"\n- {one.path} ({len(one.text)} characters, {one.changed:%Y-%m-%d})"
     if len(found) > MAX_LISTED:
         shown += f"\nand {len(found) - MAX_LISTED} older ones: view a folder of them."
     trusted = not any(note.untrusted for note in found[:MAX_LISTED])
     return Observation(shown, bounded=True, trusted_text=trusted)
-
-
-def _listed(note: Note) -> str:
-    return f"- {note.path} ({len(note.text)} characters, {note.changed:%Y-%m-%d})"
 
 
 def _memory_of(session: Session) -> Memory:
@@ -143,13 +139,9 @@ def _memory_of(session: Session) -> Memory:
 
 
 async def memory_prompt(session: Session) -> str:
-    """Return what a run's system prompt says of the notes that there were when it began.
+    """Return the system prompt's text on the notes that existed when the run began.
 
-    Empty if there were none. It stays the same within a run, and so does the prompt.
+    Empty if there were none. It stays the same within a run, so that the prompt does too.
     """
-
-    def count() -> int:
-        return len(_memory_of(session).notes())
-
-    found = await fact_of_run(session, "count of notes", count)
+    found = await fact_of_run(session, "count of notes", lambda: len(_memory_of(session).notes()))
     return render("memory", count=str(found)) if found else ""

@@ -25,10 +25,6 @@ _TAKES: Mapping[Command, Collection[str]] = {
     "mark_step": ("step_status", "step_notes"),
 }
 """The optional arguments that a command uses."""
-_TAKEN_BY: Mapping[str, str] = {
-    "title": "create and update", "steps": "create and update",
-    "step_status": "mark_step", "step_notes": "mark_step",
-}  # fmt: skip
 
 
 class PlannedStep(BaseModel):
@@ -94,20 +90,19 @@ def planning(  # the model never sees `runtime`
 
 
 def _refuse_unused_arguments(command: Command, **given: Any) -> None:
-    """Raise ToolError for an argument that the command ignores: its caller expects it to work."""
+    """Raise ToolError for an argument that the command would ignore."""
     for name, value in given.items():
         if value and name not in _TAKES.get(command, ()):
-            raise ToolError(
-                f"{command} takes no {name}; that is for {_TAKEN_BY[name]}. Nothing was done."
-            )
+            takers = " and ".join(other for other, names in _TAKES.items() if name in names)
+            raise ToolError(f"{command} takes no {name}; that is for {takers}. Nothing was done.")
 
 
 PLANNING = Toolset({planning.name: planning}, None)
-"""The tool alone, to check what a person writes."""
+"""Only this tool, to check a plan that a person writes."""
 
 
 async def drafting_toolset(session: Session) -> Toolset:
-    """Return the tools of the model that makes a plan: this one, and those to look at files."""
+    """Return the tools of the model that makes a plan: this one, and those that read files."""
 
     def make() -> Toolset:
         chosen = selected_alone(session.settings.tools)
@@ -121,7 +116,7 @@ def _create(plans: Plans, plan_id: str | None, title: str | None, rows: StepRows
     plan_id = _required(plan_id, "plan_id", "create")
     title = _required(title, "title", "create")
     if plan_id in plans["plans"]:
-        raise ToolError(f"A plan {plan_id!r} exists already. Use update, or another plan_id.")
+        raise ToolError(f"A plan {plan_id!r} already exists. Use update, or another plan_id.")
     plan = Plan(plan_id=plan_id, title=title, steps=_make_steps(rows))
     return _changed(plans, plan, f"Plan created successfully with ID: {plan_id}", active=plan_id)
 
@@ -203,11 +198,11 @@ def _make_steps(rows: StepRows) -> list[Step]:
     try:
         return make_steps(rows)
     except PlanError as error:
-        raise ToolError(f"That is no plan: {error}.") from error
+        raise ToolError(f"That is not a plan: {error}.") from error
 
 
 def _with_progress(old: Sequence[Step], new: Sequence[Step]) -> list[Step]:
-    """Return new steps with status and notes of old ones that have the same text and place."""
+    """Return new steps with status and notes of old ones that have the same text and index."""
     kept: list[Step] = []
     for index, step in enumerate(new):
         same = index < len(old) and old[index]["text"] == step["text"]

@@ -30,13 +30,7 @@ async def python_execute(  # the model never sees `runtime`
 
 
 async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
-    """Run code in the thread's kernel.
-
-    Args:
-        code: The code.
-        runtime: Of the tool call.
-        limit: When it is interrupted.
-    """
+    """Run code in the thread's kernel."""
     session = call_runtime(runtime).session
     await asyncio.to_thread(refuse_install, session, install_in_cell, code)
     kernel, note = await asyncio.to_thread(_open_kernel, session)

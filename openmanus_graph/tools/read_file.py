@@ -77,11 +77,8 @@ def text_of_file(
     """Return an excerpt of a file as text. Blocks; ToolError if it cannot be read.
 
     Args:
-        session: Of the thread, whose workspace and outputs may be read.
-        path: Of the file.
-        max_chars: Characters of the excerpt.
-        pages: Of a document, "1-3,7"; None for all.
-        wanted: Lines of what was chosen.
+        pages: Of a document, such as "1-3,7"; None for all.
+        wanted: Lines of the chosen pages.
     """
     with opened_file(session.workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)
@@ -138,13 +135,7 @@ def _read_text(
 
 
 def _lines(file: BinaryIO, encoding: Encoding, line_end: str | None) -> Iterator[str]:
-    """Read lines without ever holding a long one.
-
-    Args:
-        file: The text, from its beginning.
-        encoding: Of the text.
-        line_end: What ends a line; None for all that may.
-    """
+    """Yield lines, and never hold a long one in memory. A `line_end` of None means any."""
     reader = io.TextIOWrapper(file, encoding.name, errors="replace", newline=line_end)
     try:
         while line := reader.readline(MAX_LINE_CHARS):

@@ -21,9 +21,9 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools.read_file import text_of_file
 
 MOST_READ_CHARS = 2_000_000
-"""Of a text; the model gets the parts of it that share the most words with the question."""
+"""Of a text; the model gets the parts that share the most words with the question."""
 MOST_VALUE_CHARS = 200
-"""Of a text in the answer, so that no page passes on a page."""
+"""Of a text in the answer, so that an answer cannot carry a whole page."""
 MOST_ANSWER_CHARS = 6000
 _TRIES = 2
 
@@ -80,7 +80,7 @@ async def read_untrusted(  # the model is not shown `runtime`
 
 
 def _defect_of(schema: Mapping[str, Any]) -> str:
-    """Say why an answer in a schema would not be typed fields; empty if it would."""
+    """Return why an answer in a schema would not be typed fields; empty if it would."""
     if defect := schema_defect(dict(schema)):
         return f"The schema {defect}."
     if schema.get("type") != "object" or not schema.get("properties"):
@@ -129,17 +129,12 @@ async def _ask(
 
 
 def read_answer(reply: str, schema: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Read a model's answer; returns it, and what is wrong with it.
-
-    Args:
-        reply: JSON, perhaps in a fenced block.
-        schema: That it must fit.
-    """
+    """Read a model's answer, JSON or a fenced block of it; also return what is wrong with it."""
     start, end = reply.find("{"), reply.rfind("}")
     try:
         answer: Any = json.loads(reply[start : end + 1])
     except (ValueError, RecursionError):
-        return None, ["it is no JSON object"]
+        return None, ["it is not a JSON object"]
     problems = schema_problems(schema, answer)
     names, texts = _names_in(schema), list(_texts_in(answer))
     if unknown := {name for name, is_name in texts if is_name} - names:

@@ -62,12 +62,10 @@ class _EditLock:
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
-    def close(self) -> None:
-        """Nothing is held open."""
+    def close(self) -> None: ...
 
     def handle_state(self) -> str:
-        """Nothing would be lost: what it has done is in files."""
-        return ""
+        return ""  # edits are in files: nothing would be lost
 
 
 @manus_tool(effect="workspace", resource=file_resource)

@@ -30,7 +30,7 @@ def create_chat_completion(response: str) -> Observation:
 def structured_completion(response_format: ResponseFormat) -> BaseTool:
     """Make the tool for a caller that wants its answer in a format.
 
-    The format's own fields are the arguments; a format that is no object is wrapped in `response`.
+    The format's own fields are the arguments; if it is not an object, it is wrapped in `response`.
     """
     schema = _arguments_schema(response_format)
 

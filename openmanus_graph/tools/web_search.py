@@ -18,7 +18,7 @@ from openmanus_graph.tools import web_traits
 
 
 def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
-    """Return what the calls of the newest reply open of themselves, which they share."""
+    """Return the openings that the calls of the newest reply share."""
     call, state = call_runtime(runtime), cast("dict[str, Any]", runtime.state or {})
     messages: list[AnyMessage] = state.get("messages", [])
     budget = shared_budget()

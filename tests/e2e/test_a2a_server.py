@@ -204,7 +204,7 @@ async def test_a_risky_call_waits_for_approval(server: Served, llm: OpenAIServer
         assert 'send_money {"amount": 7}' in said(asked)
         again = await peer.say("yes please do", task=asked.id)
         assert again.status.state == WAITING
-        assert "That is no decision, and nothing was done" in said(again)
+        assert "That is not a decision, and nothing was done" in said(again)
         asked = await peer.say("yes", task=asked.id)
         assert 'send_money {"amount": 8}' in said(asked)
         done = await peer.say("reject", task=asked.id)

@@ -310,7 +310,7 @@ def test_nothing_is_left_when_the_editor_goes_and_the_thread_goes_on(
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:
-        send(process.stdin, b"this is no JSON")
+        send(process.stdin, b"this is not JSON")
         assert json.loads(process.stdout.readline())["error"]["code"] == -32700
         send(process.stdin, request(1, "session/load", sessionId="x", cwd="/", mcpServers=[]))
         assert json.loads(process.stdout.readline())["error"]["code"] == -32602

@@ -115,7 +115,7 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
         assert terminal.finish() == 0
     assert log_of(cli) == "two\none\nmore\n"
     assert "not now" in results(model)[1]
-    assert terminal.shown.count("That is no decision, and nothing was done.") == 5
+    assert terminal.shown.count("That is not a decision, and nothing was done.") == 5
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: Ope
     assert "it was done by hand" in results(model)[0]
     refused = cli.run("resume", "t", "--answer", "yes please do", "--json")
     assert (refused.code, refused.final["status"]) == (4, "waiting")
-    assert "That is no decision, and nothing was done" in refused.final["answer"]
+    assert "That is not a decision, and nothing was done" in refused.final["answer"]
     assert not (cli.workspace / "log").exists()
     assert cli.run("resume", "t", "--answer", "y").code == 0
     assert log_of(cli) == "one\n"

@@ -275,7 +275,7 @@ def test_a_task_that_waits_or_fails_does_not_hold_up_others(cli: Cli, model: Ope
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('{"task": "one"}\n\n{"task": \n', ("Line 3", "is no task")),
+        ('{"task": "one"}\n\n{"task": \n', ("Line 3", "is not a task")),
         ('{"task": "one"}\n{"tusk": "two"}\n', ("Line 2", "task")),
         ('{"task": " "}\n', ("Line 1", "task")),
         ('{"task": "one", "max_steps": 0}\n', ("Line 1", "max_steps")),

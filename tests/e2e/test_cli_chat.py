@@ -43,7 +43,7 @@ def test_the_exit_code_is_the_last_turns(cli: Cli, model: OpenAIServer) -> None:
 
 def test_a_question_ends_a_chat_from_a_pipe(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("ask_human", {"inquire": "Which?"}),)), Reply("never"))
-    done = cli.run("chat", "--thread", "t", stdin="a\nthis is no answer\n")
+    done = cli.run("chat", "--thread", "t", stdin="a\nthis is not an answer\n")
     assert done.code == 4
     assert len(model.requests) == 1
     assert "openmanus resume t --answer TEXT" in done.stderr

@@ -208,7 +208,7 @@ def test_what_changed_since_an_earlier_evaluation(cli: Cli, model: OpenAIServer)
     play(model, works)
     assert cli.run(*COMMAND, "--out", "one").code == 1
     same = cli.run(*COMMAND, "--out", "two", "--against", "one")
-    assert same.code == 0, "what failed before and fails now is no regression"
+    assert same.code == 0, "what failed before and fails now is not a regression"
     assert row(same, "b")[1:] == ["same", "0/1", "→", "0/1", "=", "=", *row(same, "b")[-2:]]
     write_suite(cli, ("a", ("file: none",)), ("b", DONE), ("c", DONE))
     done = cli.run(*COMMAND, "--out", "three", "--against", "one")
@@ -228,10 +228,10 @@ def test_what_changed_since_an_earlier_evaluation(cli: Cli, model: OpenAIServer)
         ((), "Name a suite, or give --shipped"),
         (("suite.jsonl", "--shipped"), "Name a suite, or give --shipped"),
         (("none.jsonl",), "There is no file none.jsonl."),
-        (("broken.jsonl",), "Line 2 of broken.jsonl is no task"),
+        (("broken.jsonl",), "Line 2 of broken.jsonl is not a task"),
         (("twice.jsonl",), "Lines 1 and 2 of twice.jsonl have the same id 'a'"),
         (("empty.jsonl",), "empty.jsonl holds no task"),
-        (("suite.jsonl", "--out", "mine"), "mine holds something else already"),
+        (("suite.jsonl", "--out", "mine"), "mine already contains something else"),
         (("suite.jsonl", "--against", "mine"), "mine holds no evaluation"),
         (("suite.jsonl", "--against", "nowhere"), "nowhere holds no evaluation"),
         (("suite.jsonl", "--agent", "nobody"), "no agent 'nobody'"),

@@ -162,7 +162,7 @@ def test_what_cannot_be_played_is_refused(cli: Cli, model: OpenAIServer, tmp_pat
 
 @pytest.mark.exhaustive
 def test_a_large_run_stays_usable(browser: Browser, tmp_path: Path) -> None:
-    """300 steps and an output of 5 MB: what is out of sight is no element."""
+    """300 steps and an output of 5 MB: what is out of sight is not an element."""
     shared = {"run": "r", "ns": "", "ts": "", "seconds": None}
     start = {"type": "run_start", "kind": "start", "task": "big", "agent": "manus", "model": "m"}
     events: list[dict[str, Any]] = [start]

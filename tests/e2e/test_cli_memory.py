@@ -41,4 +41,4 @@ def test_a_person_lists_shows_edits_and_deletes_notes(cli: Cli, model: OpenAISer
     assert f"There is no note {NOTE}." in gone.stderr
     refused = cli.run("memory", "edit", "/etc/passwd", "--text", "x")
     assert refused.code == 2
-    assert "is no path of a note" in refused.stderr
+    assert "is not a path of a note" in refused.stderr

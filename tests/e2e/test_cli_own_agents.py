@@ -50,7 +50,7 @@ ALONE = "sommelier-2"
 BROKEN = {
     ALONE: "KeyError: 'corks'",
     "broken-2": "RuntimeError: half installed",
-    "nonsense-2": "is no compiled graph",
+    "nonsense-2": "is not a compiled graph",
     "gone-2": "cannot be loaded",
 }
 

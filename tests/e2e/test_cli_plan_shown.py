@@ -43,7 +43,7 @@ def test_a_plan_is_reviewed_and_edited_on_a_terminal(cli: Cli, model: OpenAIServ
         assert "after a, b; done when file: c.txt" in terminal.shown
         assert '"depends_on"' not in terminal.shown
         terminal.type('[{"id": "z",\n')
-        terminal.expect("the answer is no JSON")
+        terminal.expect("the answer is not JSON")
         terminal.see("say what to change:")
         terminal.type("e\n")
         assert terminal.finish() == 0

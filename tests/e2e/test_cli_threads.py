@@ -147,12 +147,12 @@ def test_a_damaged_database_is_exit_1_and_named(cli: Cli, model: OpenAIServer, n
     assert cli.run("run", "x", "--thread", "t").code == 0
     for path in cli.home.glob(f"{name}*"):
         path.unlink()
-    (cli.home / name).write_bytes(b"this is no database, " * 1000)
+    (cli.home / name).write_bytes(b"this is not a database, " * 1000)
     for done in cli.run_all(["run", "x"], ["resume", "t"], ["show", "t"]):
         assert (done.code, done.stdout) == (1, "")
         assert "damaged" in done.stderr
         assert str(cli.home) in done.stderr
-    assert (cli.home / name).read_bytes().startswith(b"this is no database")
+    assert (cli.home / name).read_bytes().startswith(b"this is not a database")
     assert len(model.requests) == 1
 
 

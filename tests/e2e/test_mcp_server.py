@@ -201,7 +201,7 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     money = {"name": "send_money", "arguments": {"amount": 1}}  # which prints in the server
     _send(process, id=9, method="tools/call", params=money)
     assert json.loads(process.stdout.readline())["id"] == 9
-    process.stdin.write(b"this is no JSON\n")
+    process.stdin.write(b"this is not JSON\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["error"]["code"] == -32700
     sleep = {"name": "bash", "arguments": {"command": "echo in; sleep 8765"}}

@@ -91,7 +91,7 @@ def test_what_an_agent_changed_meanwhile_is_not_overwritten(at: Desk, memory: Me
     dialog.get_by_role("button", name="New note").click()
     dialog.get_by_label("Path").fill("/etc/passwd")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("is no path of a note")
+    expect(dialog.get_by_role("alert")).to_contain_text("is not a path of a note")
     tab.close()
 
 

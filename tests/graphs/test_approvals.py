@@ -314,7 +314,7 @@ async def test_a_wrong_value_stays_answerable(wrong: Any) -> None:
     shop = Shop(PAY5)
     await shop.go_on()
     await shop.answer(wrong)
-    assert "That is no decision" in next(iter((await shop.open()).values()))
+    assert "That is not a decision" in next(iter((await shop.open()).values()))
     assert (await shop.answer("approve")).results() == ["paid 5"]
 
 

@@ -317,7 +317,7 @@ async def test_a_subagent_of_a_subagent_cannot_delegate() -> None:
     [
         (
             {"agent": "nobody", "task": "x"},
-            "There is no agent 'nobody' to delegate to. There are: manus",
+            "There is no agent 'nobody' to delegate to. Available: manus",
         ),
         ({"agent": "planning", "task": "x"}, "There is no agent 'planning'"),
         ({"agent": "manus"}, "delegate was not run."),

@@ -1,4 +1,4 @@
-"""How runs end: replies that are no answer are asked about, and limits give one final summary."""
+"""How runs end: replies that are not an answer are questioned, and limits give a final summary."""
 
 import json
 from pathlib import Path

@@ -342,7 +342,7 @@ async def test_arguments_with_usual_other_names_are_what_all_see(tmp_path: Path)
     ran = await run_graph(
         graph, made, "done", config=config, policy_rules=({"tool": "deploy", "decision": "allow"},)
     )
-    assert runs == ["x", "x"], "the second is no repetition of the first"
+    assert runs == ["x", "x"], "the second is not a repetition of the first"
     started = [event["args"] for event in ran.events if event["type"] == "tool_start"]
     assert started == [{"command": "x"}, {"command": "x"}, {"comand": "x"}]
     assert ran.messages[1].tool_calls[1]["args"] == {"cmd": "x"}  # type: ignore[union-attr]
@@ -661,7 +661,7 @@ async def test_wrong_settings_name_the_field() -> None:
 
 
 async def test_an_unknown_tool_selection_names_what_exists() -> None:
-    with pytest.raises(ConfigError, match="There are: add"):
+    with pytest.raises(ConfigError, match="Available: add"):
         await run_graph(build_manus_graph(tools=[add]), "x", tools=("subtract",))
 
 

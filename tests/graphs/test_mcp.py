@@ -237,7 +237,7 @@ async def test_what_http_refuses_is_distinguished_from_what_may_have_been_done()
     assert "may have taken effect" in unsure
     assert "Nothing was done. It wants a valid key: check `headers`" in locked
     assert notices(ran).count("has forgotten the session. It is started again") == 1
-    assert "does not take its key any more" in notices(ran)
+    assert "does not accept its key any more" in notices(ran)
 
 
 @pytest.mark.slow
@@ -553,7 +553,7 @@ async def test_of_very_many_tools_only_those_that_were_found_are_described() -> 
     ]
     assert "extra_150 failed: The MCP server raw" in did
     assert "extra_7 failed: The MCP server raw" in guessed, "guessed right, it is called, too"
-    assert "There are: terminate, search_tools, and 214 more that search_tools finds." in made_up
+    assert "Available: terminate, search_tools, and 214 more that search_tools finds." in made_up
     assert "No tool matches" in nothing
     described = ran.model.options[0]["tools"][1]["function"]["description"]
     assert "214 in all" in described

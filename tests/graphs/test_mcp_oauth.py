@@ -129,9 +129,7 @@ async def test_more_rights_are_asked_for_at_the_next_login_and_other_tools_go_on
         server = shop.server()
         await log_in(server)
         ran = await use(server, "buy", "look")
-        assert (
-            "does not reach that far (orders): run `openmanus mcp login shop`" in ran.results()[0]
-        )
+        assert "lacks a scope (orders): run `openmanus mcp login shop`" in ran.results()[0]
         assert "did look" in ran.results()[1]
         assert (await log_in(server)).scope == "read orders"
         assert "did buy" in (await use(server, "buy")).results()[0]
@@ -189,7 +187,7 @@ async def test_a_client_with_a_private_key_signs() -> None:
             assert pem(key) not in repr(server)
             await asyncio.to_thread(LoginStore(server).forget)
         for wrong, words in (
-            ("no key", "its private_key is no PEM of a key without a password"),
+            ("no key", "its private_key is not the PEM of a key without a password"),
             (pem(ed25519.Ed25519PrivateKey.generate()), "its private_key is neither RSA nor P-256"),
         ):
             server = shop.server(**client, private_key=wrong, issuer=shop.issuer)

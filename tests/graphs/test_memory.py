@@ -127,7 +127,7 @@ def test_a_path_outside_of_the_memory_is_refused(tmp_path: Path, path: str) -> N
         lambda: notes.find(path),
         lambda: notes.notes(path),
     ):
-        with pytest.raises(ToolError, match="is no path of a note"):
+        with pytest.raises(ToolError, match="is not a path of a note"):
             change()
 
 

@@ -890,7 +890,7 @@ class Somewhere(Middleware):
 @pytest.mark.parametrize(
     ("middleware", "said"),
     [
-        ([ToolRetryMiddleware], "is no AgentMiddleware"),
+        ([ToolRetryMiddleware], "is not an AgentMiddleware"),
         ([retry(), retry()], "Two middlewares are named 'ToolRetryMiddleware'"),
         (
             [Other()],
@@ -933,7 +933,7 @@ class Wrong(Middleware):
 @pytest.mark.parametrize(
     ("hook", "result", "said"),
     [
-        ("before_model", "text", "'text', which is no update"),
+        ("before_model", "text", "'text', which is not an update"),
         ("before_model", {"stop_reason": "answer"}, "writes stop_reason"),
         ("wrap_model_call", None, "something else than one AIMessage"),
         ("extended", Command(update={"usage": {}}), "writes usage"),

@@ -74,7 +74,7 @@ async def survives(model: Any, **context: Any) -> list[BaseMessage]:
 
 
 def sendable(messages: Any) -> None:
-    """Fail if something of a request is no JSON that every server takes."""
+    """Fail if something of a request is not JSON that every server takes."""
     for one in messages:
         found = message_to_dict(one)
         text = json.dumps(found, allow_nan=False, ensure_ascii=False, default=_of_bytes)

@@ -80,7 +80,7 @@ async def test_several_plans_one_of_them_active() -> None:
         (plan("create", plan_id="n", steps=["x"]), "title"),
         (plan("create", plan_id="n", title="t"), "no steps"),
         (plan("create", plan_id="n", title="t", steps=[]), "no steps"),
-        (plan("create", **THREE), "exists already"),
+        (plan("create", **THREE), "already exists"),
         (plan("create", plan_id="n", title="t", steps=[1]), "steps"),
         (plan("update", plan_id="zz", title="t"), "zz"),
         (plan("update", plan_id="p"), "title or steps"),

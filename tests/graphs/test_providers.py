@@ -119,7 +119,7 @@ async def test_a_task_with_thoughts_and_calls_is_done(wire: Wire) -> None:
     assert (usage["input_tokens"], usage["cached_tokens"]) == (300, 3 * cached)
     assert usage["output_tokens"] > 0
     tokens = "".join(event["text"] for event in ran.events if event["type"] == "token")
-    assert tokens == "I add.I add.3 and 7", "thoughts are no text"
+    assert tokens == "I add.I add.3 and 7", "thoughts are not text"
 
 
 @every_wire

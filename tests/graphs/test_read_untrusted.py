@@ -87,7 +87,7 @@ async def test_what_does_not_fit_is_asked_for_once_more_and_never_shown(wrong: s
     [
         ({"type": "string"}, "name its"),
         ({"type": "object"}, "name its"),
-        ({"type": "object", "properties": {"a": {"type": "text"}}}, "is no JSON schema"),
+        ({"type": "object", "properties": {"a": {"type": "text"}}}, "is not a JSON schema"),
         ({"type": "object", "properties": {"a": {"$ref": "#/x"}}}, "refers to something"),
     ],
 )
@@ -185,7 +185,7 @@ async def test_it_is_offered_only_where_it_is_added() -> None:
     assert added.model.tool_names(0) == [*plain.model.tool_names(0), "read_untrusted"]
     some = await run_graph(build_manus_graph(), "done", tools=("bash", "+read_untrusted"))
     assert some.model.tool_names(0) == ["bash", "read_untrusted"]
-    with pytest.raises(ConfigError, match=r"no tool nothing to add. There are: read_untrusted"):
+    with pytest.raises(ConfigError, match=r"no tool nothing to add. Available: read_untrusted"):
         await run_graph(build_manus_graph(), "done", tools=("+nothing",))
 
 

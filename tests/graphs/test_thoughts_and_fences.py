@@ -1,4 +1,4 @@
-"""Thoughts in a model's text are no answer at any door, and code in a fence is run as a call."""
+"""Thoughts in a model's text are not an answer anywhere, and code in a fence is run as a call."""
 
 import json
 from typing import Any

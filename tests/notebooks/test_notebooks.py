@@ -44,7 +44,7 @@ SHOWN = {
         "the weather more",
         "- [x] 2. Write summary.md",
     ),
-    "04_your_own_tool_and_agent": ("There are: blue mug", "3 teapots", "sold out"),
+    "04_your_own_tool_and_agent": ("Available: blue mug", "3 teapots", "sold out"),
     "05_approvals": (
         'Waiting: Allow refund?\n<code>refund</code> {"order": 19, "euros": 25}',
         "</div>{}",

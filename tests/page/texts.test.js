@@ -13,7 +13,7 @@ test("Chinese has every text of the page, and none besides", () => {
   if (FROM_SERVER) assert.deepEqual(Object.keys(ZH).filter((text) => !wanted.has(text)), []);
 });
 
-test("a translation has the places of its text, and is no copy of it", () => {
+test("a translation has the places of its text, and is not a copy of it", () => {
   for (const [text, translated] of Object.entries(ZH)) {
     assert.deepEqual(places(translated), places(text), text);
     assert.notEqual(translated, text);

@@ -52,7 +52,7 @@ test("a unified diff is put side by side, with what it leaves out", () => {
   ]);
 });
 
-test("what is no diff has no rows, a new file only new lines", () => {
+test("what is not a diff has no rows, a new file only new lines", () => {
   assert.deepEqual(sideBySide("changed picture: file of 5 bytes, mode 644, 0123 -> nothing\n"), []);
   const [row] = sideBySide("--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+-- a\n");
   assert.deepEqual([row.before, row.after.number, row.after.text], [undefined, 1, "-- a"]);

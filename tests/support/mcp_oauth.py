@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import jwt
 
 from openmanus_graph import MCPServer
-from openmanus_graph.backends.mcp.http import MAX_LOGIN_ANSWER
+from openmanus_graph.backends.mcp.transports import MAX_LOGIN_ANSWER
 from openmanus_graph.state.mcp_server import OAuthClient
 from tests.support.local_http import LocalServer, SilentHandler
 

@@ -201,7 +201,7 @@ OTHER = Animal(
 """A server that takes everything: what its model leaves behind others have to take."""
 
 HALF = Animal("half-a-thought", "thoughts in text", manner=manners.half_a_thought)
-"""It wastes a step, so that it is no match for the others."""
+"""It wastes a step, so that it is not a match for the others."""
 
 _ALL = (
     # Thoughts that have to come back, or must not.

@@ -144,12 +144,12 @@ def test_the_argument_that_a_refused_name_means_is_named(tool: str, name: str, m
     ],
 )
 def test_the_tool_that_a_made_up_name_means_is_named_first(name: str, meant: str) -> None:
-    said = f"There is no tool {name!r}. Use {meant}. There are: python_execute, bash, "
+    said = f"There is no tool {name!r}. Use {meant}. Available: python_execute, bash, "
     assert no_such_tool(name, KNOWN).startswith(said)
 
 
 def test_no_other_tool_is_named_where_the_one_that_is_meant_is_not_there() -> None:
-    said = "There is no tool 'terminal'. There are: terminate."
+    said = "There is no tool 'terminal'. Available: terminate."
     assert no_such_tool("terminal", ["terminate"]) == said
     assert "Did you mean terminate?" in no_such_tool("terminat", ["terminate"])
 

@@ -151,8 +151,8 @@ async def test_gone_index_gives_the_current_list(used: Browsing, awkward: str) -
     [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "only http and https"),
      ("http://169.254.169.254/latest", "not reached"), ("http://10.0.0.1/", "--allow-host"),
      ("https://no-such-host.invalid/", "no host"), ("javascript:alert(1)", "only http and https"),
-     ("chrome://version", "only http and https"), ("not a url", "is no web address"),
-     ("hello", "is no web address"), ("localhost:81", "cannot be reached"),
+     ("chrome://version", "only http and https"), ("not a url", "is not a web address"),
+     ("hello", "is not a web address"), ("localhost:81", "cannot be reached"),
      ("  ", "go_to_url needs url")],
 )  # fmt: skip
 async def test_refused_and_dead_addresses_say_why(used: Browsing, address: str, words: str) -> None:

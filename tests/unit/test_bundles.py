@@ -239,7 +239,7 @@ def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no file"):
         load_bundle(other)
     other.write_text("text")
-    with pytest.raises(ConfigError, match="is no bundle"):
+    with pytest.raises(ConfigError, match="is not a bundle"):
         load_bundle(other)
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("readme.txt", json.dumps("hello"))

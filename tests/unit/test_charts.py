@@ -72,7 +72,7 @@ def test_odd_values_are_left_out_and_said() -> None:
     assert "Columns of one name were numbered: a.1" in notes[1]
     money, notes = read('v\n"1,200 €"\n$300\n12%\n7\n8\nlots\n')
     assert money["v"].tolist()[:3] == [1200, 300, 12]
-    assert "1 value(s) are no numbers and left out, such as 'lots'" in notes[0]
+    assert "1 value(s) are not numbers and left out, such as 'lots'" in notes[0]
 
 
 @pytest.mark.parametrize(

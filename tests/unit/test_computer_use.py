@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("click", {"x": 5}, "needs both x and y"),
     ("click", {"num_clicks": 4}, "num_clicks is 1 to 3"),
     ("scroll", {"amount": 99}, "amount is 1 to 10"),
-    ("press", {"key": "ctrl+Foo"}, "'ctrl+Foo' is no key"),
+    ("press", {"key": "ctrl+Foo"}, "'ctrl+Foo' is not a key"),
     ("press", {}, "needs keys"),
     ("typing", {"text": ""}, "needs text"),
     ("typing", {"text": "bell\a"}, "no key types U+0007"),

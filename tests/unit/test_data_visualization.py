@@ -138,7 +138,7 @@ async def test_other_encodings_and_mixed_types_are_read_and_said(session: Sessio
     write(session, "gbk.csv", rows.encode("gb18030"))
     seen = await draw(session, {"csvFilePath": "gbk.csv", "chartTitle": "人口"})
     assert "is not UTF-8" in seen.text
-    assert "1 value(s) are no numbers" in seen.text
+    assert "1 value(s) are not numbers" in seen.text
     assert seen.images == ("visualization/人口.png",)
 
 

@@ -44,7 +44,7 @@ def test_checks_are_those_of_plans_and_two_more(text: str, kind: str, wanted: st
 
 def test_a_check_that_is_no_text_names_the_kinds_that_there_are(tmp_path: Path) -> None:
     path = write(tmp_path, {"task": "do it", "checks": [{"fiel": "report.md"}]})
-    with pytest.raises(ConfigError, match=r"fiel.*is no text.*`file: NAME`.*`python:"):
+    with pytest.raises(ConfigError, match=r"fiel.*is not text.*`file: NAME`.*`python:"):
         read_suite(path, agent_names())
 
 

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
 from openmanus_graph.backends.mcp.failures import Diagnostics
-from openmanus_graph.backends.mcp.http import Client
 from openmanus_graph.backends.mcp.listed_tools import sanitize_text
 from openmanus_graph.backends.mcp.schemas import MAX_CHARS, for_models, is_schema, problems_of
 from openmanus_graph.backends.mcp.server_requests import question_text, read_answer
 from openmanus_graph.backends.mcp.tool import MAX_NAME_CHARS, tool_name
+from openmanus_graph.backends.mcp.transports import Client
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.state.validation import schema_checker
 
@@ -189,7 +189,7 @@ def test_an_answer_that_is_none_is_described() -> None:
     with pytest.raises(ValidationError) as caught:
         InitializeResult.model_validate({"nonsense": 1})
     reported = str(Diagnostics(MCPServer("shop", command="shop")).to_server_error(caught.value))
-    assert reported.startswith("failed: its answer is none of the protocol's (")
+    assert reported.startswith("failed: its answer does not follow the protocol (")
     assert "protocolVersion: Field required" in reported
 
 

@@ -157,7 +157,7 @@ async def test_a_body_that_is_given_up_hangs_up() -> None:
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
             "gave no usable reply",
         ),
-        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "is no answer in HTTP (Bad status line: "),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "is not an answer in HTTP (Bad status line: "),
         (b"\x15\x03\x03\x00\x02\x02\x46", "perhaps it speaks https, not http. Check"),  # TLS
     ],
 )

@@ -57,7 +57,7 @@ def test_a_signature_stays_with_its_call(call_id: str) -> None:
 
 
 def read_in_pieces(text: str) -> None:
-    """Read the arguments of a call that are no JSON."""
+    """Read the arguments of a call that are not JSON."""
     reader = ReplyReader()
     for start in range(0, len(text), 50):
         delta = {"tool_calls": [piece(text[start : start + 50], "bash", "1", index=0)]}

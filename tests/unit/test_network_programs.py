@@ -31,7 +31,7 @@ def test_a_host_is_found_behind_a_program_of_the_network_whatever_it_ends_in(
     if command.startswith("$") and (host.isalnum() or urls.is_file_name(host)):
         return  # of an unknown program that may be a number, or a file
     if host.isalnum() and command.startswith(("socat", "psql host=")):
-        return  # in a value a number is no address
+        return  # in a value a number is not an address
     written = f"[{host}]" if ":" in host else host
     assert host in hosts(command.format(h=written))
 

@@ -72,6 +72,7 @@ ALLOWED = {
     "config/files.py:read_text": "the folder itself, beneath which is read",
     "config/files.py:write_file": USERS,
     "config/homes.py": "the home folder itself; only its id is read before it is known",
+    "config/homes.py:require_inside": "the working folder itself",
     "config/instructions.py:_files": "only names and kinds",
     "config/instructions.py:_files_below": "only names",
     "config/instructions.py:_instruction_places": "the working folder itself",
@@ -86,7 +87,6 @@ ALLOWED = {
     "config/resolve.py": "the folders themselves",
     "config/secret_values.py:known_secrets": USERS,
     "config/stored_model.py:store_model": USERS,
-    "config/workspace.py:require_inside": "the working folder itself",
     "demo/evals/judges.py": INSIDE,
     "interfaces/cli/batch.py:batch": NAMED,
     "interfaces/cli/chat.py:_files": "the workspace's folder itself",
@@ -162,7 +162,7 @@ NO_PATHS = {
     "ast", "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
 
 }  # fmt: skip
-"""What has methods of these names and is no path."""
+"""What has methods of these names and is not a path."""
 
 
 def by_path(node: ast.AST, function: str = "") -> Iterator[tuple[str, int]]:
@@ -211,7 +211,7 @@ def test_files_of_workspaces_are_opened_by_one_function_only() -> None:
 
 
 def test_calls_by_path_are_found() -> None:
-    """The rule is no good if it lets the usual spellings pass."""
+    """The rule is not a good if it lets the usual spellings pass."""
     calls = """
 open(p); p.open("rb"); p.read_text("utf-8"); (root / name).write_bytes(b""); os.listdir(root)
 Path(p).exists(); os.path.isfile(p); os.stat(p); shutil.copyfile(a, b); Image.open(p)

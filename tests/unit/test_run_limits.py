@@ -95,22 +95,22 @@ def test_near_a_limit_it_is_said_what_is_left(done: Progress, reported: list[str
     [
         (
             progress(3, tokens=1000),
-            "The run stopped at its limit of 1000 tokens. It goes on with a higher "
+            "The run stopped at its limit of 1000 tokens. It continues with a higher "
             "max_total_tokens.",
         ),
         (
             progress(3, tokens=950),
             "The run stopped at its limit of 1000 tokens: 50 tokens are left, and the next model "
-            "call takes about 100 tokens. It goes on with a higher max_total_tokens.",
+            "call takes about 100 tokens. It continues with a higher max_total_tokens.",
         ),
         (
             progress(3, dollars=2.95),
             "The run stopped at its limit of $3: $0.05 are left, and the next model call takes "
-            "about $0.1. It goes on with a higher max_cost_usd.",
+            "about $0.1. It continues with a higher max_cost_usd.",
         ),
         (
             progress(10),
-            "The run stopped at its limit of 10 model calls. It goes on with a higher max_steps.",
+            "The run stopped at its limit of 10 model calls. It continues with a higher max_steps.",
         ),
     ],
 )

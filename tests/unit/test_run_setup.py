@@ -31,7 +31,7 @@ def test_a_file_is_copied_once_and_refused_where_another_has_its_name(report: Pa
     assert Path("w/report.txt").read_text("utf-8") == "new"
     assert bring("report.txt") == bring("w/report.txt")
     report.write_text("other", encoding="utf-8")
-    with pytest.raises(ConfigError, match="exists already with other content"):
+    with pytest.raises(ConfigError, match="already exists with other content"):
         bring("report.txt")
 
 

@@ -139,7 +139,7 @@ async def test_an_engine_that_raises_anything_hands_over_to_the_next(
     search_server.results["brave"] = found(5)
     session = search_session(tmp_path, local_settings(search_server, "tavily", "brave"))
     report = await search_for(session, "cats")
-    assert report.attempts[0].problem == "its answer broke off or is no JSON"
+    assert report.attempts[0].problem == "its answer broke off or is not JSON"
     assert len(report.hits) == 5
 
 

@@ -100,8 +100,8 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
     [
         ("# No front matter", "does not begin with front matter"),
         ("---\nname: a\ndescription: b\n", "has no end"),
-        ("---\nname: [invalid\ndescription: broken\n---\nBody\n", "is no YAML, line"),
-        ("---\n- just\n- a\n- list\n---\nBody\n", "is no mapping"),
+        ("---\nname: [invalid\ndescription: broken\n---\nBody\n", "is not YAML, line"),
+        ("---\n- just\n- a\n- list\n---\nBody\n", "is not a mapping"),
         ("---\ndescription: b\n---\n", "its name is missing"),
         ("---\nname: my-skill\n---\n", "its description is missing"),
         ("---\nname: my-skill\ndescription: '  '\n---\n", "its description is missing or empty"),
@@ -112,9 +112,9 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
             f"---\nname: my-skill\ndescription: b\ncompatibility: {'x' * 550}\n---\n",
             "550 characters, more than 500",
         ),
-        ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is no text"),
+        ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is not text"),
         ("---\nname: my-skill\ndescription: b\ndescription: c\n---\n", "has twice: description"),
-        ("---\nname: &a [*a]\ndescription: b\n---\n", "is no YAML, line 2"),
+        ("---\nname: &a [*a]\ndescription: b\n---\n", "is not YAML, line 2"),
         (f"---\nname: {'[' * 20_000}\n---\n", "nested too deeply"),
         ('---\nname: my-skill\ndescription: "a\\e[2Jb"\n---\n', "cannot be shown"),
         ('---\nname: my-skill\ndescription: "a\\uD800b"\n---\n', "cannot be shown"),
@@ -145,7 +145,7 @@ def test_small_letters_do_where_there_is_no_other_file(tmp_path: Path) -> None:
 def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
     assert "there is no folder" in problems_of(tmp_path / "none")
     (tmp_path / "file").write_text("x")
-    assert "is no folder" in problems_of(tmp_path / "file")
+    assert "is not a folder" in problems_of(tmp_path / "file")
 
 
 def test_a_folder_in_the_place_of_the_file_is_said(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_a_shipped_skill_is_added_by_its_name(capsys: pytest.CaptureFixture[str]
     assert [(row["name"], row["place"]) for row in rows] == [
         ("slide-deck", str(config_home() / "skills")), ("spreadsheet-report", "shipped")
     ]  # fmt: skip
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         add_skill("slide-deck")
 
 

@@ -311,7 +311,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch evil", "a b", "$(evil)"])
 def test_a_host_is_never_an_option(name: str) -> None:
-    with pytest.raises(ConfigError, match="is no name of a host"):
+    with pytest.raises(ConfigError, match="is not a name of a host"):
         ssh_name(name)
 
 

@@ -390,9 +390,9 @@ def test_create_makes_folders_and_keeps_the_text_as_given(edit: Editor, root: Pa
 
 def test_create_refuses_an_existing_path_with_advice(edit: Editor, root: Path) -> None:
     (root / "a.txt").write_text("old")
-    with pytest.raises(ToolError, match=r"exists already.*overwrite=true.*str_replace"):
+    with pytest.raises(ToolError, match=r"already exists.*overwrite=true.*str_replace"):
         edit("create", "a.txt", file_text="new")
-    with pytest.raises(ToolError, match="exists already"):
+    with pytest.raises(ToolError, match="already exists"):
         edit("create", ".", file_text="new")
     assert (root / "a.txt").read_text() == "old"
 

@@ -106,5 +106,5 @@ def test_a_request_has_the_found_tools_after_all_others_in_the_order_of_finding(
     assert sent("mcp_mail_send", "gone", "terminate", "mcp_clock_now") == [
         "terminate", "mcp_mail_send", "mcp_clock_now",
     ]  # fmt: skip
-    with pytest.raises(ToolError, match=r"mean mcp_mail_send\? There are: terminate, and \d more"):
+    with pytest.raises(ToolError, match=r"mean mcp_mail_send\? Available: terminate, and \d more"):
         toolset.find("mcp_mail_sent")

@@ -105,7 +105,7 @@ def test_without_landmarks_menus_are_known_by_name_and_links() -> None:
     <div id="content"><h1>Inn</h1><p>Good food.</p></div>
     <div id="footer"><a href="/i">Imprint</a></div>"""
     found = converted(html)
-    assert "soup with bread" in str(found["main"]), "a menu of dishes is no menu of links"
+    assert "soup with bread" in str(found["main"]), "a menu of dishes is not a menu of links"
     assert "Good food." in str(found["main"])
     assert "Imprint" not in str(found["main"])
     assert "[One]" in str(found["rest"])

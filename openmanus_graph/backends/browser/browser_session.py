@@ -133,7 +133,7 @@ class BrowserSession:
         """Make another tab the current one. ToolError when there is none of that id."""
         if tab_id not in self.tabs:
             known = ", ".join(map(str, self.tabs))
-            raise TrustedToolError(f"There is no tab {tab_id}. There are: {known or 'none'}.")
+            raise TrustedToolError(f"There is no tab {tab_id}. Available: {known or 'none'}.")
         self._current = tab_id
         return self.tabs[tab_id]
 

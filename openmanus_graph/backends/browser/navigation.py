@@ -78,7 +78,7 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
     """Complete an address that was written without `https://`.
 
     Raises:
-        ToolError: It is no address, or it is written without its site, as links of the open page
+        ToolError: It is not an address, or it lacks the site, as links of the open page
             are shown.
     """
     text = url.strip()
@@ -86,7 +86,7 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
         return text
     if is_path(text) and has_scheme(page_url) and page_url != BLANK:
         raise ToolError(
-            f"{text[:_SHOWN_URL_CHARS]!r} is no whole address. On the site of this page it is "
+            f"{text[:_SHOWN_URL_CHARS]!r} is not a whole address. On the site of this page it is "
             f"{urljoin(page_url, text)[:_SHOWN_URL_CHARS]}"
         )
     match = _ADDRESS.fullmatch(text)
@@ -97,7 +97,7 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
     if "." in host:
         return with_scheme(text)
     raise TrustedToolError(
-        f"{text[:_SHOWN_URL_CHARS]!r} is no web address. Give a whole one, such as "
+        f"{text[:_SHOWN_URL_CHARS]!r} is not a web address. Give a whole one, such as "
         "https://example.com/, or find the page with web_search."
     )
 

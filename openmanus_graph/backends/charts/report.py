@@ -88,7 +88,7 @@ def _embedded_picture(address: str, read: Callable[[str], bytes]) -> str:
     address = unquote(address)  # as Markdown writes the address of a file with a Chinese name
     kind = mimetypes.guess_type(address)[0] or ""
     if not kind.startswith("image/"):
-        raise ToolError(f"{address} is no picture. Show charts by their PNG.")
+        raise ToolError(f"{address} is not a picture. Show charts by their PNG.")
     return data_url(read(address), kind)
 
 

@@ -68,7 +68,7 @@ def read_entries(data: bytes, name: str, kind: type[BaseModel]) -> list[Any]:
     try:
         given: Any = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ToolError(f"{name} is no JSON: {error}. Write a list of entries.") from error
+        raise ToolError(f"{name} is not JSON: {error}. Write a list of entries.") from error
     items = cast("list[Any]", given) if isinstance(given, list) else [given]
     if not items:
         raise ToolError(f"{name} is an empty list. Write one entry per chart.")
@@ -212,7 +212,7 @@ def _require_columns(table: "pd.DataFrame", names: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
             meant = f"Did you mean {close[0]!r}? " if close else ""
             known = ", ".join(table.columns)
-            raise ToolError(f"There is no column {name!r}. {meant}There are: {known}.")
+            raise ToolError(f"There is no column {name!r}. {meant}Available: {known}.")
 
 
 def check_spec(spec: Spec) -> None:

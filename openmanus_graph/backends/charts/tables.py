@@ -52,7 +52,7 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
         raise ToolError(f"{name} is nested too deeply to be a table.") from error
     except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
         why = str(error)[:300].rstrip(".")
-        raise ToolError(f"{name} is no table that can be read: {why}.") from error
+        raise ToolError(f"{name} is not a table that can be read: {why}.") from error
     if table.empty:
         raise ToolError(f"{name} has no rows.")
     if len(table) > MAX_ROWS:
@@ -94,9 +94,9 @@ def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
         sample = sample[: len(sample) // 4 * 4] if b"\0" in sample else sample
     found = detect_encoding(sample)
     if found is None:
-        raise ToolError(f"{name} is no text, and so no table.")
+        raise ToolError(f"{name} is not text, and so no table.")
     if found.name == "utf-8":
-        broken = "some bytes are no UTF-8 and shown as �"
+        broken = "some bytes are not UTF-8 and shown as �"
         return "utf-8-sig", [f"{name}: {broken}."] if found.errors != "strict" else []
     # These read the mark at the beginning, and keep it out of the first column's name.
     encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name

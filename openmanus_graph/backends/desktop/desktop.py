@@ -109,7 +109,7 @@ def as_jpeg(image: "Image") -> bytes:
 
 
 def describe_change(before: "Image", after: "Image") -> str:
-    """Return where the screen differs; a text cursor that blinks is no difference."""
+    """Return where the screen differs; a text cursor that blinks is not a difference."""
     from PIL import ImageChops
 
     box = ImageChops.difference(before, after).getbbox()

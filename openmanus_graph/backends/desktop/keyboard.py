@@ -36,7 +36,7 @@ def keys_of(written: str) -> list[str]:
     """Return key presses as xdotool writes them: `Control+A Delete` is two.
 
     Raises:
-        ToolError: A name is no key's.
+        ToolError: A name is not a key's.
     """
     return list(map(_press, written.split())) or (["space"] if written else [])
 
@@ -53,7 +53,7 @@ def _press(word: str) -> str:
     if named is None or None in names:
         known = ", ".join(dict.fromkeys(_KEYS.values()))
         raise TrustedToolError(
-            f"No key was pressed: {word!r} is no key. Write one as a character or a name, with "
+            f"No key was pressed: {word!r} is not a key. Write one as a character or a name, with "
             f"ctrl+, alt+, shift+ or super+ before it, and several with blanks between. Names: "
             f"{known}, Prior (page up), Next (page down). Use typing for text."
         )

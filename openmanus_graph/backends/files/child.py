@@ -40,15 +40,15 @@ def run_in_child(
     Blocks.
 
     Args:
-        entry: `module:function` of ours; it gets file and request and returns JSON values.
-        file: The child gets it instead of a path, which could change. Read from its start.
+        entry: `module:function` of this package; gets file and request, returns JSON values.
+        file: Read from its start. The child gets no path, which could change.
         request: JSON values.
-        what: Names the thing in errors, such as "The pdf parser".
+        what: The subject of error messages, such as "The pdf parser".
         reserves: The function needs a library that reserves far more addresses than it uses.
-        timeout_s: By the clock on the wall, `TIMEOUT_S` if left out; CPU time is limited beside it.
+        timeout_s: Wall-clock time, `TIMEOUT_S` if left out. CPU time is limited as well.
 
     Raises:
-        ToolError: The function raised one, or the child came to no good end.
+        ToolError: The function raised one, or the child failed or took too long.
     """
     package = str(Path(__file__).parents[3])
     path = [entry for entry in sys.path if entry and entry != package]
@@ -57,13 +57,13 @@ def run_in_child(
     command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START]
     file.seek(0)
     try:
-        with tempfile.TemporaryFile() as given:  # arguments of a command have a limit
+        with tempfile.TemporaryFile() as given:  # command arguments are limited in size
             given.write(json.dumps([[*path, package], entry, request, limits]).encode())
             given.seek(0)
             child = subprocess.run(
                 [*command, str(given.fileno())], stdin=file, capture_output=True, timeout=limit_s,
                 check=False, cwd="/", pass_fds=[given.fileno()],
-                start_new_session=True,  # ctrl+c in the terminal is not for it
+                start_new_session=True,  # ctrl+c in the terminal must not reach it
                 env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
             )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -101,7 +101,7 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
 
 
 def _leave_network() -> None:
-    """Have a network of its own, without any way out; not every system lets a process do so."""
+    """Move this process to a network without a way out; not every system allows that."""
     if sys.platform == "linux":
         import ctypes
 

@@ -22,7 +22,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What is shown, and whether the output limit cut it."""
+    """The lines that are shown, and whether the output limit cut them."""
 
     lines: list[str]
     first: int
@@ -35,12 +35,12 @@ class Excerpt:
 
 
 def parse_lines(text: str | None) -> Lines:
-    """Read a range such as "120-400", "120-" or "7"; ToolError if it is none."""
+    """Parse a range such as "120-400", "120-" or "7"; ToolError if it is invalid."""
     if text is None or not text.strip():
         return Lines()
     match = _PART.fullmatch(text)
     if not match or int(match[1]) < 1:
-        raise ToolError(f'lines={text!r} is no range of lines. Write "120-400", "120-" or "7".')
+        raise ToolError(f'lines={text!r} is not a range of lines. Write "120-400", "120-" or "7".')
     first = int(match[1])
     last = int(match[3]) if match[3] else None if match[2] else first
     if last is not None and last < first:
@@ -49,7 +49,7 @@ def parse_lines(text: str | None) -> Lines:
 
 
 def parse_pages(text: str | None, total: int, unit: str) -> list[int]:
-    """Read numbers such as "1-3,7" or "5-"; ToolError if they name nothing there is."""
+    """Parse numbers such as "1-3,7" or "5-"; ToolError if no such page exists."""
     if text is None or not text.strip():
         return list(range(1, total + 1))
     chosen: list[int] = []
@@ -82,7 +82,7 @@ def take(lines: Iterable[str], wanted: Lines, max_chars: int) -> Excerpt:
 
 
 def wrapped(lines: Iterable[str]) -> Iterator[str]:
-    """Break very long lines, at a space if there is one, so that each part can be asked for."""
+    """Break very long lines, at a space if possible, so that each part can be requested."""
     for line in lines:
         rest = line
         while len(rest) > MAX_LINE_CHARS:

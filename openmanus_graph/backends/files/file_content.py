@@ -1,4 +1,4 @@
-"""Looks at a file's content by the kind that its name says: whether it holds that, and its head."""
+"""Checks a file's content against the kind that its name claims, and shows its beginning."""
 
 import csv
 import importlib
@@ -39,11 +39,11 @@ MAX_BYTES = 3_750_000
 MAX_PIXELS = 80_000_000
 """Of a picture that is decoded: as many take a third of a gigabyte."""
 _SHRINK = 0.75
-"""What each side is multiplied by as long as a file is too large."""
+"""The factor for each side while a file is too large."""
 _QUALITY = 85
 _ORIENTATION, _UPRIGHT = 0x0112, 1
 _MODES = {"1", "L", "LA", "P", "RGB", "RGBA"}
-"""Ways to keep colours that all servers read; CMYK and 16 bits are not among them."""
+"""Colour modes that all servers read; CMYK and 16 bits are not among them."""
 _DRAWN = {"PNG", "GIF", "BMP"}
 """Kinds for drawings and screenshots, whose edges a JPEG would blur."""
 _one_at_a_time = threading.Lock()
@@ -68,13 +68,15 @@ def read_picture(data: bytes) -> Picture:
     A small PNG or JPEG without faults is sent byte for byte.
 
     Raises:
-        ToolError: It is no picture or cannot be decoded; the text is a clause with `it`.
+        ToolError: It is not a picture or cannot be decoded; the text is a clause with `it`.
     """
     from PIL import Image
 
     media_type = image_type(data)
     if media_type is None:
-        raise ToolError("it is no picture of a known kind (PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC)")
+        raise ToolError(
+            "it is not a picture of a known kind (PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC)"
+        )
     if media_type == "image/heic":
         if find_spec("pillow_heif") is None:
             raise ToolError("it is a HEIC picture, which needs a package: pip install pillow-heif")
@@ -120,10 +122,10 @@ def _read(data: bytes, media_type: str) -> Picture:
 
 
 def _is_upright(image: "Image") -> bool:
-    """Return True if no readable EXIF data tell that a picture is turned."""
+    """Return True unless readable EXIF data say that a picture is rotated."""
     try:
         return bool(image.getexif().get(_ORIENTATION, _UPRIGHT) == _UPRIGHT)
-    except Exception:  # noqa: BLE001  # the pixels were read; broken notes do no harm
+    except Exception:  # noqa: BLE001  # the pixels were read; broken EXIF data do no harm
         return True
 
 
@@ -190,9 +192,9 @@ _TEXT = frozenset(
 
 
 def content_problem(file: BinaryIO, name: str) -> str | None:
-    """Say what is wrong with a file's content, by the suffix of its name; None if nothing is.
+    """Return what is wrong with a file's content, by the suffix of its name; None if nothing is.
 
-    Blocks. What only a judgement can tell, invented figures say, is not seen here.
+    Blocks. Faults that need judgement, such as invented figures, are not found.
     """
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     if not head:
@@ -203,14 +205,14 @@ def content_problem(file: BinaryIO, name: str) -> str | None:
     if suffix in _PICTURES:
         return _picture_problem(file, head, suffix, size)
     if suffix == "zip":
-        return None if zipfile.is_zipfile(file) else "is no zip archive, or a damaged one"
+        return None if zipfile.is_zipfile(file) else "is not a zip archive, or a damaged one"
     if kind := _BINARY.get(suffix):
         return None if binary_kind(head) == kind else f"is no {kind}, but {_found(head)}"
     return _text_problem(file, head, suffix, size)
 
 
 def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
-    """Return a file's size and how it begins, as text; of what has none its kind. Blocks."""
+    """Return a file's size and its beginning as text, or its kind if it has no text. Blocks."""
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     begins, encoding = "", None
     try:
@@ -258,7 +260,7 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
-    """Look at a text; a file with a suffix that says nothing may be anything but blank."""
+    """Check a text; a file with an unknown suffix may hold anything but white space."""
     encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
     readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
         "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
@@ -270,7 +272,7 @@ def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | 
     }
     if encoding is None:
         meant = suffix in readers or suffix in _TEXT
-        return f"is no text, but a {binary_kind(head)}" if meant else None
+        return f"is not text, but a {binary_kind(head)}" if meant else None
     file.seek(len(encoding.bom))
     text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
@@ -302,7 +304,7 @@ def _json_problem(text: io.TextIOWrapper) -> str | None:
     try:
         json.load(text)
     except (ValueError, RecursionError) as error:
-        return f"is no JSON: {error}"
+        return f"is not JSON: {error}"
     return None
 
 
@@ -314,5 +316,5 @@ def _json_lines_problem(text: io.TextIOWrapper) -> str | None:
         try:
             json.loads(line)
         except (ValueError, RecursionError) as error:
-            return f"is no JSON in record {number}: {error}"
+            return f"is not JSON in record {number}: {error}"
     return None

@@ -1,4 +1,4 @@
-"""Changing one file: read it, change its text, remember what it was, put the new one in place."""
+"""Edits of one file: read it, change its text, store the old content, replace the file."""
 
 import difflib
 import hashlib
@@ -49,7 +49,7 @@ class PastEdit:
 
 
 def digest(content: bytes | None) -> str:
-    """Name a content; None stands for no file."""
+    """Return the digest of a content; None means no file."""
     return "none" if content is None else hashlib.sha256(content).hexdigest()
 
 
@@ -147,14 +147,7 @@ class Edit:
 
 
 def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool = False) -> str:
-    """Write a new file, and the folders on the way to it.
-
-    Args:
-        workspace: Where it lies.
-        path: Of the file.
-        text: What it holds then.
-        overwrite: Whether it may take the place of a file; undoing it brings that one back.
-    """
+    """Write a new file and its folders; `overwrite` may replace a file, which undo restores."""
     found = find(workspace, path)
     data = _encode_text(Encoding("utf-8"), text, "file_text")
     require_text_size(len(data), path)
@@ -162,7 +155,7 @@ def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool =
         raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
     if found is not None and not overwrite:
         raise ToolError(
-            f"{shown(path)} exists already; it was not changed. To replace it, call create "
+            f"{shown(path)} already exists; it was not changed. To replace it, call create "
             "again with overwrite=true; to change parts of it, use str_replace or insert."
         )
     with opened_place(workspace, path, "create", create=True) as place:
@@ -174,7 +167,7 @@ def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool =
 
 
 def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
-    """Change a file's text; `change` gets it with the line ends it has."""
+    """Change a file's text; `change` gets it with its own line ends."""
     with opened_place(workspace, path, "edit") as place:
         before = _read_file(place, path)
         if before is None:
@@ -193,7 +186,7 @@ def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) ->
 
 
 def undo_edit(workspace: Workspace, path: str) -> str:
-    """Take back the last edit, unless something else changed the file after it."""
+    """Undo the last edit, unless something else changed the file after it."""
     history = EditHistory(workspace)
     with opened_place(workspace, path, "undo the edit of") as place:
         name = shown(place.path)
@@ -284,7 +277,7 @@ def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
 
 
 def _offset(lines: list[str], plain: str, position: int) -> int:
-    """Find where a position of the text with newlines lies in the text as stored."""
+    """Convert a position in the text with newlines to one in the stored text."""
     row = plain.count("\n", 0, position)
     column = position - (plain.rfind("\n", 0, position) + 1)
     return sum(map(len, lines[:row])) + column
@@ -301,7 +294,7 @@ def _line_end(lines: list[str], index: int) -> str:
 
 
 def _positions(plain: str, old: str) -> list[int]:
-    """Find occurrences, overlapping ones too: they are just as ambiguous."""
+    """Return all occurrences; overlapping ones are ambiguous too."""
     found: list[int] = []
     position = plain.find(old)
     while position >= 0 and len(found) <= _MAX_POSITIONS:
@@ -311,9 +304,8 @@ def _positions(plain: str, old: str) -> list[int]:
 
 
 def _why_ambiguous(plain: str, found: list[int]) -> str:
-    numbers = ", ".join(
-        str(plain.count("\n", 0, position) + 1) for position in found[:_MAX_POSITIONS]
-    )
+    lines = (plain.count("\n", 0, position) + 1 for position in found[:_MAX_POSITIONS])
+    numbers = ", ".join(map(str, lines))
     more = " and more" if len(found) > _MAX_POSITIONS else ""
     return (
         f"old_str occurs more than once, at lines {numbers}{more}; the file was not changed. "
@@ -356,12 +348,12 @@ def _numbered_lines(lines: list[str], start: int, count: int) -> str:
 
 
 def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
-    """Turn a file's bytes into text; ToolError if they are none."""
+    """Decode a file's bytes; ToolError if they are not text."""
     # A PDF may well decode as text.
     encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
     if encoding is None:
         raise ToolError(
-            f"{shown(path)} is no text but a {binary_kind(data)} of {size_text(len(data))}. Use "
+            f"{shown(path)} is not text but a {binary_kind(data)} of {size_text(len(data))}. Use "
             "read_file for PDF, Word, Excel and PowerPoint, python_execute for anything else."
         )
     return encoding, encoding.decode(data)
@@ -402,7 +394,7 @@ def _encode_text(encoding: Encoding, text: str, parameter: str) -> bytes:
 def _write_with_history(
     history: EditHistory, place: Place, *, before: bytes | None, after: bytes
 ) -> None:
-    """Write history first: an edit that can be undone without having happened does no harm."""
+    """Write the history first: undoing an edit that never happened does no harm."""
     like = status(place.folder, place.name) if before is not None else None
     past = history.add(place.path, before, after)
     try:
@@ -415,10 +407,10 @@ def _write_with_history(
 def _write_file(
     workspace: Workspace, place: Place, content: bytes, like: os.stat_result | None
 ) -> None:
-    """Replace a file; what a crash leaves of that lies among our own files.
+    """Replace a file. The remains of a crash are in a folder of our own.
 
-    A file with other names is changed in place, as they would not get a new one's content. The
-    history holds what it was. Protected files are not reached in this way: their name is left.
+    A file with several hard links is changed in place, so that all names show the new content. The
+    history holds the old one. A protected file is not changed so: only the name is replaced.
     """
     hidden = workspace.hidden()
     if like and like.st_nlink > 1 and (like.st_dev, like.st_ino) not in hidden:

@@ -1,4 +1,4 @@
-"""Detects what a file is by its content, because names can be wrong: documents and pictures."""
+"""Detects the kind of a file by its content, because names can be wrong."""
 
 import base64
 import struct
@@ -29,7 +29,7 @@ _MAGIC = (
     (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
 )
 TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
-"""By suffixes: the characters that may part the columns."""
+"""By suffix: the characters that may separate the columns."""
 _OFFICE_PARTS = {
     "word/document.xml": "docx",
     "xl/workbook.xml": "xlsx",
@@ -46,7 +46,7 @@ _OLE_SEARCHED = 32 * 1024 * 1024
 
 
 def binary_kind(data: bytes) -> str:
-    """Name the kind of a file that is no text."""
+    """Return the kind of a file that is not text, in words."""
     if picture := image_type(data):
         return f"{_PICTURES[picture]} picture"
     if data[:4] == b"RIFF":
@@ -57,7 +57,7 @@ def binary_kind(data: bytes) -> str:
 
 
 def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
-    """Name the kind of document a file is: pdf, docx, xlsx, pptx, html or ipynb.
+    """Return the kind of a document: pdf, docx, xlsx, pptx, html or ipynb.
 
     None if it is none of these. Raises ToolError for documents of old or encrypted formats.
     """
@@ -76,7 +76,7 @@ def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
 
 
 class _ListingReader:
-    """A zip archive for `ZipFile`, which reads the whole list of files that its end names."""
+    """A zip archive for `ZipFile`, with a limit on the list of files, which is read at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -135,7 +135,7 @@ _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
 def image_type(data: bytes) -> str | None:
-    """Name the kind of picture that a file begins like."""
+    """Return the media type of the picture that a file begins like; None for anything else."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -163,11 +163,11 @@ _MEDIA_SUFFIXES = {
     ".mov": "video/quicktime",
     ".webm": "video/webm",
 }
-"""Of sounds and videos; our own copies have these."""
+"""Of sounds and videos; the copies that we keep have these."""
 
 
 def media_type_of(path: str) -> str | None:
-    """Name the kind of sound or video that a file is by its suffix; None if it is neither."""
+    """Return the media type of a sound or video by its suffix; None if it is neither."""
     return _MEDIA_SUFFIXES.get(path[path.rfind(".") :].lower())
 
 

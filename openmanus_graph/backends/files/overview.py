@@ -1,4 +1,4 @@
-"""What there is in a workspace at a glance: names, sizes, columns of tables, heads of texts."""
+"""Overviews of a workspace: names, sizes, columns of tables, beginnings of texts."""
 
 import csv
 import heapq
@@ -31,14 +31,14 @@ from openmanus_graph.runtime.workspace import (
 from openmanus_graph.safety.open_beneath import kind, shown, size_text
 
 MAX_COUNTED = 20_000
-"""Files beyond these are not looked for."""
+"""At most so many files are counted."""
 _MAX_FOLDERS = 6
-"""Folders that are named among what is left out."""
+"""Folders that the note on omitted files names."""
 _NAME_CHARS = 160
 _VALUE_CHARS = 40
 _LINE_CHARS = 120
 _WITHOUT_HEAD = (", a ", ", no valid ", ", which cannot ")
-"""How the words on a file begin of which nothing is shown."""
+"""Beginnings of the notes on files whose content is not shown."""
 _MAX_VALUES = 20
 """Columns, or fields, that are named."""
 _SAMPLE_BYTES = 64 * 1024
@@ -57,15 +57,15 @@ class _Limits:
     chars: int
     """Of the whole."""
     list_chars: int
-    """Of the names and sizes; the rest is for what stands in the files."""
+    """Of the names and sizes; the rest is for the contents."""
     head_lines: int
-    """Of a text; 0: of tables alone something is shown."""
+    """Of a text; 0: only tables are shown."""
     parsed_bytes: int
     """Of a larger table the rows are estimated; the head of a larger text is not shown."""
     workbooks: int
     """Each is read by a process of its own, which takes half a second."""
     as_text: bool = False
-    """Whether the first lines of tables are shown as they are, too."""
+    """Whether the first lines of tables are shown as text, too."""
 
 
 MAX_FILES = 60
@@ -86,14 +86,11 @@ _File = tuple[str, int]
 
 
 def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> str:
-    """List a workspace's files, with what tables and short texts hold; empty without any. Blocks.
+    """List a workspace's files with the contents of tables and short texts. Blocks.
 
-    Files near the root come first. Links, caches, our own and hidden files are left out: these hold
-    secrets. Of a large file only the beginning is read.
-
-    Args:
-        workspace: Its folder.
-        without: Paths that are left out as well.
+    Returns an empty text if there are no files. Files near the root come first. Links, caches, our
+    own files and hidden files (which hold secrets) are left out, and the paths in `without`. Only
+    the beginning of a large file is read.
     """
     return _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
 
@@ -101,23 +98,17 @@ def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> s
 def workspace_listing(
     workspace: Workspace, only: Collection[str] | None = None, *, small: bool = False
 ) -> tuple[str, list[str]]:
-    """Do as `workspace_overview`, in less text and time, and name the files whose content it shows.
+    """Return a shorter and faster overview, and the names of the files whose content it shows.
 
     Args:
-        workspace: Its folder.
-        only: Names of files whose content may be shown; None: of all tables.
-        small: Whether a small model is asked: it is shown the first lines of texts, too.
+        only: Names of files whose content may be shown; None for all tables.
+        small: Whether it is for a small model, which is also shown the first lines of texts.
     """
     return _overview(workspace, _SMALL if small else _LISTING, _files(workspace), only)
 
 
 def made_files(workspace: Workspace, run: str) -> str:
-    """List the files that a run has made or changed, with what they begin with. Blocks.
-
-    Args:
-        workspace: Its folder.
-        run: The run's id.
-    """
+    """List the files that the run with this id made or changed, and their first lines. Blocks."""
     made = ((one["path"], one["size"]) for one in changed_files(workspace, run))
     return _overview(workspace, _MADE, [one for one in made if not _is_hidden(one[0])])[0]
 
@@ -142,7 +133,7 @@ def _overview(
     listed: list[_File] = []
     rows: list[str] = []
     room = limits.list_chars
-    for name, size in heapq.nsmallest(limits.files, found, key=_distance):
+    for name, size in heapq.nsmallest(limits.files, found, key=lambda f: (f[0].count("/"), f[0])):
         row = f"{_short(shown(name), _NAME_CHARS)}  {size_text(size)}"
         room -= len(row) + 1
         if room < 0:
@@ -158,13 +149,8 @@ def _overview(
     return text, [listed[n][0] for n in heads]
 
 
-def _distance(file: _File) -> tuple[int, str]:
-    """Sort files by how deep in the workspace they lie."""
-    return file[0].count("/"), file[0]
-
-
 def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
-    """Return a line on the files that are not listed: how many, and where most of them are."""
+    """Return a note on the files that are not listed: how many, and in which folders."""
     tops = Counter(name.partition("/")[0] if "/" in name else "" for name, _ in found)
     tops -= Counter(name.partition("/")[0] if "/" in name else "" for name, _ in listed)
     if not tops:
@@ -182,7 +168,7 @@ def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
 def _contents(
     workspace: Workspace, files: Sequence[_File], room: int, limits: _Limits
 ) -> dict[int, str]:
-    """Return what stands in the files, by their places: tables first, as far as there is room."""
+    """Return contents of files by index, tables first, as far as there is room."""
     contents: dict[int, str] = {}
     workbooks = 0
     for place in sorted(range(len(files)), key=lambda n: _suffix(files[n][0]) not in _TABLES):
@@ -201,7 +187,7 @@ def _contents(
 
 
 def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str:
-    """Say what stands in a file; empty where nothing of it can be said in short."""
+    """Return a short text on a file's content; empty if there is none."""
     suffix = _suffix(name)
     if not size or not (limits.head_lines or suffix in _TABLES):
         return ""
@@ -247,13 +233,11 @@ def _first_lines(text: str, limits: _Limits) -> str:
 
 
 def _table(sample: str, separators: str, rows: Iterable[str] | None, times: float) -> str:
-    """Say which columns a table has, how many rows, and what stands in the first of them.
+    """Return a table's columns, its number of rows, and its first row.
 
     Args:
-        sample: Its beginning.
-        separators: Characters that may part its columns.
-        rows: Its text, to count the rows of; None: they are estimated.
-        times: How many times longer than the sample it is.
+        rows: The whole text, to count the rows; None if they are estimated.
+        times: The length of the table divided by that of the sample.
     """
     header = sample.partition("\n")[0]
     separator = max(separators, key=header.count)
@@ -269,12 +253,7 @@ def _table(sample: str, separators: str, rows: Iterable[str] | None, times: floa
 
 
 def _json(text: str, *, lines: bool) -> str:
-    """Say what a JSON text holds: how many rows, with which fields.
-
-    Args:
-        text: All of it.
-        lines: Whether each line is a value of its own.
-    """
+    """Return how many items a JSON text holds, and their fields; `lines`: one value per line."""
     if lines:
         first, *more = filter(None, map(str.strip, text.splitlines()))
         value: Any = [json.loads(first), *more]
@@ -338,7 +317,7 @@ def list_folder(workspace: Workspace, real: Path) -> str:
 
 
 def folder_shown(workspace: Workspace, path: str) -> str | None:
-    """List what the model named, if it is a folder; else None. ToolError if that fails."""
+    """List the path that the model named; None if it is not a folder. ToolError if that fails."""
     found = find(workspace, path, outputs=True)
     if found is None or not found.is_folder:
         return None

@@ -1,4 +1,4 @@
-"""Text files: encoding, byte order mark and line ends on disk, and numbered lines for the model."""
+"""Text files: encoding, byte order mark and line ends, and numbered lines for the model."""
 
 import codecs
 import re
@@ -23,7 +23,7 @@ _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MIN_UTF16_BYTES = 16
-"""Bytes; less is no evidence of UTF-16."""
+"""Bytes; less is not evidence of UTF-16."""
 _UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
 _UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
@@ -49,7 +49,7 @@ class Encoding:
         return self.bom + text.encode(self.name, self.errors)
 
     def fits(self, data: bytes) -> bool:
-        """Say whether decoding and encoding gives the same bytes."""
+        """Return True if decoding and encoding gives the same bytes."""
         try:
             return self.encode(self.decode(data)) == data
         except UnicodeError:
@@ -57,10 +57,7 @@ class Encoding:
 
 
 def detect_encoding(data: bytes) -> Encoding | None:
-    """Find the encoding of a whole file, one that gives its bytes back exactly.
-
-    None if it is no text.
-    """
+    """Return an encoding that reproduces a file's bytes exactly; None if it is not text."""
     for bom, name in _BOMS:
         if data.startswith(bom):
             marked = Encoding(name, bom)
@@ -74,12 +71,7 @@ def detect_encoding(data: bytes) -> Encoding | None:
 
 
 def whole_characters(head: bytes, *, cut: bool) -> bytes:
-    """Return the beginning of a file up to where no character is cut in two.
-
-    Args:
-        head: Its first bytes.
-        cut: Whether there are more.
-    """
+    """Return the first bytes of a file without a character cut in two; `cut`: there are more."""
     if not cut:
         return head
     if b"\0" in head:
@@ -88,10 +80,10 @@ def whole_characters(head: bytes, *, cut: bool) -> bytes:
 
 
 def _reads_as_text(data: bytes, name: str) -> bool:
-    """Say whether bytes are plainly text in UTF-16: nearly any even number of bytes decodes.
+    """Return True if bytes are clearly text in UTF-16, since nearly any even number decodes.
 
-    Numbers in a binary file hardly ever make up words with spaces between them, of characters
-    that exist, without a single control character.
+    Numbers in a binary file hardly ever decode to words of assigned characters with spaces between
+    them and without a control character.
     """
     if len(data) % 2 or len(data) < _MIN_UTF16_BYTES:
         return False
@@ -239,3 +231,52 @@ def _view_line(line: str) -> str:
     if len(text) <= MAX_LINE_CHARS:
         return text
     return f"{text[:MAX_LINE_CHARS]} [{len(text) - MAX_LINE_CHARS} more characters in this line]"
+
+
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w-]+)")
+_META_WITHIN = 4096
+_WIDER = {  # as browsers read these names
+    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030",
+    "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs",
+}  # fmt: skip
+_LOOKS_LIKE_UTF8 = ("utf-16", "utf-32", "iso2022", "hz", "utf-7")
+
+
+def decode_page(data: bytes, declared: str | None = None) -> str:
+    """Turn a web page, or its beginning, into text. Never fails; bad bytes become U+FFFD.
+
+    Headers and tags of pages are often wrong. `declared` is the charset of the Content-Type header.
+    """
+    utf8 = Encoding("utf-8")
+    marked = data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    names = [] if marked else _declared(data, declared)
+    for name in names:
+        # Text that is valid UTF-8 is UTF-8, whatever it declares: that is never an accident.
+        if name.startswith(_LOOKS_LIKE_UTF8) or not utf8.fits(data):
+            try:
+                return data.decode(name)
+            except UnicodeError:
+                continue
+    encoding = detect_encoding(data) or utf8
+    if encoding.fits(data):
+        return encoding.decode(data)
+    # One damaged character, or a cut in the middle of one, does not make a charset wrong.
+    return data.decode(names[0] if names else "utf-8", "replace")
+
+
+def _declared(data: bytes, declared: str | None) -> list[str]:
+    """Return the encodings that header and tags name, as Python knows them."""
+    head = data[:_META_WITHIN]
+    found = _META_CHARSET.search(head) or _XML_ENCODING.search(head)
+    labels = [declared, found[1].decode("ascii") if found else None]
+    names: list[str] = []
+    for label in filter(None, labels):
+        try:
+            name = codecs.lookup(label.strip("\"' ")).name
+            b"".decode(name)
+        except (LookupError, ValueError):
+            continue  # no encoding has this name, or it does not decode to text
+        if name != "utf-8":
+            names.append(_WIDER.get(name, name))
+    return names

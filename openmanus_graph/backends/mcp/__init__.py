@@ -1,4 +1,1 @@
-"""Other people's tools: the client of the Model Context Protocol.
-
-Nothing here is loaded as long as no server is configured.
-"""
+"""The MCP client: tools of other servers. It is only loaded if a server is configured."""

@@ -1,6 +1,6 @@
-"""The open calls of a server, and the requests that it sends during them.
+"""The open calls of a server, and the requests that the server sends during them.
 
-All of it runs on the servers' event loop.
+`Calls` runs on the servers' event loop.
 """
 
 import asyncio
@@ -14,38 +14,37 @@ from functools import cached_property
 from typing import Any, Literal
 
 import mcp_types as types
+from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.connection import Connection, TaskListener
+from openmanus_graph.backends.mcp.connection import Connection
 from openmanus_graph.backends.mcp.failures import ENDED, PROBLEMS, UNSURE, is_loss
-from openmanus_graph.backends.mcp.tasks import cancel_task
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import validation_problems
 
 LINK_TIMEOUT_S = 10.0
 LINKS = 3
-"""Resources that a result refers to and that are fetched with it."""
+"""Most linked resources that are fetched with a result."""
 FINAL_RESPONSE_S = 0.2
 """How long to wait for results that a server wrote just before its connection ended."""
 
 
 @dataclass(eq=False)
 class Event:
-    """A progress report, a request or the end of a call, or that it has become a task."""
+    """A progress report, a request of the server, the start of a task, or the end of a call."""
 
     kind: Literal["progress", "ask", "sample", "task", "done"]
     payload: Any = None
-    """The text of a progress report, the parameters of a request, the id of the task of the server,
-    the result of a call."""
+    """The text of a progress report, the parameters of a request, the id of a task, or a result."""
     error: Exception | None = None
     """Why the call failed."""
     problem: str = ""
-    """Why the person's last answer was rejected."""
+    """Why the user's last answer was rejected."""
 
     @cached_property
     def answer(self) -> "Future[Any]":
-        """The future that the server's request waits for, or the call that has become a task."""
+        """The future that the server's request waits for, or a call that has become a task."""
         return Future()
 
 
@@ -55,9 +54,9 @@ class OpenCall:
     def __init__(self, tool: str, args: dict[str, Any], task_id: str = "") -> None:
         self.tool, self.args = tool, args
         self.task_id = task_id
-        """The task as which the server runs the call; empty if it does not, or not yet."""
+        """The id of the task as which the server runs the call; empty if there is no task."""
         self.abandoned = False
-        """Whether nobody wants its result any more."""
+        """Whether the result is no longer needed."""
         self.cancel: Callable[[], None] = lambda: None
         """Cancels the call on the servers' event loop."""
         self._events: deque[Event] = deque()
@@ -67,7 +66,7 @@ class OpenCall:
     def put(self, event: Event) -> None:
         """Add an event, from any thread."""
         with self._lock:
-            if event.kind == "done":  # nobody waits for an answer any more
+            if event.kind == "done":  # no request waits for an answer any more
                 self._events = deque(one for one in self._events if one.kind == "progress")
             self._events.append(event)
             reader, self._reader = self._reader, None
@@ -77,7 +76,7 @@ class OpenCall:
                 loop.call_soon_threadsafe(_wake, waiting)
 
     async def first(self) -> Event:
-        """Wait for the oldest event and return it; it stays until it is dropped."""
+        """Wait for the oldest event and return it. It stays first until `drop`."""
         while True:
             with self._lock:
                 if self._events:
@@ -88,7 +87,7 @@ class OpenCall:
             await waiting
 
     def drop(self) -> None:
-        """Remove the oldest event, once it was handled."""
+        """Remove the oldest event after it was handled; `done` stays."""
         with self._lock:
             if self._events and self._events[0].kind != "done":
                 self._events.popleft()
@@ -103,7 +102,7 @@ class OpenCall:
 
 
 async def _linked_contents(connection: Connection, result: types.CallToolResult) -> list[Any]:
-    """Fetch the first resources that a result refers to; those that cannot be are left out."""
+    """Fetch the first resources that a result links to; leave out those that fail."""
     linked: list[Any] = []
     uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
     for uri in uris[:LINKS]:
@@ -130,7 +129,7 @@ class Calls:
     report_exit: Callable[[str], None]
     """Called with the reason when the server has to be restarted."""
     resume: Callable[[OpenCall], None]
-    """Takes up a call that the server runs as a task on the next connection to it."""
+    """Resumes, on the next connection, a call that the server runs as a task."""
     _open: dict[OpenCall, "asyncio.Task[Any]"] = field(
         default_factory=lambda: dict[OpenCall, "asyncio.Task[Any]"]()
     )
@@ -139,7 +138,7 @@ class Calls:
     async def run(self, call: OpenCall, connection: Connection) -> None:
         """Call a tool and put its result or error as a `done` event.
 
-        A task outlives the connection: then there is no event, and the call is resumed.
+        A call that is a task is resumed after a lost connection, without such an event.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -148,7 +147,7 @@ class Calls:
             call.put(Event("done", await self._perform(connection, call)))
         except asyncio.CancelledError:
             if call.abandoned and call.task_id:
-                await cancel_task(connection.session, call.task_id)
+                await connection.cancel_task(call.task_id)
             cancelled = ToolError(f"The call of {call.tool} was cancelled.")
             error = self._connection_lost() if connection.ended.is_set() else cancelled
             self._end(call, connection, error)
@@ -165,22 +164,25 @@ class Calls:
             call.put(Event("done", error=error))
 
     async def cancel_all(self) -> None:
-        """Cancel the calls that get no result because the connection was lost."""
+        """Cancel the calls that get no result because the connection is lost."""
         if self._open:
             await asyncio.sleep(FINAL_RESPONSE_S)
         for task in self._open.values():
             task.cancel()
 
-    async def elicit(self, params: Any) -> types.ElicitResult:
-        """Forward an elicitation to the newest call, which asks the person."""
+    async def elicit(self, context: ClientRequestContext, params: Any) -> types.ElicitResult:
+        """Forward an elicitation to the newest call, which asks the user."""
         answer = await self._forward("ask", params)
         return answer or types.ElicitResult(action="cancel")
 
-    async def sample(self, params: Any) -> types.CreateMessageResult | types.ErrorData:
+    async def sample(
+        self, context: ClientRequestContext, params: Any
+    ) -> types.CreateMessageResult | types.ErrorData:
         """Forward a sampling request to the newest call, which asks the model."""
-        answer = await self._forward("sample", params)
-        nobody = types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
-        return answer or nobody
+        answer: types.CreateMessageResult | None = await self._forward("sample", params)
+        if answer:
+            return answer
+        return types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
 
     async def _forward(self, kind: Literal["ask", "sample"], params: Any) -> Any:
         if not self._open:
@@ -192,32 +194,27 @@ class Calls:
     async def _perform(self, connection: Connection, call: OpenCall) -> Any:
         tool = call.tool
 
-        async def on_begin(task_id: str) -> None:
+        async def on_task(task_id: str) -> None:
             call.task_id = task_id
             begun = Event("task", task_id)
             call.put(begun)
             await asyncio.wrap_future(begun.answer)
 
-        def on_status(text: str) -> None:
+        def report(text: str) -> None:
             call.put(Event("progress", text))
-
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            of = "" if total is None else f" of {total:g}"
-            call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
 
         if connection.diagnostics.client is not None:
             connection.diagnostics.client.last_failure = None
         try:
-            listener = TaskListener(on_begin, on_status)
             if call.task_id:
-                result = await connection.finish_task(tool, call.task_id, listener)
+                result = await connection.finish_task(tool, call.task_id, report)
             else:
-                result = await connection.call(tool, call.args, on_progress, listener)
+                result = await connection.call(tool, call.args, report, on_task)
         except MCPError as error:
             raise self._tool_error(tool, error, connection) from error
         except ValidationError as error:
             problems = "; ".join(validation_problems(error)[:PROBLEMS])
-            text = f"{tool}: {self.server} answered with what is no result of a call: {problems}."
+            text = f"{tool}: {self.server} answered with an invalid result: {problems}."
             raise ToolError(text) from error
         await connection.process_notifications()  # those sent before the result
         await self.wait_for_tools()

@@ -1,6 +1,6 @@
-"""Logins of programs: the client's own secret or key, by the SDK's providers.
+"""Logins without a user, by a secret or a private key, with the SDK's providers.
 
-They import cryptography, which takes a tenth of a second: import this only for such a server.
+Import this module only when needed: cryptography takes a tenth of a second to load.
 """
 
 import httpx2
@@ -21,7 +21,7 @@ from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
 
 
 def client_credentials(server: MCPServer, store: LoginStore) -> Provider:
-    """Return what logs in without a person, as the client of a server's configuration."""
+    """Return a provider that logs in without a user, as the client of the configuration."""
     return (SignedLogin if server.oauth.private_key else SecretLogin)(server, store)
 
 
@@ -35,10 +35,7 @@ class _OwnLogin(Provider):
 
 
 class SecretLogin(_OwnLogin, ClientCredentialsOAuthProvider):
-    """Logs in with the client's secret."""
-
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
-        """Take the client of a server's configuration."""
         client = server.oauth
         ClientCredentialsOAuthProvider.__init__(
             self,
@@ -53,10 +50,7 @@ class SecretLogin(_OwnLogin, ClientCredentialsOAuthProvider):
 
 
 class SignedLogin(_OwnLogin, PrivateKeyJWTOAuthProvider):
-    """Logs in with a statement that the client's private key signs."""
-
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
-        """Take the client of a server's configuration."""
         client = server.oauth
 
         async def sign(audience: str) -> str:
@@ -80,7 +74,7 @@ def _signed_by(client: OAuthClient) -> SignedJWTParameters:
     try:
         key = load_pem_private_key(pem.encode(), password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        text = "its private_key is no PEM of a key without a password"
+        text = "its private_key is not the PEM of a key without a password"
         raise OAuthFlowError(text) from error
     if isinstance(key, RSAPrivateKey):
         algorithm = "RS256"

@@ -1,4 +1,9 @@
-"""One connection to a server: the SDK's session, with pagination, input requests and errors."""
+"""One connection to a server: calls, calls that the server runs as tasks, input requests, errors.
+
+Tasks are those of protocol 2025-11-25: the server answers a call at once with the id of a task. The
+client asks for the task's state until it has ended, and then for the result. The id stays valid
+after the connection is lost, and after our process has ended.
+"""
 
 import asyncio
 import contextlib
@@ -9,9 +14,13 @@ from typing import Any
 
 import httpx2
 import mcp_types as types
-from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.session import (
+    ClientRequestContext,
+    ClientSession,
+    ElicitationFnT,
+    SamplingFnT,
+)
 from mcp.client.subscriptions import SubscriptionLost, listen
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.backends.mcp.failures import (
@@ -19,12 +28,15 @@ from openmanus_graph.backends.mcp.failures import (
     Diagnostics,
     ServerError,
     is_loss,
+)
+from openmanus_graph.backends.mcp.listed_tools import TASK_KEY, pages, repair_message
+from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
+from openmanus_graph.backends.mcp.transports import (
+    Client,
+    http_streams,
+    sse_streams,
     stdio_streams,
 )
-from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
-from openmanus_graph.backends.mcp.listed_tools import pages, repair_message
-from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
-from openmanus_graph.backends.mcp.tasks import begin_task, find_task, finish_task, runs_tasks
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -32,7 +44,16 @@ for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not w
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 TOOLS, ROUNDS = 2000, 20
-"""Pages and tools of a list of tools; rounds of input requests in one call."""
+"""Limits: the tools of one server, and rounds of input requests in one call."""
+KEEP_MS = 24 * 60 * 60 * 1000
+"""How long a server is asked to keep a task and its result, in milliseconds."""
+POLL_S, MIN_POLL_S, MAX_POLL_S = 1.0, 0.05, 30.0
+"""Interval between requests for a task's state: the default, and the limits of what servers set."""
+MAX_FAILURES = 5
+"""Failed requests in a row for the state of a running task."""
+CANCEL_S = 2.0
+"""How long to wait for a server to confirm that a task is cancelled."""
+_UNKNOWN = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND)
 WRONG_TRANSPORT = frozenset({404, 405, 406, 400})
 """Status codes that hint at the other transport, such as SSE."""
 _FAILURES = (MCPError, TimeoutError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup)
@@ -43,26 +64,16 @@ log = logging.getLogger(__name__)
 class Callbacks:
     """Handlers of the requests and notifications of a server."""
 
-    elicit: Callable[[Any], Awaitable[types.ElicitResult]]
-    sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
+    elicit: ElicitationFnT
+    sample: SamplingFnT
     tools_changed: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class TaskListener:
-    """Told of a call that a server runs as a task."""
-
-    on_begin: Callable[[str], Awaitable[None]]
-    """Given the task's id, before anything else is asked of the server."""
-    on_status: Callable[[str], None]
-    """Given what the server says of the task's state."""
-
-
-async def _decline(params: object) -> types.ElicitResult:
+async def _decline(context: object, params: object) -> types.ElicitResult:
     return types.ElicitResult(action="decline")
 
 
-async def _refuse(params: object) -> types.ErrorData:
+async def _refuse(context: object, params: object) -> types.ErrorData:
     return types.ErrorData(code=types.INVALID_REQUEST, message="There is no model outside a run.")
 
 
@@ -85,7 +96,6 @@ class Connection:
 
     @property
     def ended(self) -> asyncio.Event:
-        """Set when the incoming stream has ended."""
         return self.incoming.ended
 
     @property
@@ -98,7 +108,7 @@ class Connection:
         own = await self._own_tools()
         resources = await resource_tools(self.session, own)
         self._reads_resources = bool(resources)
-        if runs_tasks(self.session):
+        if _runs_tasks(self.session):
             self._task_tools = frozenset(tool.name for tool in own if tool.execution is not None
                 and tool.execution.task_support in ("optional", "required"))  # fmt: skip
         return own + resources
@@ -116,24 +126,44 @@ class Connection:
         return found[:TOOLS]
 
     async def call(
-        self, name: str, args: dict[str, Any], progress: ProgressFnT, listener: TaskListener
+        self,
+        name: str,
+        args: dict[str, Any],
+        report: Callable[[str], None],
+        on_task: Callable[[str], Awaitable[None]],
     ) -> Any:
-        """Call a tool and return its result; cancelling notifies the server."""
+        """Call a tool and return its result; cancelling notifies the server.
+
+        Args:
+            report: Receives the server's progress reports as text.
+            on_task: Receives the task's id, before any other request, if the server runs a task.
+        """
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            of = "" if total is None else f" of {total:g}"
+            report(f"{progress:g}{of}{f': {message}' if message else ''}")
+
         if name == READ_RESOURCE and self._reads_resources:
             return await read_or_list(self.session, args.get("uri"))
         if name in self._task_tools:
-            begun = await begin_task(self.session, name, args)
-            if not isinstance(begun, types.Task):
-                return begun
-            await listener.on_begin(begun.task_id)
-            return await finish_task(self.session, name, begun, listener.on_status)
+            params = types.CallToolRequestParams(
+                name=name, arguments=args, task=types.TaskMetadata(ttl=KEEP_MS)
+            )
+            request = types.CallToolRequest(params=params)
+            answer = await self.session.send_request(request, types.CallToolResult)
+            begun = (answer.meta or {}).get(TASK_KEY)
+            if begun is None:  # the server has run the call at once
+                return answer
+            task = types.Task.model_validate(begun)
+            await on_task(task.task_id)
+            return await self._task_result(name, task, report)
         responses: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(ROUNDS):
             result = await self.session.call_tool(
                 name,
                 args,
-                progress_callback=progress,
+                progress_callback=on_progress,
                 input_responses=responses,
                 request_state=state,
                 allow_input_required=True,
@@ -143,14 +173,66 @@ class Connection:
             responses, state = await self._answer_requests(result), result.request_state
         raise ServerError(f"it asked more than {ROUNDS} times during one call", lasting=False)
 
-    async def finish_task(self, name: str, task_id: str, listener: TaskListener) -> Any:
-        """Return the result of a call that the server runs as a task. ToolError: it is unknown."""
-        task = await find_task(self.session, task_id)
+    async def finish_task(
+        self, name: str, task_id: str, report: Callable[[str], None]
+    ) -> types.CallToolResult:
+        """Wait for the result of a call that the server runs as a task. ToolError: it is unknown.
+
+        `report` receives the task's status message whenever it changes.
+        """
+        task = await self.find_task(task_id)
         if task is None:
             raise ToolError(
                 f"{name}: its server runs it as a task, and does not know that any more. {UNSURE}"
             )
-        return await finish_task(self.session, name, task, listener.on_status)
+        return await self._task_result(name, task, report)
+
+    async def find_task(self, task_id: str) -> types.Task | None:
+        """Return a task's state; None if the server does not know the task."""
+        try:
+            return await self._task_state(task_id)
+        except MCPError as error:
+            if is_loss(error):
+                raise
+            return None
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Cancel a task whose result is no longer needed. Errors are ignored."""
+        params = types.CancelTaskRequestParams(task_id=task_id)
+        with contextlib.suppress(MCPError, TimeoutError, ValueError):
+            async with asyncio.timeout(CANCEL_S):
+                await self.session.send_request(
+                    types.CancelTaskRequest(params=params), types.CancelTaskResult
+                )
+
+    async def _task_state(self, task_id: str) -> types.Task:
+        request = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task_id))
+        return await self.session.send_request(request, types.GetTaskResult)
+
+    async def _task_result(
+        self, name: str, task: types.Task, report: Callable[[str], None]
+    ) -> types.CallToolResult:
+        """Wait for a task's result. ToolError: the server cancelled it. MCPError: it failed."""
+        reported, failures = None, 0
+        while task.status == "working":
+            if task.status_message and task.status_message != reported:
+                reported = task.status_message
+                report(reported)
+            interval = POLL_S if task.poll_interval is None else task.poll_interval / 1000
+            await asyncio.sleep(min(max(interval, MIN_POLL_S), MAX_POLL_S))
+            try:
+                task, failures = await self._task_state(task.task_id), 0
+            except MCPError as error:
+                failures += 1
+                if is_loss(error) or error.code in _UNKNOWN or failures > MAX_FAILURES:
+                    raise
+        if task.status == "cancelled":
+            why = f": {task.status_message.rstrip('.')}" if task.status_message else ""
+            raise ToolError(f"{name} was cancelled by its server{why}. {UNSURE}")
+        # A server that needs input requests it while it is asked for the result.
+        params = types.GetTaskPayloadRequestParams(task_id=task.task_id)
+        request = types.GetTaskPayloadRequest(params=params)
+        return await self.session.send_request(request, types.CallToolResult)
 
     async def process_notifications(self) -> None:
         """Give the SDK time to handle the notifications received so far."""
@@ -181,6 +263,14 @@ class Connection:
         return found
 
 
+def _runs_tasks(session: ClientSession) -> bool:
+    """Return whether a server runs tool calls as tasks."""
+    capabilities = session.server_capabilities
+    tasks = capabilities.tasks if capabilities is not None else None
+    requests = tasks.requests if tasks is not None else None
+    return requests is not None and requests.tools is not None and requests.tools.call is not None
+
+
 @contextlib.asynccontextmanager
 async def open_connection(
     server: MCPServer,
@@ -188,16 +278,9 @@ async def open_connection(
     diagnostics: Diagnostics,
     auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Connection]:
-    """Connect to a server and initialize the session.
+    """Connect to a server and initialize the session. ServerError: the server cannot be used.
 
-    Args:
-        server: Its configuration.
-        callbacks: Handle its requests.
-        diagnostics: Collects what explains a failure.
-        auth: Authenticates, in place of the login that is stored.
-
-    Raises:
-        ServerError: It cannot be used, and why.
+    `auth` replaces the stored login.
     """
     kinds = transports(server)
     for kind in kinds:
@@ -216,15 +299,12 @@ async def open_connection(
 async def connect_outside_run(
     server: MCPServer, timeout_s: float | None = None, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Connection]:
-    """Connect to a server for a few requests; nobody answers its own.
+    """Connect to a server for a few requests; its own requests are declined.
 
-    Args:
-        server: Its configuration.
-        timeout_s: Seconds for all of it.
-        auth: Authenticates, in place of the login that is stored.
+    `timeout_s` limits the whole connection, and `auth` replaces the stored login.
 
     Raises:
-        ServerError: It cannot be used, or refused a request, and why.
+        ServerError: The server cannot be used, or refused a request.
     """
     diagnostics = Diagnostics(server)
     callbacks = Callbacks(_decline, _refuse, lambda: None)
@@ -239,7 +319,7 @@ async def connect_outside_run(
 
 
 def transports(server: MCPServer) -> list[str]:
-    """Return the transports to try, the likeliest first."""
+    """Return the transports to try, the most likely first."""
     if server.transport is not None:
         return [server.transport]
     if server.command is not None:
@@ -258,6 +338,7 @@ async def _open_with_transport(
     is_open = False
     try:
         async with contextlib.AsyncExitStack() as stack:
+            streams: contextlib.AbstractAsyncContextManager[tuple[Any, Any]]
             if kind == "stdio":
                 streams = stdio_streams(server, diagnostics.stderr_lines)
             else:
@@ -281,12 +362,6 @@ async def _open_with_transport(
 def _session(
     read: Any, write: Any, callbacks: Callbacks, diagnostics: Diagnostics
 ) -> ClientSession:
-    async def elicit(context: Any, params: Any) -> types.ElicitResult:
-        return await callbacks.elicit(params)
-
-    async def sample(context: Any, params: Any) -> types.CreateMessageResult | types.ErrorData:
-        return await callbacks.sample(params)
-
     async def on_log(params: types.LoggingMessageNotificationParams) -> None:
         log.info("%s: %s: %s", diagnostics.server.name, params.level, str(params.data)[:2000])
 
@@ -301,8 +376,8 @@ def _session(
     return _Session(
         read,
         write,
-        sampling_callback=sample if diagnostics.server.sampling else None,
-        elicitation_callback=elicit,
+        sampling_callback=callbacks.sample if diagnostics.server.sampling else None,
+        elicitation_callback=callbacks.elicit,
         logging_callback=on_log,
         log_level="info",
         message_handler=on_message,
@@ -311,9 +386,9 @@ def _session(
 
 
 async def _handshake(session: ClientSession, ended: asyncio.Event) -> None:
-    """Initialize with a handshake, because only then a server can send requests during a call.
+    """Initialize with a handshake, because servers need one to send requests during a call.
 
-    Servers that only support the newer protocol, without sessions, are discovered.
+    Discover servers that only support the newer protocol without sessions.
     """
     initializing = asyncio.ensure_future(session.initialize())
     ended_first = asyncio.ensure_future(ended.wait())
@@ -335,7 +410,7 @@ async def _handshake(session: ClientSession, ended: asyncio.Event) -> None:
 
 
 class _IncomingStream:
-    """Wraps the incoming stream: repairs messages, and notes notifications and the end."""
+    """The incoming stream. It repairs messages, and records notifications and its end."""
 
     def __init__(self, stream: Any) -> None:  # the SDK's
         self._stream = stream

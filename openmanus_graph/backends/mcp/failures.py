@@ -1,28 +1,18 @@
-"""Explains why a server cannot be used, in a sentence for the person and the model."""
+"""Explains why a server cannot be used, in a sentence for the user and the model."""
 
 import asyncio
-import contextlib
-import logging
-import os
 import shlex
-import signal
-from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
 
-import anyio
 import httpx2
-from mcp.client.stdio import get_default_environment
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.http import MAX_MESSAGE, Client, TooLongError, read_message
 from openmanus_graph.backends.mcp.oauth import wanted_scope, wants_login
+from openmanus_graph.backends.mcp.transports import Client, TooLongError
 from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.backends.sandbox.environment import network_settings
 from openmanus_graph.config.mcp import host_name
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.mcp_server import MCPServer
@@ -54,8 +44,7 @@ class ServerError(Exception):
         super().__init__(sentence)
         self.lasting = lasting
         """Whether retrying is useless."""
-        self.status = status
-        """The HTTP status code."""
+        self.status = status  # of HTTP
 
 
 @dataclass(frozen=True)
@@ -73,10 +62,10 @@ class Diagnostics:
 
     server: MCPServer
     stderr_lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=STDERR_LINES))
-    """The newest lines of its stderr."""
+    """The newest."""
     client: Client | None = None
     noise: str = ""
-    """The first output of the server that is no valid message."""
+    """The first output of the server that is not a valid message."""
 
     def to_server_error(self, error: BaseException) -> ServerError:
         """Turn an error into a ServerError with an explanation."""
@@ -107,11 +96,11 @@ class Diagnostics:
             return Refusal(f"{text} {again}", "has forgotten the session")
         hint = self._hint(fault) or "Try again later."
         narrow = wanted_scope(fault) is not None  # other tools may need less
-        over = "does not take its key any more" if status in _LASTING and not narrow else ""
+        over = "does not accept its key any more" if status in _LASTING and not narrow else ""
         return Refusal(f"{text} Nothing was done. {hint}", over)
 
     def _hint(self, response: httpx2.Response) -> str:
-        """Say what to do about an HTTP error; empty if nobody knows."""
+        """Return what to do about an HTTP error; empty if unknown."""
         by_url = self.server.name == host_name(self.server.url or "")
         name = self.server.url if by_url else self.server.name
         command = f"run `openmanus mcp login {shlex.quote(name or '')}`"
@@ -125,14 +114,12 @@ class Diagnostics:
             return f"It wants a login: {command}."
         scope = wanted_scope(response)
         if scope is not None:
-            return f"The login does not reach that far ({scope or 'more scope'}): {command}."
+            return f"The login lacks a scope{f' ({scope})' if scope else ''}: {command}."
         return _STATUS_HINTS.get(response.status_code, "")
 
     def hints(self) -> str:
         """Return the server's invalid output and the last lines of its stderr."""
-        noise = (
-            f" It wrote what is no message of the protocol ({self.noise})." if self.noise else ""
-        )
+        noise = f" It wrote an invalid message ({self.noise})." if self.noise else ""
         message = " | ".join(list(self.stderr_lines)[-4:])
         return f"{noise} It said: {message}" if message else noise
 
@@ -154,7 +141,7 @@ class Diagnostics:
             text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
             return ServerError(text, lasting=status in _LASTING, status=status)
         if isinstance(fault, TooLongError):
-            return ServerError(f"at {where} {fault}, which is not taken.", lasting=True)
+            return ServerError(f"at {where} {fault}, which is too long.", lasting=True)
         if isinstance(fault, httpx2.TransportError):
             text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
             return ServerError(redact_secrets(text), lasting="SSL" in str(fault))
@@ -176,9 +163,9 @@ def _network_hint(fault: httpx2.TransportError) -> str:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error is the SDK's error for a lost connection.
+    """Return whether this is the SDK's error for a lost connection, by its text.
 
-    Its code does not show it: servers use the same one for their own errors.
+    Servers use the same error code for their own errors.
     """
     return isinstance(error, MCPError) and str(error).startswith(_LOST)
 
@@ -193,7 +180,7 @@ def _start_error(command: str, cwd: str | None, error: BaseException) -> ServerE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those that it groups, and those that led to it."""
+    """Yield an error, the errors that it groups, and their causes."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -218,149 +205,5 @@ def _first_line(error: BaseException) -> str:
     )
     if isinstance(plain, ValidationError):
         wrong = "; ".join(validation_problems(plain)[:PROBLEMS])
-        return f"its answer is none of the protocol's ({wrong})"
+        return f"its answer does not follow the protocol ({wrong})"
     return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
-
-
-LINE_CHARS = 300
-GRACE_S = (2.0, 2.0, 1.0)
-"""Timeouts for a server to exit: after its stdin was closed, SIGTERM and SIGKILL."""
-STDERR_S = 0.5
-"""Timeout for reading the rest of its stderr, once it has exited."""
-_INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")
-log = logging.getLogger(__name__)
-
-
-@contextlib.asynccontextmanager
-async def stdio_streams(
-    server: MCPServer, stderr_lines: deque[str]
-) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start the server and connect to its pipes; its stderr goes to the log.
-
-    Args:
-        server: Its configuration.
-        stderr_lines: Gets the newest lines of its stderr.
-
-    Raises:
-        OSError: It cannot be started.
-    """
-    process = await asyncio.create_subprocess_exec(
-        server.command or "",
-        *server.args,
-        env=environment(server.env, os.environ),
-        cwd=server.cwd,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        limit=MAX_MESSAGE,
-        start_new_session=True,
-    )
-    stderr_reader = asyncio.ensure_future(_read_stderr(process, server.name, stderr_lines))
-    try:
-        yield _Incoming(process, stderr_reader), _Outgoing(process, stderr_reader)
-    finally:
-        await _uninterrupted(_terminate(process, stderr_reader))
-
-
-def environment(configured: Mapping[str, str], host: Mapping[str, str]) -> dict[str, str]:
-    """Return the allow-listed environment (HOME, PATH, USER ..., proxies) and the server's."""
-    inherited = {name: host[name] for name in _INHERITED if name in host}
-    return {**get_default_environment(), **inherited, **network_settings(host), **configured}
-
-
-class _Stream:
-    """One of the server's pipes, with the interface that the SDK expects."""
-
-    def __init__(self, process: Process, stderr_reader: "asyncio.Future[None]") -> None:
-        self._process, self._stderr_reader = process, stderr_reader
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *what: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Do nothing: pipes are closed together with their server."""
-
-    async def _wait_for_stderr(self) -> None:
-        await asyncio.wait({self._stderr_reader}, timeout=STDERR_S)
-
-
-class _Incoming(_Stream):
-    """Reads messages, one per line, until the server exits."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        assert self._process.stdout is not None
-        with contextlib.suppress(ConnectionError):
-            while line := await _line(self._process.stdout):
-                if line.strip():
-                    return read_message(line.decode("utf-8", "replace"))
-        await self._wait_for_stderr()
-        raise StopAsyncIteration
-
-
-class _Outgoing(_Stream):
-    async def send(self, sent: SessionMessage) -> None:
-        assert self._process.stdin is not None
-        text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-        self._process.stdin.write(text.encode() + b"\n")
-        try:
-            await self._process.stdin.drain()
-        except ConnectionError as error:
-            await self._wait_for_stderr()
-            raise anyio.BrokenResourceError from error
-
-
-async def _read_stderr(process: Process, name: str, stderr_lines: deque[str]) -> None:
-    assert process.stderr is not None
-    while line := await _line(process.stderr):
-        if text := line.decode("utf-8", "replace").rstrip():
-            log.info("%s: %s", name, text[:LINE_CHARS])
-            stderr_lines.append(text[:LINE_CHARS])
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """Return the next line, nothing at the end."""
-    while True:
-        try:
-            return await stream.readline()
-        except ValueError:  # longer than the limit; what was read of it is dropped
-            continue
-
-
-async def _uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine to its end; a cancellation is raised afterwards."""
-    task, cancelled = asyncio.ensure_future(coroutine), False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
-
-
-async def _terminate(process: Process, stderr_reader: "asyncio.Future[None]") -> None:
-    """Terminate a server and its process group: close stdin, then SIGTERM, then SIGKILL."""
-    if process.stdin is not None:
-        process.stdin.close()
-    steps = zip(GRACE_S, (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), strict=True)
-    for grace_s, next_signal in steps:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await process.wait()
-        if process.returncode is not None:
-            break
-        _signal(process, next_signal)
-    _signal(process, signal.SIGTERM)  # child processes that are still running
-    stderr_reader.cancel()
-    await asyncio.wait({stderr_reader})
-
-
-def _signal(process: Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)  # it was started as the leader of its group

@@ -1,4 +1,4 @@
-"""The tools that a server lists: repaired, filtered by its configuration, compared with before."""
+"""A server's list of tools: repaired, filtered by the configuration, compared with before."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ from openmanus_graph.state.tool_traits import Traits
 _Declared = TypeVar("_Declared")
 P = TypeVar("P", bound=PaginatedResult)
 PAGES = 100
-"""Most pages that are read of one list."""
+"""Limit of the pages that are read of one list."""
 SCHEMA_KEY = "openmanus/schema"
-"""Where a tool keeps the schema that its server sent."""
+"""Key in a tool's metadata of the schema that its server sent."""
 TASK_KEY = "openmanus/task"
-"""Where a call's result keeps the task that its server began instead."""
+"""Key in a result's metadata of the task that the server began instead."""
 MAX_DESCRIPTION_CHARS = 2000
 READ_ONLY = "read-only "
-"""Begins the digest of a tool whose server says so."""
+"""Prefix of the digest of a tool that its server declares as read-only."""
 _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
@@ -38,7 +38,7 @@ _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "resource_link": {"uri": str, "name": str},
     "resource": {"resource": dict},
 }
-"""By the type of a part of a result."""
+"""By the type of a content block."""
 _TASK_SUPPORT = ("forbidden", "optional", "required")
 _UNUSED_FIELDS = frozenset({"annotations", "_meta", "icons"})
 
@@ -51,22 +51,18 @@ class ListedTool:
     """The server's name for it."""
     description: str
     model_schema: Mapping[str, Any]
-    """The schema of its arguments, for models."""
+    """The schema of its arguments that models see."""
     argument_schema: Mapping[str, Any] | None
     """The schema that arguments are checked against; None if the server gave no valid one."""
     effect: Effect
     destructive: bool = False
-    """The server says that a call destroys something."""
+    """As the server declares it."""
     digest: str = ""
-    """Of all that the server says of it; begins with what it says of its effect."""
+    """Of the server's description of the tool, prefixed with the effect that it declares."""
 
 
 async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
-    """Yield the pages of one of a server's lists, at most so many.
-
-    Args:
-        list_page: A method of the session that takes the `params` of a page.
-    """
+    """Yield the pages of one of a server's lists, which `list_page(params=...)` requests."""
     params = PaginatedRequestParams()
     for _ in range(PAGES):
         page = await list_page(params=params)
@@ -77,7 +73,7 @@ async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
 
 
 def offered_tools(server: MCPServer, tools: Iterable[Any]) -> tuple[ListedTool, ...]:
-    """Return the tools that `allow` and `deny` let through; duplicate names are dropped."""
+    """Return the tools that `allow` and `deny` permit, without duplicate names."""
     found: dict[str, ListedTool] = {}
     for tool in tools:
         name: str = tool.name
@@ -116,10 +112,10 @@ def _digest(tool: Any) -> str:  # the SDK's Tool
 
 
 def _effect(server: MCPServer, tool: Any) -> Effect:  # the SDK's Tool
-    """Return a tool's effect: from our configuration, else from the server's annotations.
+    """Return a tool's effect from our configuration, or from the server's annotations.
 
-    A server that lies gains nothing by it, as it can do anything in any call: approval is there
-    to keep the model from using an honest server for what nobody wants.
+    Approval keeps the model from misusing an honest server. A dishonest server gains nothing by a
+    wrong annotation, because it can do anything in any call.
     """
     for pattern, effect in server.effects.items():
         if fnmatchcase(tool.name, pattern):
@@ -160,11 +156,9 @@ def traits_for(
     """Return the traits of a tool for the graph.
 
     Args:
-        server: Whose tool it is.
-        tool: The tool.
         side_by_side: Whether calls to this server may run in parallel.
-        known_as: The digest that it had before it changed: what had effects then has them still,
-            unless the user says otherwise. Empty of a new tool. None: it has not changed.
+        known_as: The digest before the tool changed; empty if it is new, None if it is unchanged.
+            A tool that had effects keeps them, unless the configuration declares its effect.
     """
     effect = tool.effect
     ours = any(fnmatchcase(tool.name, pattern) for pattern in server.effects)
@@ -186,14 +180,14 @@ def traits_for(
 
 
 def _named(tool: ListedTool, table: Mapping[str, _Declared]) -> _Declared | None:
-    """Return what is declared of a tool, by its name or a pattern."""
+    """Return the value that the table declares for a tool, by its name or a pattern."""
     return next((it for name, it in table.items() if fnmatchcase(tool.name, name)), None)
 
 
 def repair_message(message: Any) -> Any:  # whatever a transport delivers
-    """Return a message with a list of tools or a call's result that the SDK accepts.
+    """Repair a list of tools or a result of a call.
 
-    The SDK refuses the whole message for one odd field.
+    The SDK would reject the whole message because of one invalid field.
     """
     if not isinstance(message, SessionMessage) or not isinstance(message.message, JSONRPCResponse):
         return message
@@ -210,7 +204,7 @@ def repair_message(message: Any) -> Any:  # whatever a transport delivers
         blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
         repaired["content"] = list(map(_repair_block, blocks))
     if isinstance(result.get("task"), dict) and "content" not in result:
-        repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # no result, for the SDK
+        repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # the SDK requires a result
     if not repaired:
         return message
     response = message.message.model_copy(update={"result": {**result, **repaired}})
@@ -229,7 +223,7 @@ def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
     if isinstance(execution := tool.get("execution"), dict):
         support = cast("dict[str, Any]", execution).get("taskSupport")
         kept["execution"] = {"taskSupport": support} if support in _TASK_SUPPORT else {}
-    # The schema itself may be anything, and is looked at later.
+    # The schema can be anything. It is checked later.
     meta: Any = tool.get("_meta")
     own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
     kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
@@ -237,7 +231,7 @@ def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _repair_block(block: Any) -> dict[str, Any]:
-    """Return a part of a result; one that the protocol does not know, as the text that it is."""
+    """Return a content block. One that the protocol does not know becomes its JSON as text."""
     if isinstance(block, dict):
         found = cast("dict[str, Any]", block)
         needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
@@ -251,17 +245,15 @@ log = logging.getLogger(__name__)
 
 
 def changed_tools(server: MCPServer, tools: Iterable[ListedTool]) -> dict[str, str]:
-    """Return the digests that changed tools had before, by name; empty for new tools. Blocks.
+    """Return the earlier digests of changed tools by name; empty for new tools. Blocks.
 
-    Args:
-        server: If it is seen for the first time, its tools are noted as they are.
-        tools: All that it lists.
+    The tools of a server that is seen for the first time are saved as unchanged.
     """
     listed = {tool.name: tool.digest for tool in tools}
     known: dict[str, str] | None = read_object(_file()).get(_key(server))
     if known is None:
         if listed:
-            _note(server, listed)
+            _save(server, listed)
         return {}
     return {
         name: known.get(name, "") for name, digest in listed.items() if known.get(name) != digest
@@ -269,20 +261,20 @@ def changed_tools(server: MCPServer, tools: Iterable[ListedTool]) -> dict[str, s
 
 
 def accept_tool(server: MCPServer, tool: ListedTool) -> None:
-    """Note a tool as it is now: the user allowed a call of it. Blocks."""
-    _note(server, {tool.name: tool.digest})
+    """Save a tool's digest, because the user allowed a call of it. Blocks."""
+    _save(server, {tool.name: tool.digest})
 
 
-def _note(server: MCPServer, digests: dict[str, str]) -> None:
+def _save(server: MCPServer, digests: dict[str, str]) -> None:
     try:
         with changed_object(_file(), mode=0o600) as known:
             known[_key(server)] = {**known.get(_key(server), {}), **digests}
     except ConfigError as error:
-        log.warning("The tools of %s are not noted: %s", server.name, error)
+        log.warning("The tools of %s could not be saved: %s", server.name, error)
 
 
 def _key(server: MCPServer) -> str:
-    """Name a server by what is started or reached: another one of its name is another one."""
+    """Return a key of a server's name, command and url: another url is another server."""
     reached = json.dumps([server.command, server.args, server.url])
     digest = hashlib.sha256(reached.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{server.name} {digest[:16]}"

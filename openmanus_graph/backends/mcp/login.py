@@ -24,35 +24,28 @@ REVOKE_S = 10.0
 
 @dataclass(frozen=True)
 class LoginResult:
-    """What a login gave."""
-
     needed: bool
-    """Whether the server asked for one at all."""
+    """Whether the server asked for a login."""
     tools: int
-    """How many tools it lists."""
+    """How many tools the server lists."""
     scope: str = ""
 
 
 async def login(
     server: MCPServer, show: Callable[[str], Awaitable[None]], timeout_s: float
 ) -> LoginResult:
-    """Log in to a server, and list its tools.
-
-    Args:
-        server: Its configuration; it has a url.
-        show: Shows the person the address to open.
-        timeout_s: Seconds in which the login must be complete.
+    """Log in to a server with a url, and list its tools. `show` shows the user the address to open.
 
     Raises:
         ConfigError: The port of the redirect is taken, or the login cannot be stored.
-        ServerError: The server or its authorization server refused.
+        ServerError: The server or its authorization server refused, or the time is over.
     """
     store = LoginStore(server)
-    known_port = await asyncio.to_thread(_registered_port, store)
-    async with _listen(server.oauth.redirect_port, known_port) as browser:
-        provider = NewLogin(
-            server, store, browser.redirect_uri, _shown(browser, show), browser.wait
-        )
+    registered = (await asyncio.to_thread(store.read)).client
+    uris = registered.redirect_uris if registered is not None else None
+    known_port = (uris[0].port or 0) if uris else 0
+    async with _listen(show, server.oauth.redirect_port, known_port) as browser:
+        provider = NewLogin(server, store, browser.redirect_uri, browser.open, browser.wait)
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -62,18 +55,18 @@ async def login(
         except TimeoutError as error:
             text = f"was not logged in to within {timeout_s:g} s. Run the command again."
             raise ServerError(text, lasting=True) from error
-    scope = provider.tokens.scope if provider.tokens else None
-    return LoginResult(provider.tokens is not None, len(tools), scope or "")
+    new = provider.context.current_tokens
+    return LoginResult(new is not None, len(tools), (new.scope if new else None) or "")
 
 
 async def logout(server: MCPServer) -> str:
-    """Forget a login and revoke it; return what could not be done, empty if all was.
+    """Delete a login and revoke it. ConfigError: there is no login.
 
-    Raises:
-        ConfigError: There is no login.
+    Returns:
+        Why the login could not be revoked; empty if it was.
     """
     store = LoginStore(server)
-    async with store.locked():  # a run may be refreshing it: what it gets is revoked
+    async with store.locked():  # a run may be refreshing it: its new tokens are revoked
         known = await asyncio.to_thread(store.read)
         await asyncio.to_thread(store.forget)
     if known.tokens is None:
@@ -99,13 +92,14 @@ async def logout(server: MCPServer) -> str:
 
 @dataclass(eq=False)
 class _Browser:
-    """The browser that comes back from the authorization server."""
+    """Shows the user the login page, and receives the redirect to us afterwards."""
 
+    show: Callable[[str], Awaitable[None]]
     port: int = 0
-    _open: "dict[asyncio.Task[None], asyncio.StreamWriter]" = field(
+    _connections: "dict[asyncio.Task[None], asyncio.StreamWriter]" = field(
         default_factory=lambda: dict[asyncio.Task[None], asyncio.StreamWriter]()
     )
-    """Its connections by the tasks that answer them."""
+    """The browser's open connections by the tasks that answer them."""
     _state: str = ""
     _result: "asyncio.Future[AuthorizationCodeResult]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -115,25 +109,26 @@ class _Browser:
     def redirect_uri(self) -> str:
         return f"http://{HOST}:{self.port}{CALLBACK}"
 
-    def expect(self, url: str) -> None:
-        """Wait for the answer to this request only, which its `state` shows."""
+    async def open(self, url: str) -> None:
+        """Show the login page. Only a redirect with the same `state` is accepted."""
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
+        await self.show(url)
 
     async def wait(self) -> AuthorizationCodeResult:
-        """Wait for the browser. OAuthFlowError: the person or the server refused."""
+        """Wait for the redirect. OAuthFlowError: the user or the server refused."""
         return await self._result
 
     def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the one request of a new connection."""
         answering = asyncio.create_task(self._answer(reader, writer))
-        self._open[answering] = writer
-        answering.add_done_callback(lambda done: self._open.pop(done))
+        self._connections[answering] = writer
+        answering.add_done_callback(lambda done: self._connections.pop(done))
 
     async def disconnect(self) -> None:
-        """Close what is still open: browsers connect in advance, and then send nothing."""
-        for writer in self._open.values():
+        """Close the open connections: browsers connect in advance, and then send nothing."""
+        for writer in self._connections.values():
             writer.transport.abort()
-        await asyncio.gather(*self._open)
+        await asyncio.gather(*self._connections)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(
@@ -158,7 +153,7 @@ class _Browser:
         if address.path != CALLBACK:
             return "404 Not Found", "There is nothing here."
         if not self._state or given.get("state") != self._state or self._result.done():
-            return "400 Bad Request", "This is no answer to the login that is under way."
+            return "400 Bad Request", "This is not an answer to the login that is under way."
         if "code" in given:
             self._result.set_result(
                 AuthorizationCodeResult(
@@ -172,9 +167,11 @@ class _Browser:
 
 
 @contextlib.asynccontextmanager
-async def _listen(port: int | None, known_port: int) -> AsyncGenerator[_Browser]:
-    """Listen for the browser: at this port, else at the known one if that is free."""
-    browser = _Browser()
+async def _listen(
+    show: Callable[[str], Awaitable[None]], port: int | None, known_port: int
+) -> AsyncGenerator[_Browser]:
+    """Listen for the redirect at `port`. Without one, prefer `known_port` if it is free."""
+    browser = _Browser(show)
     try:
         server = await asyncio.start_server(browser.connect, HOST, port or known_port)
     except OSError as error:
@@ -188,20 +185,3 @@ async def _listen(port: int | None, known_port: int) -> AsyncGenerator[_Browser]
         finally:
             server.close()
             await browser.disconnect()
-
-
-def _shown(
-    browser: _Browser, show: Callable[[str], Awaitable[None]]
-) -> Callable[[str], Awaitable[None]]:
-    async def redirect(url: str) -> None:
-        browser.expect(url)
-        await show(url)
-
-    return redirect
-
-
-def _registered_port(store: LoginStore) -> int:
-    """Return the port that the client is registered with; 0 if it is not."""
-    client = store.read().client
-    uris = client.redirect_uris if client is not None else None
-    return (uris[0].port or 0) if uris else 0

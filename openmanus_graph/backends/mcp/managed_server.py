@@ -29,7 +29,6 @@ from openmanus_graph.backends.mcp.listed_tools import (
     in_previous_order,
     offered_tools,
 )
-from openmanus_graph.backends.mcp.tasks import find_task
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer
@@ -37,7 +36,7 @@ from openmanus_graph.state.mcp_server import MCPServer
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before each restart of a server that exited; after the last one it is given up."""
 STABLE_S = 30.0
-"""Uptime after which the backoff starts again with the first pause."""
+"""Uptime after which the backoff returns to the first pause."""
 LIST_S, CLOSE_S = 10.0, 10.0
 log = logging.getLogger(__name__)
 
@@ -49,35 +48,30 @@ State = Literal["starting", "up", "down", "gone"]
 
 @dataclass(frozen=True, eq=False)
 class ServerChange:
-    """A change of a server's state or tools, to be reported once to the person and the model."""
+    """A change of a server's state or tools, reported once to the user and the model."""
 
     text: str
     level: Literal["info", "warning"] = "warning"
 
 
 class ManagedServer:
-    """A server of one thread, supervised; a handle of the thread's session."""
+    """A supervised server of one thread; a handle of the thread's session."""
 
     def __init__(self, server: MCPServer, siblings: "set[ManagedServer]") -> None:
-        """Start the server in the background.
-
-        Args:
-            server: Its configuration.
-            siblings: All servers of the session; they are closed together.
-        """
+        """Start the server in the background. It is closed with its siblings of the session."""
         self.server = server
         self.state: State = "starting"
         self.tools: tuple[ListedTool, ...] = ()
         self.changed: dict[str, str] = {}
-        """Digests that tools had when the user added the server, by name, if they have changed."""
+        """The digests of changed tools at the time when the user added the server, by name."""
         self.transport = transports(server)[0]
         self.info = ""
-        """Its name and version, and the version of the protocol."""
+        """The server's name and version, and the version of the protocol."""
         self.why = ""
-        """Why it is not connected."""
+        """Why the server is not connected."""
         self.changes: list[ServerChange] = []
         self.run: object = None
-        """The run that started it."""
+        """The run that started the server."""
         self._siblings = siblings
         self._connection: Connection | None = None
         self._calls = Calls(
@@ -101,12 +95,11 @@ class ManagedServer:
         """Wait until the first start succeeded or failed, and the list of tools is current."""
         await self._first_attempt_done.wait()
         connection = self._connection
-        is_connected = connection is not None and not connection.ended.is_set()
         if (
-            connection is not None
-            and is_connected
+            self._called
+            and connection is not None
+            and not connection.ended.is_set()
             and connection.notifies_out_of_band
-            and self._called
         ):
             self._called = False
             self._refresh_tools()
@@ -117,32 +110,29 @@ class ManagedServer:
         await self._state_event.wait()
 
     def begin_call(self, tool: str, args: dict[str, Any], task_id: str = "") -> OpenCall:
-        """Start a call of a tool; progress, questions and the result come as events.
+        """Start a call of a tool. Progress, questions and the result become events.
 
-        Args:
-            tool: The server's name for it.
-            args: The call's.
-            task_id: The task as which the server runs the call already, if it does.
+        With a `task_id`, the server already runs the call as a task.
         """
         call = OpenCall(tool, args, task_id)
         self._start_call(call)
         return call
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the server can still say what became of a task."""
+        """Return whether the server still knows the state of a task."""
         return await server_loop.run(partial(self._knows_task, task_id))
 
     def _start_call(self, call: OpenCall) -> None:
         call.cancel = server_loop.begin(partial(self._call, call))
 
     def handle_state(self) -> str:
-        """Describe what would be lost with the session, for the model."""
+        """Return a description, for the model, of the state that ends with the session."""
         if not self._has_session_state:
             return ""
         return f"the session with the MCP server {self.server.name}, and what it kept in memory"
 
     def close(self) -> None:
-        """Close the server, and start to close the others of the session."""
+        """Close the server, and begin to close the session's other servers."""
         for one in self._siblings:
             server_loop.begin(one._end)
         self._siblings.discard(self)
@@ -190,7 +180,7 @@ class ManagedServer:
                 self.tools = ()
                 return
             if first:
-                self._notify(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
+                self._notify(f"{self._name} {self.why.rstrip('.')}. It is started again.")
             elif self.state == "up":
                 self.report_exit(ENDED)
             self._has_session_state = False
@@ -229,7 +219,7 @@ class ManagedServer:
         self._connection, self.why, self._exit_reported = connection, "", False
         self.transport = connection.transport
         if self._first_attempt_done.is_set():
-            self._notify(f"{self._name} is there again.", "info")
+            self._notify(f"{self._name} is connected again.", "info")
         self._set_state("up")
         self._first_attempt_done.set()
 
@@ -257,7 +247,7 @@ class ManagedServer:
 
     async def _list_tools(self, connection: Connection) -> None:
         listed = await connection.tools()
-        # All of them: what is offered is the user's choice, which may change.
+        # Digests of all tools are compared, because the user can offer others later.
         known = offered_tools(replace(self.server, allow=None, deny=()), listed)
         changed = await asyncio.to_thread(changed_tools, self.server, known)
         found = in_previous_order(offered_tools(self.server, listed), self.tools)
@@ -277,7 +267,7 @@ class ManagedServer:
             )
 
     def accept(self, tool: ListedTool) -> None:
-        """Note a tool as it is now, because a person allowed a call of it. Blocks."""
+        """Save a tool's digest, because the user allowed a call of it. Blocks."""
         accept_tool(self.server, tool)
         self.changed = {name: one for name, one in self.changed.items() if name != tool.name}
 
@@ -285,7 +275,7 @@ class ManagedServer:
         with contextlib.suppress(ToolError, MCPError, TimeoutError, ValueError):
             connection = await self._wait_for_connection()
             async with asyncio.timeout(LIST_S):
-                return await find_task(connection.session, task_id) is not None
+                return await connection.find_task(task_id) is not None
         return False
 
     async def _call(self, call: OpenCall) -> None:
@@ -306,7 +296,7 @@ class ManagedServer:
                 await self._tools_current.wait()
 
     async def _wait_for_connection(self) -> Connection:
-        """Return the connection once the server is up. ToolError if it was given up."""
+        """Wait until the server is up and return the connection. ToolError: it has failed."""
         while self._connection is None or self._connection.ended.is_set():
             if self.state == "gone":
                 raise ToolError(

@@ -1,6 +1,6 @@
-"""OAuth of servers over HTTP, by the SDK's providers: who may do what without a person.
+"""OAuth of servers over HTTP, with the SDK's providers.
 
-A run uses a login and refreshes it, and never begins one: `login.py` does, with a person.
+A run uses a login and refreshes it. Only `login.py` begins one, with the user.
 """
 
 import asyncio
@@ -41,21 +41,18 @@ LOCK_POLL_S = 0.05
 
 
 class Login(BaseModel):
-    """What is known of one login."""
-
     url: str
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
     revocation_endpoint: str | None = None
     wanted_scope: str | None = None
-    """What the server has asked for since, which the next login asks for too."""
+    """The scope that the server has requested since; the next login requests it too."""
 
 
 class LoginStore:
     """The file of one server's login; the SDK reads and writes it as its token storage."""
 
     def __init__(self, server: MCPServer) -> None:
-        """Name the file; nothing is read yet."""
         self._url = server.url or ""
         key = json.dumps([self._url, server.oauth.client_id, server.oauth.grant])
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -100,23 +97,19 @@ class LoginStore:
                 os.close(descriptor)
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens."""
         return (await asyncio.to_thread(self.read)).tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
         await asyncio.to_thread(self.update, tokens=tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the registered client."""
         return (await asyncio.to_thread(self.read)).client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep a registered client."""
         await asyncio.to_thread(self.update, client=client_info)
 
     def _is_lock(self, descriptor: int) -> bool:
-        """Return whether an open file is the lock still: a logout deletes it."""
+        """Return whether an open file is still the lock file: a logout deletes it."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._lock_path.stat())
         except FileNotFoundError:
@@ -128,17 +121,17 @@ class LoginStore:
 
 
 class Uncommitted(LoginStore):
-    """The storage of a login that is under way: one that is not completed changes nothing."""
+    """The storage of a login in progress. It writes nothing, because the login may fail."""
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep nothing."""
+        """Write nothing."""
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep nothing."""
+        """Write nothing."""
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file; return whether nobody else holds it."""
+    """Lock an open file. Return False if another process or thread holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -153,17 +146,17 @@ UNREGISTERED = (
 )
 _ERROR_CODE = re.compile(r'"error"\s*:\s*"([\w-]+)"')
 NO_REDIRECT = "http://127.0.0.1/callback"
-"""Stands where a client that only refreshes must name an address."""
+"""The address that a client must name even if it only refreshes."""
 
 
 def wants_login(response: httpx2.Response) -> bool:
-    """Return whether an answer asks for a login: the challenge of RFC 6750."""
+    """Return whether a response has the challenge of RFC 6750, which requires a login."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 401 and challenge.lower().startswith("bearer")
 
 
 def wanted_scope(response: httpx2.Response) -> str | None:
-    """Return the scope that a request lacked; empty if it is not named, None if none did."""
+    """Return the missing scope of a request; empty if it is not named, None if none is missing."""
     if response.status_code != 403:
         return None
     if extract_field_from_www_auth(response, "error") != "insufficient_scope":
@@ -172,7 +165,7 @@ def wanted_scope(response: httpx2.Response) -> str | None:
 
 
 def problem_of(error: Exception) -> str:
-    """Return why a login failed, in a line; of a refused token only the error's code."""
+    """Return why a login failed, in one line. For a refused token, that is only the error code."""
     text = str(error)
     if isinstance(error, OAuthTokenError) and (code := _ERROR_CODE.search(text)):
         text = f"{text.partition('):')[0]}): {code[1]}"
@@ -182,13 +175,13 @@ def problem_of(error: Exception) -> str:
 
 
 class Provider(OAuthClientProvider):
-    """The SDK's flow, but requests that have a valid token do not wait for each other."""
+    """The SDK's flow, except that requests with a valid token do not wait for each other."""
 
     server: MCPServer
     store: LoginStore
 
     def steps_up(self, response: httpx2.Response) -> bool:
-        """Return whether to ask for the scope that a request lacked."""
+        """Return whether to request the scope that a request lacked."""
         return wanted_scope(response) is not None
 
     async def _auth_flow(
@@ -225,14 +218,14 @@ class Provider(OAuthClientProvider):
         return self.store.locked()
 
     async def _reload(self) -> None:
-        """Take over what another process has stored meanwhile."""
+        """Load what another process has stored in the meantime."""
         before = self.context.current_tokens
         await self._initialize()
         if self.context.current_tokens != before:
-            self.context.token_expiry_time = None  # its answers will say
+            self.context.token_expiry_time = None  # unknown until a request fails
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
-        """Choose the server that knows the client; it must not be told to any other."""
+        """Choose the server that knows the client. No other server may receive its data."""
         known = self._known_issuer()
         if known is None:
             return advertised[0]
@@ -242,13 +235,13 @@ class Provider(OAuthClientProvider):
         raise OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
 
     def _known_issuer(self) -> str | None:
-        """Return the only authorization server that may hear of the client; None if any may."""
+        """Return the only authorization server that may receive client data; None if any may."""
         return self.server.oauth.issuer
 
     def _check_authorization_server(self) -> None:
-        """Refuse one that is not the known one, or that does not describe itself.
+        """Refuse a server that is not the known one, or that does not describe itself.
 
-        The SDK would send the person, the secret and the tokens to the MCP server in its place.
+        The SDK would send the user, the secret and the tokens to the MCP server instead.
         """
         found, known = self.context.oauth_metadata, self._known_issuer()
         named = known or self.context.auth_server_url
@@ -258,7 +251,7 @@ class Provider(OAuthClientProvider):
             raise OAuthFlowError(f"it names the authorization server {found.issuer}, not {known}")
 
     def _check_request(self, request: httpx2.Request) -> None:
-        """Check where a request of the login goes."""
+        """Check the address of a request of the login."""
         if urlsplit(self.context.server_url).scheme == "https" and request.url.scheme != "https":
             raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
         if request.method == "POST":
@@ -266,16 +259,15 @@ class Provider(OAuthClientProvider):
 
 
 class StoredLogin(Provider):
-    """Uses and refreshes a person's login."""
+    """Uses and refreshes a user's login."""
 
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
-        """Take the login of a server from its store."""
         super().__init__(server.url or "", _metadata(server, NO_REDIRECT), store)
         self.server, self.store = server, store
         self._issuer: str | None = None
 
     def steps_up(self, response: httpx2.Response) -> bool:
-        """Never: a wider scope needs the person."""
+        """Return False: a wider scope needs the user."""
         return False
 
     async def _auth_flow(
@@ -306,7 +298,7 @@ class StoredLogin(Provider):
         super()._check_request(request)
 
     async def _perform_authorization(self) -> httpx2.Request:
-        """Refresh, where the SDK would ask a person."""
+        """Refresh, where the SDK would send the user to log in."""
         if self.context.current_tokens is not None:  # else they belong to another issuer
             self.context.current_tokens = await self.store.get_tokens()
         if not self.context.can_refresh_token():
@@ -329,7 +321,7 @@ class StoredLogin(Provider):
 
 
 class NewLogin(Provider):
-    """Logs in with a person, whatever login there was."""
+    """Logs in with the user, whether or not there is a login already."""
 
     def __init__(
         self,
@@ -339,29 +331,20 @@ class NewLogin(Provider):
         redirect: Callable[[str], Awaitable[None]],
         callback: Callable[[], Awaitable[AuthorizationCodeResult]],
     ) -> None:
-        """Begin with nothing but a client that is registered for this address already.
+        """Reuse only a client that is already registered for `redirect_uri`.
 
-        Args:
-            server: Where to log in.
-            store: Keeps the login once it is complete.
-            redirect_uri: Where the browser is sent afterwards.
-            redirect: Shows the person the address to log in at.
-            callback: Waits for the browser.
+        The store gets the login once it is complete. `redirect` shows the user the login page, and
+        `callback` waits for the redirect.
         """
         metadata = _metadata(server, redirect_uri)
         super().__init__(server.url or "", metadata, Uncommitted(server), redirect, callback)
         self.server, self.store, self._redirect_uri = server, store, redirect_uri
 
-    @property
-    def tokens(self) -> OAuthToken | None:
-        """The tokens of the new login."""
-        return self.context.current_tokens
-
     def _alone(self) -> AbstractAsyncContextManager[None]:
-        return contextlib.nullcontext()  # a person takes minutes
+        return contextlib.nullcontext()  # the user takes minutes
 
     async def _reload(self) -> None:
-        """Keep to this login."""
+        """Do nothing: only this login counts."""
 
     async def _initialize(self) -> None:
         await super()._initialize()
@@ -403,7 +386,7 @@ class NewLogin(Provider):
 
 
 def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:
-    """Return the client that the configuration names; None if it registers itself."""
+    """Return the client of the configuration; None if the client registers itself."""
     client = server.oauth
     if client.client_id is None:
         return None
@@ -416,7 +399,7 @@ def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:
 
 
 def choose_auth_method(provider: OAuthClientProvider) -> None:
-    """Send a configured client's secret as its authorization server takes it."""
+    """Send a configured client's secret in a way that its authorization server supports."""
     client, found = provider.context.client_info, provider.context.oauth_metadata
     methods = found.token_endpoint_auth_methods_supported if found else None
     basic_only = client is not None and client.token_endpoint_auth_method == "client_secret_basic"

@@ -1,4 +1,4 @@
-"""Turns results of MCP tools into observations: text, and files for other content."""
+"""Results of MCP tools as observations: text, and files for other content."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 FOLDER = "mcp"
-"""In the workspace: pictures, sounds and other files that servers send."""
+"""In the workspace, for files that servers send."""
 SHORT_TEXT_CHARS = 100_000
 _SUFFIX = re.compile(r"\.\w{1,10}")
 
@@ -32,13 +32,9 @@ _SUFFIX = re.compile(r"\.\w{1,10}")
 def to_observation(
     result: "CallToolResult", linked: Iterable[Any], tool: str, workspace: Workspace
 ) -> Observation:
-    """Turn a result into an observation. Blocks: it writes files.
+    """Turn a result and the contents of its linked resources into an observation.
 
-    Args:
-        result: Of the call.
-        linked: Contents of resources that the result refers to.
-        tool: The name under which models see the tool.
-        workspace: Where files go.
+    `tool` is the name that models see. Blocks: writes files to the workspace.
     """
     renderer = _BlockRenderer(tool, workspace)
     parts = [renderer.render(block) for block in [*result.content, *linked]]
@@ -50,20 +46,15 @@ def to_observation(
 
 
 def is_short_text(result: "CallToolResult") -> bool:
-    """Return whether a result is only a little text, so that no file is written."""
-    if result.structured_content is not None:
+    """Return True if a result is only a short text, so that no file is written."""
+    if result.structured_content is not None or any(one.type != "text" for one in result.content):
         return False
-    return (
-        sum(
-            len(block.text) if block.type == "text" else SHORT_TEXT_CHARS
-            for block in result.content
-        )
-        < SHORT_TEXT_CHARS
-    )
+    texts = (one.text for one in result.content if one.type == "text")
+    return sum(map(len, texts)) < SHORT_TEXT_CHARS
 
 
 def _structured_text(result: "CallToolResult", parts: Sequence[str]) -> str:
-    """Write out the structured result, unless a text block says the same."""
+    """Return the structured result as JSON, or nothing if a text block has the same content."""
     value: Any = result.structured_content
     if value is None:
         return ""
@@ -71,7 +62,7 @@ def _structured_text(result: "CallToolResult", parts: Sequence[str]) -> str:
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
         alike += cast("dict[str, Any]", value).values()  # plain values are wrapped: {"result": 3}
     parsed = [_json_or_text(part) for part in parts]
-    # Lists come as one block for each item.
+    # A list has one block for each item.
     if any(one in alike for one in (*parts, *parsed)) or (parsed and parsed in alike):
         return ""
     whole = json.dumps(value, ensure_ascii=False, indent=1)
@@ -86,7 +77,7 @@ def _json_or_text(text: str) -> Any:  # any JSON
 
 
 class _BlockRenderer:
-    """Renders the blocks of one result; blocks that are no text become files."""
+    """Renders the blocks of one result. Blocks without text become files."""
 
     def __init__(self, tool: str, workspace: Workspace) -> None:
         self._tool, self._workspace = tool, workspace
@@ -114,7 +105,7 @@ class _BlockRenderer:
         try:
             data = base64.b64decode(encoded, validate=False)
         except (binascii.Error, ValueError):
-            return f"({kind} that is no valid base64)"
+            return f"({kind} with invalid base64)"
         digest = hashlib.sha256(data).hexdigest()[:8]
         name = f"{FOLDER}/{self._tool.removeprefix('mcp_')}-{digest}{_suffix(media_type, uri)}"
         try:
@@ -153,12 +144,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 async def resource_tools(session: ClientSession, own: list[types.Tool]) -> list[types.Tool]:
-    """Return the tool that reads resources, if the server has any and no tool of this name.
-
-    Args:
-        session: The server's.
-        own: The tools that it lists itself.
-    """
+    """Return the tool that reads resources, if there are any and `own` has no such name."""
     capabilities = session.server_capabilities
     if capabilities is None or capabilities.resources is None:
         return []
@@ -176,11 +162,7 @@ async def resource_tools(session: ClientSession, own: list[types.Tool]) -> list[
 
 
 async def read_or_list(session: ClientSession, uri: str | None) -> types.CallToolResult:
-    """Read a resource, or list them all.
-
-    Raises:
-        MCPError: There is no such resource.
-    """
+    """Read a resource, or list them all. MCPError: there is no such resource."""
     if not uri:
         text = "\n".join(await _described(session)) or "There are none."
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
@@ -190,7 +172,7 @@ async def read_or_list(session: ClientSession, uri: str | None) -> types.CallToo
 
 
 async def _described(session: ClientSession) -> list[str]:
-    """Describe the resources and templates, a line each."""
+    """Return one line for each resource and template."""
     lines: list[str] = []
     try:
         async for page in pages(session.list_resources):

@@ -1,6 +1,6 @@
-"""What a server says about a tool's arguments, made fit for models and for checking calls.
+"""The schemas of tools of MCP servers, for models and for checking calls.
 
-Schemas are somebody else's: they may be no JSON Schema at all.
+A server can send anything in place of a JSON schema.
 """
 
 import json
@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 Checker = Callable[[Any], list[str]]
 
 MAX_CHARS = 16_000
-"""Of the JSON that a model is shown for one tool."""
+"""Limit of the JSON that models see for one tool."""
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _TOP_LEVEL = (*_COMBINED, "not", "enum", "if", "then", "else", "$ref")
 _SUBSCHEMAS = ("properties", "$defs", "definitions")
@@ -25,7 +25,7 @@ ANYTHING: Schema = {"type": "object", "properties": {}}
 
 
 def is_schema(schema: object) -> bool:
-    """Say whether it is a JSON schema that allows objects."""
+    """Return True if this is a valid JSON schema that allows objects."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
@@ -39,18 +39,18 @@ def is_schema(schema: object) -> bool:
 
 
 def problems_of(check: Checker, value: Mapping[str, Any]) -> list[str]:
-    """Check arguments. What cannot be checked is left to the server."""
+    """Return the problems of arguments. The server checks what this cannot check."""
     try:
         return check(dict(value))
-    except Exception:  # noqa: BLE001  # endless or dangling references: the server knows what it means
+    except Exception:  # noqa: BLE001  # endless or dangling references
         return []
 
 
 def for_models(schema: Schema) -> Schema:
-    """Return what a model is shown: an object, without alternatives at the top, not too long.
+    """Return the schema that models see: an object, not too long.
 
-    Providers want `type: object` and refuse alternatives at the top. Nested ones, `$defs` and
-    `$ref` stay as they are.
+    Providers require `type: object` and reject alternatives at the top. Nested alternatives,
+    `$defs` and `$ref` do not change.
     """
     shown = _flat(schema)
     if _size(shown) > MAX_CHARS:
@@ -61,7 +61,7 @@ def for_models(schema: Schema) -> Schema:
 
 
 def _flat(schema: Schema) -> Schema:
-    """Merge the alternatives at the top into one object; only what all require stays required."""
+    """Merge the alternatives at the top into one object. Required is what all of them require."""
     top = _resolved(schema, schema)
     properties: Schema = dict(_object(top.get("properties")))
     required = set(_names(top.get("required")))
@@ -85,7 +85,7 @@ def _flat(schema: Schema) -> Schema:
 
 
 def _resolved(schema: Any, root: Schema) -> Schema:  # any JSON
-    """Follow references within the document, a few at most."""
+    """Follow up to eight references within the document."""
     for _ in range(8):
         found = _object(schema)
         reference = found.get("$ref")
@@ -98,7 +98,7 @@ def _resolved(schema: Any, root: Schema) -> Schema:  # any JSON
 
 
 def _outline(schema: Schema) -> Schema:
-    """Leave only the names and types of the arguments."""
+    """Keep only the names and types of the arguments."""
     properties = {
         name: {"type": kind} if isinstance(kind := _object(inner).get("type"), str) else {}
         for name, inner in list(_object(schema.get("properties")).items())[:200]
@@ -108,7 +108,7 @@ def _outline(schema: Schema) -> Schema:
 
 
 def _without(schema: Any, words: tuple[str, ...], *, names: bool = False) -> Any:  # any JSON
-    """Leave out keywords, but never arguments that happen to be called so."""
+    """Remove keywords, but not arguments with the same name."""
     if isinstance(schema, list):
         return [_without(item, words) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -138,14 +138,13 @@ def _names(value: Any) -> list[str]:  # any JSON
 
 
 class DescribedTool(JsonSchemaTool):
-    """Checks arguments as the server wants them."""
+    """Checks arguments by the server's schema."""
 
     argument_schema: dict[str, Any] | None
     """The schema that arguments are checked against; None if the server gave no valid one."""
     _checker: Checker | None = PrivateAttr(default=None)
 
     def problems(self, args: Mapping[str, Any]) -> list[str]:
-        """Return the validation problems of a call's arguments."""
         if self.argument_schema is None:
             return []
         if self._checker is None:
@@ -154,8 +153,7 @@ class DescribedTool(JsonSchemaTool):
 
 
 class RecordedTool(DescribedTool):
-    """A tool of a server that does not run in a replay; the recording answers its calls."""
+    """A tool whose server does not run in a replay: the recording answers its calls."""
 
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
-        """Refuse to run."""
         raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")

@@ -1,4 +1,4 @@
-"""What servers request during a call: elicitation asks the person, sampling the model."""
+"""Requests of servers during a call: elicitation asks the user, sampling asks the model."""
 
 import base64
 import binascii
@@ -23,14 +23,7 @@ _YES, _NO = {"yes", "y", "true", "1"}, {"no", "n", "false", "0"}
 
 
 def question_text(server: str, tool: str, params: Any, problem: str) -> str:
-    """Render a server's request as a question.
-
-    Args:
-        server: Who asks.
-        tool: During which call.
-        params: The SDK's parameters of the request.
-        problem: What was wrong with the last answer.
-    """
+    """Return a server's request as a question; `problem` is why the last answer was rejected."""
     lines = [
         *([f"That cannot be passed on: {problem}."] if problem else []),
         f"The MCP server {server} asks (during {tool}): {sanitize_text(params.message)}",
@@ -52,12 +45,7 @@ def question_text(server: str, tool: str, params: Any, problem: str) -> str:
 
 
 def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
-    """Parse a person's answer; returns a text that says what is wrong with it.
-
-    Args:
-        params: The SDK's parameters of the request.
-        value: What the run was resumed with.
-    """
+    """Parse the user's answer. If it is wrong, return the problem as text."""
     text = read_text(value)
     word = (text or "").strip()
     decision = read_decision(value) if isinstance(value, Mapping) else None
@@ -100,7 +88,6 @@ def _content(
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the fields hold that a person leaves out."""
     fields = _properties(schema).items()
     return {name: field["default"] for name, field in fields if "default" in field}
 
@@ -144,7 +131,7 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _schema(params: Any) -> dict[str, Any]:
-    """Return the form that a server wants filled in; one that is no schema counts as empty."""
+    """Return the schema of the requested form; empty if it is not a valid schema."""
     found: Any = getattr(params, "requested_schema", None)
     return cast("dict[str, Any]", found) if is_schema(found) else {}
 
@@ -152,7 +139,7 @@ def _schema(params: Any) -> dict[str, Any]:
 def sampling_messages(
     params: types.CreateMessageRequestParams, workspace: Workspace
 ) -> list[AnyMessage]:
-    """Turn a request into messages. Blocks: pictures become files, as all others."""
+    """Turn a sampling request into messages. Blocks: pictures become files."""
     messages: list[AnyMessage] = []
     for index, message in enumerate(params.messages):
         content: Any = message.content  # one block, or several
@@ -169,7 +156,6 @@ def sampling_messages(
 
 
 def sampling_result(reply: AIMessage, model: str) -> types.CreateMessageResult:
-    """Turn the model's reply into what the server gets."""
     model_name = str(reply.response_metadata.get("model_name") or model or "model")
     content = types.TextContent(type="text", text=reply.text.strip())
     return types.CreateMessageResult(

@@ -35,7 +35,7 @@ from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.tool_traits import Observation
 
 PROGRESS_INTERVAL_S = 0.5
-"""Between two lines about one call's progress."""
+"""Shortest time between two notices about one call's progress."""
 PROGRESS_CHARS = 200
 
 
@@ -48,7 +48,7 @@ class ServerTool(DescribedTool):
     managed_server: ManagedServer
 
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
-        """Call the tool, or resume a call that was left open while a person was asked."""
+        """Call the tool, or resume a call that was kept open while the user was asked."""
         session = runtime.session
         call: OpenCall = session.pop_open_call(runtime.key) or self.managed_server.begin_call(
             self.listed_tool.name, dict(args), runtime.server_task
@@ -61,28 +61,28 @@ class ServerTool(DescribedTool):
         except BaseException:
             call.abandon()
             raise
-        if is_short_text(result):  # a thread costs more than that
+        if is_short_text(result):  # a thread would take longer
             return to_observation(result, linked, self.name, session.workspace)
         return await asyncio.to_thread(to_observation, result, linked, self.name, session.workspace)
 
     def accept(self) -> None:
-        """Take the tool as its server describes it now. Blocks."""
+        """Save the tool's current description as accepted. Blocks."""
         self.managed_server.accept(self.listed_tool)
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the server can still say what became of a call that it runs as a task."""
+        """Return whether the server still knows the state of a call that it runs as a task."""
         return await self.managed_server.knows_task(task_id)
 
 
 class _Follower:
-    """Follows one call: shows its progress, and answers its server's requests."""
+    """Follows one call: shows its progress, and answers the server's requests."""
 
     def __init__(self, tool: ServerTool, call: OpenCall, runtime: CallRuntime) -> None:
         self._tool, self._call, self._runtime = tool, call, runtime
         self._shown_at = 0.0
 
     async def result(self) -> Any:
-        """Return the call's result. ToolError, or whatever the SDK raises: it failed."""
+        """Return the call's result. ToolError or an error of the SDK: the call failed."""
         while True:
             event = await self._call.first()
             if event.kind == "done":
@@ -111,16 +111,14 @@ class _Follower:
             )
 
     async def _elicit(self, event: Event) -> None:
-        """Ask the person until the answer is one; the run may pause here, the call does not."""
+        """Ask the user until the answer is valid. The run may pause, the call does not."""
         while True:
             server, tool = self._tool.managed_server.server.name, self._tool.listed_tool.name
             text = question_text(server, tool, event.payload, event.problem)
             name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
             try:
                 value = await self._runtime.ask_person(question_request(text), name)
-            except GraphBubbleUp:
-                raise
-            except (RuntimeError, ToolError):  # without a checkpointer nobody can be asked
+            except (RuntimeError, ToolError):  # without a checkpointer the run cannot pause
                 _respond(event, types.ElicitResult(action="cancel"))
                 return
             answer = read_answer(event.payload, value)
@@ -151,7 +149,7 @@ def _respond(event: Event, answer: Any) -> None:
 
 
 MAX_NAME_CHARS = 64
-"""Characters that providers allow in a name."""
+"""Longest name that providers allow."""
 _MAX_SERVER_CHARS = 24
 _DIGEST_CHARS = 6
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -159,7 +157,7 @@ _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
 @dataclass(frozen=True)
 class ServerTools:
-    """The servers at one agent step."""
+    """The servers and their tools at one agent step."""
 
     servers: Sequence[ManagedServer]
     tools: tuple[ServerTool, ...]
@@ -167,7 +165,7 @@ class ServerTools:
 
     @property
     def fatal_reason(self) -> str:
-        """Why there is nothing left to work with; empty as long as there is something."""
+        """Why no server can be used any more; empty if one can."""
         if self.tools or any(one.state in ("starting", "down") for one in self.servers):
             return ""
         reasons = [
@@ -189,14 +187,13 @@ async def resolve_server_tools(
     fresh: bool = True,
     needed: bool = False,
 ) -> ServerTools:
-    """Return the tools of the session's servers, and start servers that do not run yet.
+    """Return the tools of servers. Start all servers that do not run yet, in parallel.
 
     Args:
-        servers: Those to use; all begin at once.
-        session: Keeps them.
-        emit: Gets the changes as notices.
+        session: Keeps the servers.
+        emit: Receives their changes as notices.
         fresh: Wait for lists of tools that have changed.
-        needed: Wait until one of them has tools, or all are given up.
+        needed: Wait until a server has tools, or all have failed for good.
     """
     handles = await asyncio.to_thread(lambda: [_handle(server, session) for server in servers])
     if fresh or any(one.state == "starting" for one in handles):
@@ -209,8 +206,8 @@ async def resolve_server_tools(
 
 
 def _handle(server: MCPServer, session: Session) -> ManagedServer:
-    """Return a server's handle; one that was given up is tried again with each run."""
-    # By its whole configuration: a server whose key has changed is another one.
+    """Return a server's handle. A server that failed for good is started again in a new run."""
+    # By the whole configuration: with another key, it is another server.
     configuration = json.dumps(asdict(server), sort_keys=True, default=str)
     name = f"mcp {server.name} {hashlib.sha256(configuration.encode()).hexdigest()[:8]}"
     run = session.cached("run", object)
@@ -237,7 +234,7 @@ async def _wait_until_settled(servers: Sequence[ManagedServer], *, needed: bool)
 
 
 def _tools(managed: ManagedServer, session: Session) -> list[ServerTool]:
-    """Make the tools of a server; each is the same object as long as nothing has changed."""
+    """Return the tools of a server. A tool that has not changed is the same object."""
     names: dict[tuple[str, str], str] = session.cached_across_runs(
         "MCP tools", dict[tuple[str, str], str]
     )
@@ -270,15 +267,9 @@ def _make_tool(
 
 
 def tool_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
-    """Return `mcp_<server>_<tool>`, always the same for the same two.
+    """Return `mcp_<server>_<tool>`, which is always the same for the same two names.
 
-    A name that had to be changed or cut, or that is taken, ends in a digest of both, so that no
-    two tools share one.
-
-    Args:
-        server: The server's name.
-        tool: The tool's own.
-        taken: Names that others have.
+    A name that is not allowed, too long or already taken ends in a digest of both names.
     """
     plain = f"{SERVER_TOOL_PREFIX}{server}_{tool}"
     if len(plain) <= MAX_NAME_CHARS and not _NOT_ALLOWED.search(plain) and plain not in taken:
@@ -295,21 +286,15 @@ def tool_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class ServerPrompt:
-    """A prompt that a server offers."""
-
     server: MCPServer
     name: str
     description: str
     arguments: Mapping[str, bool]
-    """Their names in order, and whether each is required."""
+    """Their names in order. True if the argument is required."""
 
 
 async def list_prompts(server: MCPServer) -> list[ServerPrompt]:
-    """Return the prompts of a server.
-
-    Raises:
-        ServerError: It cannot be used, and why.
-    """
+    """Return the prompts of a server. ServerError: it cannot be used."""
     found: list[ServerPrompt] = []
     async with connect_outside_run(server, server.start_timeout_s) as connection:
         session = connection.session
@@ -322,10 +307,10 @@ async def list_prompts(server: MCPServer) -> list[ServerPrompt]:
 
 
 async def get_prompt(prompt: ServerPrompt, args: Mapping[str, str]) -> str:
-    """Return the text of a prompt; what is no text is named in brackets.
+    """Return the text of a prompt, with other content named in brackets.
 
     Raises:
-        ServerError: The server cannot be used, or refused the arguments.
+        ServerError: The server cannot be used, or rejected the arguments.
     """
     server = prompt.server
     async with connect_outside_run(server, server.start_timeout_s) as connection:

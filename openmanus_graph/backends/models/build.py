@@ -213,7 +213,7 @@ def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | Non
     """
     timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
     if not isinstance(timeout, int | float) or timeout <= 0:
-        raise ValueError(f"timeout = {timeout!r} is no number of seconds")
+        raise ValueError(f"timeout = {timeout!r} is not a number of seconds")
     if _uses_responses_api(spec, settings):
         return _responses_client(spec, settings, key, timeout)
     from openmanus_graph.backends.models.endpoint import Connections

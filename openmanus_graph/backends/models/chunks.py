@@ -75,15 +75,15 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
 def checked_message(raw: object) -> AIMessage:
     """Return a message that a model gave whole, its arguments parsed as strictly as streamed ones.
 
-    It may come from any model, unchecked. A call whose arguments are no object is an invalid call.
+    It may come from any model, unchecked. A call whose arguments are not object is an invalid call.
 
     Raises:
-        ReplyError: It is no reply of a model.
+        ReplyError: It is not a reply of a model.
     """
     if not isinstance(raw, AIMessage):
-        raise ReplyError(f"it gave a {type(raw).__name__}, which is no AIMessage")
+        raise ReplyError(f"it gave a {type(raw).__name__}, which is not an AIMessage")
     if not isinstance(cast("object", raw.tool_calls), list | None):
-        raise ReplyError("its tool calls are no list")
+        raise ReplyError("its tool calls are not a list")
     made = map(_call_parts, cast("list[object]", raw.tool_calls or []))
     try:
         return _message(raw, raw.additional_kwargs, made, raw.invalid_tool_calls)
@@ -150,7 +150,7 @@ def _sound_usage(given: UsageMetadata | None) -> UsageMetadata | None:
 
 
 def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments of a call, or None and why they are no JSON object."""
+    """Return the arguments of a call, or None and why they are not a JSON object."""
     parsed: object = args
     if args is None or isinstance(args, str):
         text = with_pairs_joined(args or "").strip()

@@ -224,7 +224,7 @@ def _transport_error(error: Exception, url: str) -> TransportError:
         why = f"the connection was closed without an answer{maybe_tls}"
     elif isinstance(error, aiohttp.ClientResponseError):
         shown = " ".join(error.message.split())[:_SHOWN_CHARS]
-        why = f"what came is no answer in HTTP ({shown}){maybe_tls}"
+        why = f"what came is not an answer in HTTP ({shown}){maybe_tls}"
     else:
         causes = [str(one) for one in (error, error.__cause__) if one is not None and str(one)]
         why = causes[-1] if causes else type(error).__name__

@@ -131,12 +131,12 @@ def _parse(data: bytes) -> Event:
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"the stream holds something that is not JSON: {_shown(data)}") from error
     if not isinstance(parsed, dict):
-        raise ReplyError(f"the stream holds something that is no object: {str(parsed)[:200]}")
+        raise ReplyError(f"the stream holds something that is not an object: {str(parsed)[:200]}")
     return cast("Event", parsed)
 
 
 def _loads(data: bytes) -> object:
-    """Parse JSON; bytes that are no UTF-8 become surrogates, which are replaced later."""
+    """Parse JSON; bytes that are not UTF-8 become surrogates, which are replaced later."""
     return json.loads(data.decode("utf-8", "surrogateescape"))
 
 

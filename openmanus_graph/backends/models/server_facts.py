@@ -96,7 +96,7 @@ def larger_window(kind: ServerKind) -> str:
 
 
 def address_of(settings: ModelSettings) -> str | None:
-    """Return the address of a model's server if it can report facts and is no big provider's."""
+    """Return the address of a model's server if it can report facts and is not a big provider's."""
     if not isinstance(settings.model, str):
         return None
     spec = parse_spec(settings.model)

@@ -154,15 +154,15 @@ def parse_spec(text: str) -> ModelSpec:
         return ModelSpec(provider, name)
     if provider is not None:
         raise ConfigError(
-            f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
+            f"The model {text!r} has no name. Write {provider.name}:NAME, for example "
             f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
     known = ", ".join(provider_names())
     if not key:
-        raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
+        raise ConfigError(f"No model is set. Write PROVIDER:NAME; providers: {known}.")
     name = text.strip()
     makers = (maker for start, maker in _LIKELY_PROVIDERS if re.match(start, name.lower()))
-    fault = f"has the unknown provider {prefix!r}" if colon else "lacks its provider"
+    fault = f"has the unknown provider {prefix!r}" if colon else "has no provider"
     likely = f"{next(makers, 'openai')}:{name}"
     raise ConfigError(
         f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps {likely}; "
@@ -245,14 +245,14 @@ def base_url(spec: ModelSpec, settings: ModelSettings) -> str | None:
     """Return the address: the settings', else the provider's own.
 
     Raises:
-        ConfigError: It is no web address.
+        ConfigError: It is not a web address.
     """
     given = settings.base_url
     if not given:
         return spec.provider.base_url
     if not is_web_address(given):
         raise ConfigError(
-            f"The base URL {given!r} of the model {spec} is no web address. Write it like "
+            f"The base URL {given!r} of the model {spec} is not a web address. Write it like "
             "http://127.0.0.1:8000/v1."
         )
     # People copy the whole address from documentation; the client adds this part itself.

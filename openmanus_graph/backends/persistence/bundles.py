@@ -104,7 +104,7 @@ def is_bundle(path: Path) -> bool:
 def load_bundle(path: Path) -> Recording:
     """Read a bundle. Blocks.
 
-    ConfigError: it is no bundle, of a later version, or not as it was written, and where.
+    ConfigError: it is not a bundle, of a later version, or not as it was written, and where.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -125,7 +125,7 @@ def load_bundle(path: Path) -> Recording:
         raise
     except Exception as error:  # its author may have written anything
         raise ConfigError(
-            f"{path} is no bundle, or was cut off or changed: {type(error).__name__}. Write it "
+            f"{path} is not a bundle, or was cut off or changed: {type(error).__name__}. Write it "
             "again: openmanus export THREAD --bundle FILE."
         ) from error
 
@@ -148,7 +148,7 @@ def _record(about: Mapping[str, Any], found: Mapping[str, list[Any]]) -> Recordi
 def _id(given: Any) -> str:
     """Return an id if it is a valid one: it is shown, and written to files."""
     if not (isinstance(given, str) and 0 < len(given) <= _MOST_ID_CHARS and given.isprintable()):
-        raise ValueError("an id is no short text of one line")
+        raise ValueError("an id is not a short text of one line")
     return given
 
 
@@ -327,7 +327,7 @@ def _checkpoint_from_json(given: Mapping[str, Any], without: Set[str]) -> Checkp
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value of the state as JSON, as an object with one key if it is no plain value."""
+    """Return a value of the state as JSON, as an object with one key if it is not a plain value."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, BaseMessage):

@@ -249,7 +249,7 @@ def note_path(path: str) -> str:
     refused = parts[0] != ROOT[1:] or not all(_NAME.fullmatch(part) for part in parts)
     if refused or len(path) > MAX_PATH_CHARS:
         raise TrustedToolError(
-            f"{path[:MAX_PATH_CHARS]!r} is no path of a note. It begins with {ROOT}/ and has at "
+            f"{path[:MAX_PATH_CHARS]!r} is not a path of a note. It begins with {ROOT}/ and has at "
             f"most {MAX_PATH_CHARS} letters, digits, spaces and -_.,@+(), no part of it beginning "
             f"with a dot: {ROOT}/conventions.md, say, or {USER_FOLDER}/preferences.md."
         )

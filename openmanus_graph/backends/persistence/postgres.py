@@ -443,7 +443,7 @@ def _sentence(url: DatabaseUrl, error: psycopg.Error) -> str:
         case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.InsufficientPrivilege():
             return (
                 f"The database {url} cannot be written: {reason}. Give the user of the address the "
-                "right to, or use a server that is no replica."
+                "right to, or use a server that is not a replica."
             )
         case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn():
             return f"The tables in the database {url} are damaged: {reason}."

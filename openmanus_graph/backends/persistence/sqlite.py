@@ -170,7 +170,7 @@ class SqliteDatabase(Database):
         except OSError as error:
             raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
         if found != self._inode:
-            raise sqlite3.OperationalError(f"{self._path} is another file than before")
+            raise sqlite3.OperationalError(f"{self._path} is not the same file as before")
 
     @override
     async def off_loop(self, job: Callable[[], T]) -> T:

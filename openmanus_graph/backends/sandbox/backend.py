@@ -1,7 +1,4 @@
-"""What a kind of sandbox has to offer, so that others plug in.
-
-All that bash, Python and the tools for files need is `Backend`. See docs/sandbox.md.
-"""
+"""The interface of a kind of sandbox, for bash, Python and the file tools. See docs/sandbox.md."""
 
 import os
 import sys
@@ -17,23 +14,23 @@ from openmanus_graph.safety.open_beneath import open_entry, open_to_read
 from openmanus_graph.state.settings import SandboxSettings
 
 MOST_BYTES = 64 << 20
-"""Of a file that is read; the largest name pictures with their content."""
+"""The limit for a file that is read. The largest files hold the pictures of a cell."""
 _APPEND = os.O_WRONLY | os.O_APPEND
 _READ_AND_APPEND = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
 class ControlFiles:
-    """The files below the thread's own folder. Its methods raise OSError, and block."""
+    """Reads and writes files below the thread's own folder. Methods raise OSError, and block."""
 
     def __init__(self, scratch: Path) -> None:
         self._folder = Workspace(scratch, scratch)
 
     def opened(self, folder: Path) -> AbstractContextManager[int]:
-        """Open a folder, which is created if need be, and give its descriptor."""
+        """Open a folder, create it if it is missing, and yield its descriptor."""
         return opened_folder(self._folder, folder, create=True)
 
     def write(self, path: Path, data: bytes, mode: int = 0o666) -> None:
-        """Put a file, in the place of whatever there was."""
+        """Write a file. It replaces what has its name."""
         temporary = part_name()
         with self.opened(path.parent) as folder:
             try:
@@ -45,7 +42,7 @@ class ControlFiles:
                     os.unlink(temporary, dir_fd=folder)
 
     def read(self, path: Path) -> bytes:
-        """Return a file's content; nothing if it is not there, too large, or no plain file."""
+        """Return a file's content; nothing if it is missing, too large, or no regular file."""
         with (
             suppress(OSError),
             opened_folder(self._folder, path.parent) as folder,
@@ -55,43 +52,43 @@ class ControlFiles:
         return b""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there and in a folder of ours."""
+        """Remove a file if it exists and is in one of our folders."""
         with suppress(OSError), opened_folder(self._folder, path.parent) as folder:
             os.unlink(path.name, dir_fd=folder)
 
     def append(self, path: Path, data: bytes) -> None:
-        """Add to a file that `create` has made."""
+        """Append to a file that `create` has created."""
         with opened_folder(self._folder, path.parent) as folder:
             descriptor = open_entry(folder, path.name, path.name, flags=_APPEND)
         with os.fdopen(descriptor, "ab") as file:
             file.write(data)
 
     def create(self, path: Path) -> BinaryIO:
-        """Create a file that is read here, and that programs append to."""
+        """Create a file that we read and that programs append to."""
         with self.opened(path.parent) as folder:
             descriptor = os.open(path.name, _READ_AND_APPEND, 0o666, dir_fd=folder)
         return os.fdopen(descriptor, "rb+")
 
 
 LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")))
-"""Starts every program of this machine; it is given a specification, and the command."""
+"""Starts every program of this machine. Its arguments are a specification, and the command."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places on the host that one thread's programs may use."""
+    """The folders on the host that one thread's programs may use."""
 
     workspace: Workspace
     scratch: Path
     """The thread's own folder, removed when the thread is closed."""
     python: Path
-    """The interpreter programs run with: the thread's own environment."""
+    """The interpreter of programs, in the thread's own environment."""
     prefixes: tuple[Path, ...] = ()
     """Folders of that interpreter and its packages, read-only."""
     readable: tuple[Path, ...] = ()
     """Certificates and local package indices, read-only; only with the network."""
     read_only: bool = False
-    """Whether programs may change nothing outside of the scratch folder."""
+    """Whether programs may change only the scratch folder."""
 
     @property
     def tmp(self) -> Path:
@@ -100,7 +97,6 @@ class Layout:
 
     @property
     def home(self) -> Path:
-        """HOME of the programs."""
         return self.scratch / "home"
 
     @property
@@ -110,7 +106,6 @@ class Layout:
 
     @property
     def files(self) -> ControlFiles:
-        """How the files in these folders are read and written here."""
         return ControlFiles(self.scratch)
 
 
@@ -120,20 +115,19 @@ class Launch:
 
     argv: tuple[str, ...]
     confine: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Read by `launch.py`, which applies it to itself before it becomes the program."""
+    """The specification that `launch.py` applies to itself before it becomes the program."""
     kill: Callable[[], object] | None = None
-    """Ends the program, with all that it has started, where killing our process does not."""
+    """Ends the program and all that it has started, if killing our process does not do that."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the programs of a sandbox use on another machine."""
+    """The resources that a sandbox's programs use on another machine. Memory and disk in bytes."""
 
     processes: int
     memory: int
-    """In bytes."""
     free: int
-    """Bytes that are free on the disk with their files."""
+    """Free on the disk with their files."""
 
 
 class Backend(Protocol):
@@ -146,7 +140,7 @@ class Backend(Protocol):
 
     @property
     def holds_processes(self) -> bool:
-        """Whether everything inside dies with the program that was started."""
+        """Whether everything inside ends with the program that was started."""
         ...
 
     @property
@@ -156,101 +150,99 @@ class Backend(Protocol):
 
     @property
     def path(self) -> Sequence[str]:
-        """Folders of programs beside the system's and the interpreter's."""
+        """Folders of programs in addition to the system's and the interpreter's."""
         ...
 
     def inside(self, path: Path) -> str:
-        """Show a path of the host (workspace or scratch) as programs see it."""
+        """Return a path of the host (workspace or scratch) as programs see it."""
         ...
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command on this machine that runs a program inside.
+        """Return the command on this machine that runs a program inside.
 
-        The command's input is the program's, and its end too. So is its output, unless the backend
-        brings that to `output` by `fetch`.
+        The command shares its input and its end with the program. It also shares its output, unless
+        the backend copies that to `output` in `fetch`.
 
         Args:
             program: With its arguments.
-            environment: All that the program gets.
-            terminal: Whether the command gets a terminal, which must be the program's.
+            environment: All variables of the program.
+            terminal: Whether the command gets a terminal, which must become the program's.
             output: File descriptor for what the program prints.
         """
         ...
 
     def reach(self, socket: Path) -> Path:
-        """Return where a Unix socket that programs open in the run folder is reached from here."""
+        """Return where we reach a Unix socket that programs open in the run folder."""
         ...
 
     def send(self) -> None:
-        """Show programs what has changed here. Called before they start and before each call.
+        """Send our changes to the programs. Called before they start and before each call.
 
         Raises ToolError: the programs cannot be reached.
         """
         ...
 
     def fetch(self) -> None:
-        """Bring here what programs have printed and changed by now. Called after each call.
+        """Fetch what programs have printed and changed. Called after each call.
 
-        Raises ToolError: as `send`, and the call's program is ended.
+        Raises ToolError as `send`; the call's program is then ended.
         """
         ...
 
     def measure(self) -> Measured | None:
-        """Measure the programs, and bring here what they have printed; None if they run here.
+        """Measure the programs and fetch what they have printed; None if they run here.
 
         Called often while a call runs. Raises ToolError as `send`.
         """
         ...
 
     def used_bytes(self) -> int:
-        """Return the size of all files of programs on another machine; called rarely.
+        """Return the size of all files of programs on another machine. Called rarely.
 
         Raises ToolError as `send`.
         """
         ...
 
     def close(self) -> None:
-        """Remove what there is of the sandbox elsewhere. All programs have been ended."""
+        """Remove the sandbox on another machine. All programs have been ended before."""
         ...
 
 
 class OnThisMachine:
-    """What all backends share whose programs see the same folders as we do."""
+    """The base of backends whose programs see the same folders as we do, under the same names."""
+
+    path: Sequence[str] = ()
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self._layout, self._settings = layout, settings
+        self.python = str(layout.python)
+
+    def inside(self, path: Path) -> str:
+        return str(path)
 
     def reach(self, socket: Path) -> Path:
-        """Sockets are where they are."""
         return socket
 
     def send(self) -> None:
-        """Programs see the same files."""
+        """Do nothing: programs see the same files."""
 
     def fetch(self) -> None:
-        """So do we."""
+        """Do nothing: we see the same files."""
 
     def measure(self) -> None:
-        """Our own processes are measured."""
+        """Return None: our own processes are measured."""
 
     def used_bytes(self) -> int:
-        """Nothing is elsewhere."""
         return 0
 
     def close(self) -> None:
-        """Nothing is elsewhere."""
+        """Do nothing: nothing is on another machine."""
 
 
-class BackendFactory(Protocol):
-    """Makes a backend for a thread."""
-
-    def __call__(self, layout: Layout, settings: SandboxSettings) -> Backend:
-        """Only look, start nothing."""
-        ...
+BackendFactory = Callable[[Layout, SandboxSettings], Backend]
+"""Makes a backend for a thread. It starts nothing."""
 
 
 @dataclass(frozen=True)
@@ -261,4 +253,4 @@ class Probe:
     works: bool
     detail: str
     fix: str = ""
-    """The command that mends it."""
+    """The command that fixes it."""

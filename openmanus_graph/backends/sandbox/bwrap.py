@@ -1,4 +1,4 @@
-"""The bubblewrap backend: a root of its own, made of bind mounts (Linux)."""
+"""The bubblewrap backend: a separate root, made of bind mounts (Linux)."""
 
 import contextlib
 import json
@@ -19,75 +19,47 @@ RUN = "/run/openmanus"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 # Of /etc only what programs need to start: no shadow, no keys, no host's configuration.
-_ETC = [
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "alternatives",
-    "fonts",
-    "localtime",
-    "timezone",
-    "locale.alias",
-    "nsswitch.conf",
-    "mime.types",
-    "magic",
-    "os-release",
-    "terminfo",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "pki/tls/certs",
-    "pki/ca-trust/extracted",
-    "crypto-policies",
-    "ca-certificates",
-    "libreoffice",
-    "perl",
-    "protocols",
-    "services",
-]
+_ETC = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "timezone",
+    "locale.alias", "nsswitch.conf", "mime.types", "magic", "os-release", "terminfo", "ssl/certs",
+    "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
+    "ca-certificates", "libreoffice", "perl", "protocols", "services",
+)  # fmt: skip
 _ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
 
 
 class Bwrap(OnThisMachine):
-    """Programs in namespaces of their own, which die with their first process."""
+    """Runs programs in separate namespaces, which end with their first process."""
 
     name = "bwrap"
-    path: Sequence[str] = ()
     holds_processes = True
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout = layout
-        self._settings = settings
-        self.python = str(layout.python)
+        super().__init__(layout, settings)
         _end_orphans(layout.workspace.root)
 
     def inside(self, path: Path) -> str:
-        """Show a path of the host as programs see it."""
         return inside(self._layout, path)
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command. The environment is the caller's to pass: see `environment.py`."""
+        """Return the command. The caller passes the environment: see `environment.py`."""
         session = () if terminal else ("--new-session",)
         argv = (*bwrap_argv(self._layout, self._settings), *session, "--", *program)
-        # Until bubblewrap binds its own life to ours, its launcher has.
+        # The launcher binds its life to ours until bubblewrap does.
         return Launch(argv, {"no_keys": True, "die_with": os.getpid()})
 
     def close(self) -> None:
-        """End what was killed while it started: that ends with nobody."""
+        """End sandboxes that were killed while they started: they do not end by themselves."""
         _end_orphans(self._layout.workspace.root)
 
 
 def _end_orphans(root: Path) -> None:
-    """End what is left of sandboxes for this folder whose start was killed half way.
+    """End the rest of sandboxes of this folder whose start was interrupted.
 
-    bubblewrap's first process inside waits for the one outside before it binds its life to it:
-    if that one is killed in between, it waits for ever.
+    bubblewrap's first process inside waits for the one outside before it binds its life to it.
+    If that one is killed in between, it waits forever.
     """
     for process in psutil.process_iter(["name"]):
         if process.info["name"] == "bwrap":
@@ -102,7 +74,7 @@ def _end_orphans(root: Path) -> None:
 
 
 def inside(layout: Layout, path: Path) -> str:
-    """Map the scratch folders to the fixed places they have inside."""
+    """Map the scratch folders to their fixed paths inside."""
     places = ((layout.tmp, "/tmp"), (layout.home, HOME), (layout.run, RUN))
     for outside, place in places:
         if path.is_relative_to(outside):
@@ -111,27 +83,26 @@ def inside(layout: Layout, path: Path) -> str:
 
 
 def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
-    """Everything before the program."""
+    """Return the command line up to the program."""
     root = layout.workspace.root
     argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
     argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
     argv += [*_kernel_files(), "--dev", "/dev"]
-    argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm"]
-    argv += ["--dir", "/var/tmp"]
+    argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm", "--dir", "/var/tmp"]
     argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
     argv += ["--bind", str(layout.run), RUN]
     for place, flags in sorted(_places(layout), key=lambda item: len(item[0].parts)):
         argv += [*flags, str(place)]
-    for hidden in filter(Path.is_dir, masked(layout)):  # what is written there would be lost
+    for hidden in filter(Path.is_dir, masked(layout)):  # files written there would be lost
         argv += ["--remount-ro", str(hidden)]
     return [*argv, "--remount-ro", "/", "--chdir", str(root)]
 
 
 def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
-    """Return the namespaces and powers. Root would keep every power, and could undo the mounts."""
+    """Return namespaces and capabilities. With all of them, root could undo the mounts."""
     if root_needs_powers(root):
-        # In a user namespace root loses its power over other people's files, and with it the
-        # workspace that somebody mounted into a container. These powers are real ones.
+        # In a user namespace root loses its power over the files of other users, and with it the
+        # workspace if it was mounted into a container. These capabilities are real ones.
         powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
         kept = [word for power in powers for word in ("--cap-add", power)]
         spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
@@ -142,16 +113,16 @@ def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
 
 
 def root_needs_powers(root: Path) -> bool:
-    """Say whether we are root, and the workspace is somebody else's."""
+    """Return True if we are root, and the workspace belongs to another user."""
     return os.geteuid() == 0 and root.stat().st_uid != 0
 
 
 def _kernel_files() -> list[str]:
-    """Show /proc. Root may write the whole machine's settings there, without any power."""
+    """Show /proc. Root may change the whole machine's settings there, without any capability."""
     argv = ["--proc", "/proc"]
     for listed in filter(os.path.exists, ("/proc/keys", "/proc/key-users")):
         argv += ["--ro-bind", "/dev/null", listed]
-    # All of it: other files than /proc/sys change the machine, too, by what its kernel has.
+    # All of it: depending on the kernel, files outside of /proc/sys change the machine too.
     return [*argv, "--remount-ro", "/proc"] if os.geteuid() == 0 else argv
 
 
@@ -177,7 +148,7 @@ def _etc(network: bool, own: Path) -> list[str]:
 
 
 def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
-    """Mounts whose order follows their depth: whatever lies deeper wins."""
+    """Return the mounts that are ordered by their depth: the deeper one wins."""
     workspace = layout.workspace
     bind = "--ro-bind" if layout.read_only else "--bind"
     places = [(path, [bind, str(path)]) for path in (workspace.root, workspace.python)]
@@ -193,11 +164,9 @@ def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
 
 
 def masked(layout: Layout) -> list[Path]:
-    """Protected places inside the workspace that exist."""
-    root = layout.workspace.root
-    return [
-        path for path in layout.workspace.protected if path.is_relative_to(root) and path.exists()
-    ]
+    """Return the protected files and folders inside the workspace that exist."""
+    inside_root = (p for p in layout.workspace.protected if p.is_relative_to(layout.workspace.root))
+    return [path for path in inside_root if path.exists()]
 
 
 def probe() -> Probe:
@@ -206,17 +175,14 @@ def probe() -> Probe:
     program = shutil.which("bwrap")
     if program is None:
         return Probe("bwrap", False, "bubblewrap is not installed", fix)
-    # By the launcher, as all programs are: where bubblewrap has to be setuid it may do no more.
+    # By the launcher, as for all programs: a bubblewrap that must be setuid may do no more.
     argv = [*LAUNCHER, json.dumps({"no_keys": True}), program, "--unshare-all"]
     argv += ["--die-with-parent", *_system(), "--proc", "/proc"]
+    argv += ["--dev", "/dev", "--", "true"]
     try:
         with signals_held():
             done = subprocess.run(
-                [*argv, "--dev", "/dev", "--", "true"],
-                capture_output=True,
-                timeout=10,
-                env={},
-                start_new_session=True,
+                argv, capture_output=True, timeout=10, env={}, start_new_session=True
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix)

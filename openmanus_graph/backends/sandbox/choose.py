@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh
 from openmanus_graph.backends.sandbox.backend import (
@@ -23,28 +22,19 @@ WARNING = (
 
 
 class Unconfined(OnThisMachine):
-    """Programs run as the user who started us."""
+    """Runs programs as the user who started us, without confinement."""
 
     name = "none"
     holds_processes = False
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self.python = str(layout.python)
-        self.path: Sequence[str] = [os.environ["PATH"]] if "PATH" in os.environ else []
-
-    def inside(self, path: Path) -> str:
-        """Paths are the host's."""
-        return str(path)
+        super().__init__(layout, settings)
+        self.path = [os.environ["PATH"]] if "PATH" in os.environ else []
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command; it is told to die with us, as far as the system can do that."""
+        """Return the command. It ends when we end, if the system supports that."""
         return Launch(tuple(program), {"die_with": os.getpid()})
 
 
@@ -56,11 +46,11 @@ class SandboxChoice:
     make: BackendFactory
     warning: str = ""
     elsewhere: bool = False
-    """Whether programs run on another machine, where nothing of this one's environment holds."""
+    """Whether programs run on another machine, which gets nothing of this one's environment."""
 
 
 def reaches_network(name: str, settings: SandboxSettings) -> bool:
-    """Say whether programs reach the network in that backend, allowed or not."""
+    """Return True if programs of that backend reach the network, allowed or not."""
     return settings.network or name == "none"
 
 
@@ -74,7 +64,7 @@ _BACKENDS: dict[str, BackendFactory] = {
 
 
 def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
-    """The backends to probe, best first; each probe takes some tens of milliseconds."""
+    """Return the probes of all backends, best first. Each takes some tens of milliseconds."""
     return {
         "bwrap": bwrap.probe,
         "nono": nono.probe,
@@ -89,12 +79,12 @@ def backend_name(settings: SandboxSettings) -> str:
     if settings.mode != "auto":
         return settings.mode
     tries = probes(settings)
-    # A container engine is never taken unasked: its image has other packages.
+    # A container engine is used only if the settings name it: its image has other packages.
     return next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
 
 
 def require_sandbox(settings: SandboxSettings) -> None:
-    """Raise ConfigError when a named mode does not work here; `auto` always finds one. Blocks."""
+    """Raise ConfigError if a named mode does not work here. `auto` always finds one. Blocks."""
     if settings.mode == "auto":
         return
     found = probes(settings)[settings.mode]()
@@ -107,10 +97,7 @@ def require_sandbox(settings: SandboxSettings) -> None:
 
 
 def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
-    """Take the mode the settings name, or the best that works. Blocks.
-
-    Raises ConfigError when a named mode does not work here.
-    """
+    """Choose the mode that is set, or the best that works. Raises ConfigError. Blocks."""
     require_sandbox(settings)
     name = backend_name(settings)
     warnings = {"none": WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
@@ -118,5 +105,5 @@ def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
 
 
 def warning_of(choice: SandboxChoice, layout: Layout) -> str:
-    """Return warnings for people before programs run."""
+    """Return the warning for users before programs run; often empty."""
     return nono.warning(layout) if choice.name == "nono" else choice.warning

@@ -44,12 +44,7 @@ class Sandbox:
     def __init__(
         self, workspace: Workspace, settings: SandboxSettings, *, read_only: bool = False
     ) -> None:
-        """Prepare the folders.
-
-        Args:
-            workspace: The thread's.
-            settings: How programs are confined.
-            read_only: Whether they may change nothing outside of the scratch folder.
+        """Prepare the folders. If `read_only`, programs may change only the scratch folder.
 
         Raises:
             ConfigError: The mode does not work here.
@@ -61,7 +56,6 @@ class Sandbox:
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
         self.trees: list[Tree] = []
-        """The programs that run here."""
         self._fork_server: ForkServer | None = None
         self._lock = make_scratch()
         scratch = Path(self._lock.name).parent
@@ -80,11 +74,10 @@ class Sandbox:
         )
         try:
             self.backend = choice.make(self.layout, settings)
-        except ToolError:  # nobody will close it
+        except ToolError:  # `close` will not be called
             self._remove_scratch()
             raise
         self.warning = warning_of(choice, self.layout)
-        """Warnings for people before programs run here; often empty."""
         folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
         self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
 
@@ -94,7 +87,7 @@ class Sandbox:
         return reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
-        """Make the environment of a program."""
+        """Return the environment of a program."""
         inside = self.backend.inside
         fixed = {} if self.reaches_network else environment.NO_RETRIES
         return fixed | environment.sandbox_environment(
@@ -114,13 +107,13 @@ class Sandbox:
         terminal: int | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Tree:
-        """Start a program; it ends when the calling thread does, so call this from a lasting one.
+        """Start a program. It ends when the calling thread ends, so call this from a lasting one.
 
         Args:
             program: Command, with paths as seen inside.
             output: File descriptor of its standard output and error.
             given: File descriptor of its standard input, unless it has a terminal.
-            terminal: File descriptor of a terminal that becomes its own, and its input.
+            terminal: File descriptor of a terminal that becomes its controlling one and its input.
             more: Further environment variables.
         """
         # Again, because programs may have removed it.
@@ -158,13 +151,7 @@ class Sandbox:
         return tree
 
     def start_python(self, arguments: Sequence[str], *, output: int, given: int) -> Tree:
-        """Start Python as `start` does, but forked from a process that is warm where that can be.
-
-        Args:
-            arguments: The program, with its path as seen inside, and its arguments.
-            output: As of `start`.
-            given: As of `start`.
-        """
+        """Start a Python program with its arguments, forked from a warm process if possible."""
         if can_fork(self):
             self._fork_server = self._fork_server or use_fork_server()
             if self._fork_server is not None:
@@ -175,10 +162,9 @@ class Sandbox:
 
     @contextlib.contextmanager
     def call(self, tree: Tree) -> Generator[None, None, None]:
-        """Mark the tree as busy while a call runs in it.
+        """Mark the tree as busy while a call runs in it; send changes before, and fetch after.
 
-        Before, programs get to see what has changed here; after, all they did is here. Where that
-        fails the tree is ended, and its reason says why.
+        If the fetch fails, the tree is ended and its `reason` says why.
         """
         self.backend.send()
         tree.busy = True
@@ -199,7 +185,7 @@ class Sandbox:
             tree.close()
 
     def handle_state(self) -> str:
-        """Return nothing: its programs are separate handles."""
+        """Return an empty text: its programs are separate handles."""
         return ""
 
     def close(self) -> None:
@@ -218,7 +204,7 @@ class Sandbox:
 
 
 def warn_of_sandbox(session: Session, emit: Emit) -> None:
-    """Notify the person, once per run, of what the session's sandbox does not prevent."""
+    """Notify the user, once per run, of what the session's sandbox does not prevent."""
     warning = sandbox_of(session).warning
     if warning:
         session.cached("sandbox warning", lambda: notice(emit, warning))

@@ -14,30 +14,22 @@ from openmanus_graph.state.settings import SandboxSettings
 
 
 class Docker(OnThisMachine):
-    """Programs run with the image's Python, which must have ipykernel."""
+    """Runs programs with the image's Python, which must have ipykernel."""
 
     name = "docker"
-    path: Sequence[str] = ()
     holds_processes = True
-    python = "python3"
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout = layout
-        self._settings = settings
+        super().__init__(layout, settings)
+        self.python = "python3"
 
     def inside(self, path: Path) -> str:
-        """Show a path of the host as programs see it."""
         return inside(self._layout, path)
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command. Killing the client leaves the container, hence the kill command."""
+        """Return the command. Killing the client leaves the container, hence `kill`."""
         name = f"openmanus-{uuid.uuid4().hex[:12]}"
         options = container_options(self._layout, self._settings, environment)
         argv = (engine(), "run", "--name", name, "-it" if terminal else "-i", *options)
@@ -48,7 +40,7 @@ class Docker(OnThisMachine):
 def container_options(
     layout: Layout, settings: SandboxSettings, environment: Mapping[str, str]
 ) -> list[str]:
-    """Limits, mounts and environment."""
+    """Return the options for limits, mounts and environment."""
     workspace = layout.workspace
     root, python = str(workspace.root), str(workspace.python)
     options = ["--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
@@ -72,22 +64,17 @@ def container_options(
 
 
 def engine() -> str:
-    """Name the installed engine."""
     return shutil.which("docker") or shutil.which("podman") or "docker"
 
 
 def probe(settings: SandboxSettings) -> Probe:
-    """Ask the engine for the image, without fetching it."""
+    """Ask the engine if it has the image. Nothing is downloaded."""
     program = shutil.which("docker") or shutil.which("podman")
     if program is None:
         return Probe("docker", False, "neither docker nor podman is installed", "install one")
     try:
-        done = subprocess.run(
-            [program, "image", "inspect", settings.image],
-            capture_output=True,
-            timeout=20,
-            start_new_session=True,
-        )
+        inspect = [program, "image", "inspect", settings.image]
+        done = subprocess.run(inspect, capture_output=True, timeout=20, start_new_session=True)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe("docker", False, f"the engine does not answer: {error}", "start the engine")
     if done.returncode == 0:

@@ -13,47 +13,21 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _ALWAYS = ("TZ", "LANG", "LC_ALL", "LC_CTYPE")
-_NETWORK = [
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS",
-    "PIP_CERT",
-    "PIP_TRUSTED_HOST",
-    "PIP_PROXY",
-    "PIP_DEFAULT_TIMEOUT",
-    "PIP_RETRIES",
-    "PIP_NO_INDEX",
-    "PIP_PREFER_BINARY",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-    "UV_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS",
-    "UV_SYSTEM_CERTS",
-    "UV_NATIVE_TLS",
-    "UV_INSECURE_HOST",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "GIT_SSL_CAINFO",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-]
+_NETWORK = (
+    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT", "PIP_TRUSTED_HOST",
+    "PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_NO_INDEX", "PIP_PREFER_BINARY",
+    "UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
+    "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "HTTP_PROXY",
+    "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+)  # fmt: skip
 _FIXED = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_NOSYSTEM": "1",  # which no sandbox shows, and git fails where it must not read it
+    "GIT_CONFIG_NOSYSTEM": "1",  # no sandbox shows it, and git fails if it may not read it
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -61,7 +35,7 @@ _FIXED = {
     "PYTHONUTF8": "1",
 }
 NO_RETRIES = {"PIP_RETRIES": "0", "UV_OFFLINE": "1"}
-"""For programs that cannot reach the network: trying again would only take minutes."""
+"""For programs without network: retries would only take minutes."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
@@ -69,7 +43,7 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 def sandbox_environment(
     *, home: str, tmp: str, path: str, network: bool, host: Mapping[str, str]
 ) -> dict[str, str]:
-    """Make the environment from the host's and the places inside; `path` comes first in PATH."""
+    """Return the environment for these paths inside. `path` comes first in PATH."""
     names = (*_ALWAYS, *(_NETWORK if network else ()))
     environment = {name: without_credentials(host[name]) for name in names if name in host}
     environment.setdefault("LANG", "C.UTF-8" if sys.platform != "darwin" else "en_US.UTF-8")
@@ -80,12 +54,12 @@ def sandbox_environment(
 
 
 def network_settings(host: Mapping[str, str]) -> dict[str, str]:
-    """Return what the host's environment says about the network, as it is."""
+    """Return the network settings of the host's environment, unchanged."""
     return {name: host[name] for name in _NETWORK if name in host}
 
 
 def without_credentials(value: str) -> str:
-    """Take user names and passwords out of the addresses in a text."""
+    """Remove user names and passwords from the addresses in a text."""
     return _CREDENTIALS.sub("", value)
 
 
@@ -104,7 +78,7 @@ def pip_configuration(host: Mapping[str, str], prefix: Path, home: Path) -> str:
         try:
             merged.read_string(place.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, configparser.Error):
-            continue  # not there, or pip would refuse it as well
+            continue  # missing, or pip would refuse it too
     lines: list[str] = []
     for section in merged.sections():
         lines.append(f"[{section}]")
@@ -114,9 +88,9 @@ def pip_configuration(host: Mapping[str, str], prefix: Path, home: Path) -> str:
 
 
 def local_files(texts: Iterable[str], home: Path) -> list[Path]:
-    """Find the certificates and package folders that such settings name.
+    """Return the certificates and package folders that network settings name.
 
-    A folder that holds the person's home or all of the system is never shown.
+    Folders that contain the user's home or the whole system are left out.
     """
     found: list[Path] = []
     for word in (word for text in texts for word in text.split()):

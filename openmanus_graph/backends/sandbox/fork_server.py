@@ -35,27 +35,22 @@ _NAMESPACES = {
 }
 _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
 _CAPABILITY_VERSION = 0x20080522
-_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_CAPBSET_DROP = 4, 15, 24
+_PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
 _AMBIENT_RAISE, _AMBIENT_CLEAR = 2, 4
 _MOST_CAPABILITIES = 64
 _PACKAGES = ("site-packages", "dist-packages")
 _MODULES = (
-    "IPython.core.completerlib",
-    "IPython.core.debugger",
-    "IPython.core.oinspect",
-    "IPython.extensions.storemagic",
-    "faulthandler",
-    "stringprep",
-    "tornado.platform.asyncio",
-)
-"""What a kernel loads as it begins, beside what its program does."""
+    "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.oinspect",
+    "IPython.extensions.storemagic", "faulthandler", "stringprep", "tornado.platform.asyncio",
+)  # fmt: skip
+"""What a kernel loads at its start in addition to its program's imports."""
 _LIBRARY = "pandas"
-"""What cells load that takes longest and brings most with it, numpy included."""
+"""The library that takes cells longest to load; it includes numpy."""
 
 
 def _program(name: str) -> Any:
-    """Load a program that lies beside this one, and can do without our package, too."""
+    """Load a program of this folder that also needs nothing of our package."""
     path = Path(__file__).with_name(f"{name}.py")
     spec: Any = importlib.util.spec_from_file_location(f"openmanus_{name}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -83,11 +78,11 @@ def main() -> None:
 
 
 def _compile_library() -> None:
-    """Have Python write the library's bytecode where there is none, and it may: once.
+    """Have Python write the library's bytecode once, if there is none and it may be written.
 
-    uv installs none, and in a sandbox it cannot be written: each kernel would compile the library
-    anew, which takes a second and a quarter more memory. A process of its own loads it, so that
-    the forked ones do not have it: a cell may install another version.
+    uv installs none, and in a sandbox it cannot be written. Each kernel would compile the library
+    again, which takes a second and a quarter more memory. A separate process loads it, so that
+    forked ones do not have it: a cell may install another version.
     """
     found = importlib.util.find_spec(_LIBRARY)
     if found is None or found.origin is None or found.cached is None:
@@ -107,7 +102,7 @@ def _compile_library() -> None:
 
 def _serve(control: socket.socket) -> bool:
     """Fork for each request until the other side ends; return True in a forked process."""
-    # What is forked here, and what that leaves, is waited for by nobody and ends without a trace.
+    # Forked processes and their orphans need no wait: they leave no zombies.
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -124,7 +119,7 @@ def _serve(control: socket.socket) -> bool:
 
 
 def _start(request: dict[str, Any], given: int, output: int, report: int, ended: int) -> None:
-    """Fork once more into the sandbox; return there, and wait here for the end of it."""
+    """Fork again into the sandbox. Return in that process, and wait here for its end."""
     try:
         launch.join_groups(request["groups"])
         os.write(report, b"%d\n" % os.getpid())
@@ -144,14 +139,14 @@ def _start(request: dict[str, Any], given: int, output: int, report: int, ended:
         code = os.waitstatus_to_exitcode(status)
         with contextlib.suppress(OSError):  # the sandbox was ended, and this with it
             os.write(ended, b"%d\n" % (code if code >= 0 else 128 - code))
-    except Exception as error:  # noqa: BLE001  # whoever asked starts the program without us
+    except Exception as error:  # noqa: BLE001  # the other side starts the program without us
         with contextlib.suppress(OSError):
             os.write(report, repr(error).encode())
     os._exit(0)
 
 
 def _confinement(process: str) -> dict[str, str]:
-    """Return what confines a process: its namespaces and capabilities, for one that joins it."""
+    """Return a process's namespaces and capabilities, for a process that joins it."""
     found = {name: str(Path(process, "ns", name).readlink()) for name in _NAMESPACES}
     for line in Path(process, "status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -163,7 +158,7 @@ def _confinement(process: str) -> dict[str, str]:
 
 
 def _join_namespaces(target: int, confinement: dict[str, str]) -> None:
-    """Join those in which a process is and we are not; of processes, children begin there."""
+    """Join the namespaces of a process that we are not in. For `pid`, only our children join."""
     own = _confinement("/proc/self")
     flags = sum(flag for name, flag in _NAMESPACES.items() if own[name] != confinement[name])
     if libc.setns(os.pidfd_open(target), flags):
@@ -171,14 +166,12 @@ def _join_namespaces(target: int, confinement: dict[str, str]) -> None:
 
 
 def _confine(request: dict[str, Any], confinement: dict[str, str]) -> None:
-    """Take on limits and capabilities; raise PermissionError if it is not confined by then."""
+    """Take on limits and capabilities. Raise PermissionError if that does not confine us."""
     os.setsid()
     launch.limit(request["limits"])
     launch.reset_signals()
     capabilities = {name: int(confinement[name], 16) for name in _STATUS if name.startswith("Cap")}
-    for number in range(_MOST_CAPABILITIES):
-        if not capabilities["CapBnd"] >> number & 1:
-            libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    launch.keep_powers(capabilities["CapBnd"])
     libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
     words = [
         capabilities[name] >> shift & 0xFFFFFFFF
@@ -198,7 +191,7 @@ def _confine(request: dict[str, Any], confinement: dict[str, str]) -> None:
 
 
 def _become(request: dict[str, Any], given: int, output: int) -> None:
-    """Take on what a process has that was started with that Python in the sandbox."""
+    """Take on the state of a process that was started with that Python in the sandbox."""
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"] | {"PWD": request["folder"]})

@@ -32,38 +32,32 @@ from openmanus_graph.state.settings import SandboxSettings
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _HOLDER = ("/bin/sh", "-c", 'echo; read -r code && exit "$code"; exit 1')
-"""Holds a sandbox open for a forked process, and ends as it is told that one did, or by itself when
-nobody is left to tell it."""
+"""Holds a sandbox open for a forked process. It ends with the exit code that it reads from its
+input, or when the other side of its input is closed."""
 _START_TIMEOUT_S = 60.0
 
 
 class ProgramStarter(Protocol):
-    """A sandbox, as far as it is needed here."""
+    """The part of `Sandbox` that is needed here."""
 
     settings: SandboxSettings
     workspace: Workspace
     backend: Backend
 
-    def environment(self) -> dict[str, str]:
-        """Make the environment of a program."""
-        ...
+    def environment(self) -> dict[str, str]: ...
 
-    def start(self, program: Sequence[str], *, output: int, given: int) -> Tree:
-        """Start a program."""
-        ...
+    def start(self, program: Sequence[str], *, output: int, given: int) -> Tree: ...
 
-    def end(self, tree: Tree) -> None:
-        """Kill a program and forget it."""
-        ...
+    def end(self, tree: Tree) -> None: ...
 
 
 class ForkServer:
-    """The process that forks others. It ends with its last user, and when this process does."""
+    """The process that forks others. It ends with its last user, or when this process ends."""
 
     def __init__(self) -> None:
-        """Start it. Raises OSError where that is impossible."""
+        """Start it. Raises OSError if that is impossible."""
         self._refused = False
-        """Whether a start has failed: the next ones would, too."""
+        """Whether a start has failed: the next ones would fail too."""
         variables = sandbox_environment(
             home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
         )
@@ -87,13 +81,10 @@ class ForkServer:
     def start(
         self, sandbox: ProgramStarter, arguments: Sequence[str], *, output: int, given: int
     ) -> Tree | None:
-        """Start Python in a sandbox; None where it has to be started the usual way. Blocks.
+        """Start Python in a sandbox for which `can_fork` is true. Blocks.
 
-        Args:
-            sandbox: Of bubblewrap, with no packages of its own that the loaded ones would hide.
-            arguments: The program as seen inside, and its arguments.
-            output: File descriptor of its standard output and error.
-            given: File descriptor of its standard input.
+        None: it must be started the usual way. The other parameters are as of
+        `Sandbox.start_python`.
         """
         if self._refused:
             return None
@@ -117,20 +108,20 @@ class ForkServer:
         return None
 
     def close(self) -> None:
-        """End it; what it has forked goes on."""
+        """End it. The processes that it has forked continue."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
     def leave(self) -> None:
-        """Let go of it in a forked child of this process: it is the parent's."""
+        """Let go of it in a forked child of this process: it belongs to the parent."""
         self._control.close()
 
 
 def can_fork(sandbox: ProgramStarter) -> bool:
-    """Say whether a forked process would be as one that is started in the sandbox.
+    """Return True if a forked process would be the same as one that is started in the sandbox.
 
-    Not if the thread has installed packages, which could be other versions of the loaded ones.
+    False if the thread has installed packages: they could be other versions of the loaded ones.
     """
     if sandbox.backend.name != bwrap.Bwrap.name:
         return False
@@ -145,10 +136,10 @@ def can_fork(sandbox: ProgramStarter) -> bool:
 
 @contextlib.contextmanager
 def _sealed_copy(program: str) -> Generator[int]:
-    """Copy a program to where nobody can write to it; yield a file descriptor of the copy.
+    """Copy a program to where no process can write to it; yield a file descriptor of the copy.
 
-    A process may write to the file that it was made of, by `/proc/self/exe`, if its user may. The
-    one in a sandbox would be the interpreter of the whole machine.
+    A process may write to its own program by `/proc/self/exe`, if its user may. In a sandbox that
+    would be the interpreter of the whole machine.
     """
     copy = os.memfd_create("python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -191,7 +182,7 @@ def confining_process(tree: Tree) -> int:
 
 
 def _request(sandbox: ProgramStarter, tree: Tree, arguments: Sequence[str]) -> dict[str, Any]:
-    """Make the request that starts Python in the sandbox that a program holds open."""
+    """Return the request that starts Python in the sandbox that `tree` holds open."""
     return {
         "target": confining_process(tree),
         "groups": tree.group.entries if tree.group else [],
@@ -210,7 +201,7 @@ _users = 0
 
 
 def use_fork_server() -> ForkServer | None:
-    """Return the process that forks, to be left later on; None where there can be none."""
+    """Return the fork server, for `leave_fork_server` later; None if there can be none."""
     global _server, _users
     with _lock:
         if _server is None:
@@ -223,7 +214,7 @@ def use_fork_server() -> ForkServer | None:
 
 
 def leave_fork_server() -> None:
-    """Need it no longer; the last one ends it."""
+    """Give the fork server back. The last user ends it."""
     global _server, _users
     with _lock:
         _users -= 1
@@ -233,7 +224,6 @@ def leave_fork_server() -> None:
 
 
 def _leave_after_fork() -> None:
-    """Let go of the process in a forked child of ours: it is the parent's."""
     global _lock, _server, _users
     _lock = threading.Lock()
     if _server is not None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.shell import describe_kernel
@@ -50,20 +50,20 @@ class KernelChannel:
         """Bytes of the frames."""
 
     def send_multipart(self, frames: Sequence[bytes], **_: Any) -> None:
-        """Send a message, as far as that can be done now, and the rest while one is awaited."""
+        """Send a message as far as possible now. `receive` sends the rest."""
         written = bytearray()
         for number, frame in enumerate(frames):
             written += _written(frame, _MORE if number < len(frames) - 1 else 0)
         (self._unsent if self._ready else self._waiting).extend(written)
         if self._socket is not None and self._ready:
-            with contextlib.suppress(OSError):  # full, or lost: whoever waits for an answer sees it
+            with contextlib.suppress(OSError):  # full, or lost, which `receive` notices
                 self._send_some(self._socket)
 
     def receive(self, timeout_s: float) -> list[bytes] | None:
         """Return the next message; None if none comes in time.
 
         Raises:
-            OSError: The connection is lost, or what comes is no message or too large.
+            OSError: The connection is lost, or what comes is not a message or too large.
         """
         deadline = time.monotonic() + timeout_s
         while (message := self._next()) is None:
@@ -77,7 +77,6 @@ class KernelChannel:
         return message
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
 
@@ -97,7 +96,7 @@ class KernelChannel:
         del self._unsent[: connection.send(self._unsent)]
 
     def _transfer(self, connection: socket.socket, timeout_s: float) -> None:
-        """Send and read what can be now. Where the kernel's end is not there yet, begin again."""
+        """Send and read what is possible now. Connect again if the kernel does not listen yet."""
         waiting = select.poll()
         waiting.register(connection, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         try:
@@ -111,7 +110,7 @@ class KernelChannel:
         except OSError:
             if self._ready:
                 raise
-            connection.close()  # something between us listens before the kernel does
+            connection.close()  # something in between listens before the kernel does
             self._socket = None
             time.sleep(min(timeout_s, _RETRY_S))
 
@@ -163,7 +162,7 @@ def _written(frame: bytes, flags: int) -> bytes:
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
 _PNG_URL = "data:image/png;base64,"
-"""Begins a picture that the cell has shown and that is no file."""
+"""Begins a picture that the cell has shown and that is not a file."""
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _MESSAGE_PARTS = ("header", "parent_header", "metadata", "content")
 _INVALID_MESSAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -184,8 +183,6 @@ _MOST_PICTURE_LINES = 1000
 
 @dataclass(frozen=True)
 class CellResult:
-    """The result of one cell."""
-
     text: str
     pictures: tuple[str, ...]
     outcome: Literal["ok", "error", "interrupted", "dead"]
@@ -212,7 +209,6 @@ class Kernel:
 
     @property
     def alive(self) -> bool:
-        """Whether the kernel still runs."""
         return self._tree.alive()
 
     def execute(
@@ -223,12 +219,12 @@ class Kernel:
         self._files.remove(self._run / "pictures")
         with self._sandbox.call(self._tree):
             cell: dict[str, Any] = {"code": code, "silent": False, "store_history": False}
-            # After an error the kernel would refuse, unrun, what it gets in the same moment.
+            # After an error the kernel would refuse the requests that come at the same moment.
             cell |= {"allow_stdin": False, "stop_on_error": False}
             message_id = self._send(self._shell, "execute_request", cell)
             reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
-        if self._tree.reason:  # what it did could not be brought here
+        if self._tree.reason:  # its changes could not be fetched
             outcome = "dead"
         text, pictures = self._new_output(max_chars), self._pictures()
         if len(pictures) > MOST_PICTURES:
@@ -274,8 +270,10 @@ class Kernel:
             lifeline = undo.enter_context(os.fdopen(child_end, "rb"))
             self._lifeline = undo.enter_context(os.fdopen(parent_end, "wb"))
             """Held open; the kernel ends when it is closed, however this process ends."""
-            self._spool = undo.enter_context(self._open_spool())
-            """Its output, read by the open file: a cell may replace what its name means."""
+            spool = self._run / "python.out"
+            self._files.remove(spool)
+            self._spool = undo.enter_context(self._files.create(spool))
+            """Its output, read by the open file: a cell may replace the one of its name."""
             output = self._spool.fileno()
             self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
             undo.callback(sandbox.end, self._tree)
@@ -303,12 +301,6 @@ class Kernel:
         printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
         raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
-    def _open_spool(self) -> BinaryIO:
-        """Create the file for the kernel's output, which every program appends to."""
-        path = self._run / "python.out"
-        self._files.remove(path)
-        return self._files.create(path)
-
     def _spool_size(self) -> int:
         return os.fstat(self._spool.fileno()).st_size
 
@@ -333,7 +325,7 @@ class Kernel:
         return str(message["header"]["msg_id"])
 
     def _answers(self, channel: KernelChannel) -> bool:
-        """Say whether the kernel has come up; waits for it."""
+        """Return True when the kernel has started. Blocks."""
         message_id = self._send(channel, "kernel_info_request", {})
         return self._reply(channel, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
 
@@ -383,13 +375,13 @@ class Kernel:
         return "dead"
 
     def why(self) -> str:
-        """Say how the kernel died."""
+        """Return why the kernel ended, as a sentence."""
         if not self._tree.reason and self._tree.out_of_memory():
             return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
         return self._tree.reason or f"It ended by itself, {self._tree.ending()}."
 
     def _new_output(self, max_chars: int) -> str:
-        """Read the output since the last call, that of background threads too."""
+        """Read the output since the last call, also that of background threads."""
         text = shorten_file(
             self._spool, self._sandbox.workspace, start=self._read_offset, max_chars=max_chars
         )
@@ -401,10 +393,7 @@ class Kernel:
         return text
 
     def _pictures(self) -> tuple[str, ...]:
-        """Return the files of the pictures that the cell has shown, at most one more than are used.
-
-        The list is untrusted.
-        """
+        """Return the files of shown pictures, at most one more than used. The list is untrusted."""
         workspace, found = self._sandbox.workspace, dict[str, None]()
         listed = io.BytesIO(self._files.read(self._run / "pictures"))
         for line in itertools.islice(listed, _MOST_PICTURE_LINES):
@@ -421,7 +410,7 @@ class Kernel:
 
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
-    """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
+    """Read the kernel's answer; `exit()` and `sys.exit(0)` are not failures."""
     normal = ("", "0", "None")
     exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in normal
     return "ok" if reply.get("status") == "ok" or exited_normally else "error"

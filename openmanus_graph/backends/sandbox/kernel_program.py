@@ -36,7 +36,7 @@ from traitlets import Type
 
 PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
 SAVED_FIGURE = "application/x-openmanus-saved-figure"
-"""Stands for a figure that the cell has saved: the path of that file."""
+"""The type of a figure that the cell has saved. The value is the path of that file."""
 _SHOWN = (".png", ".jpg", ".jpeg")
 PNG_URL = "data:image/png;base64,"
 """Begins a picture that is shown and becomes no file of the workspace."""
@@ -85,11 +85,9 @@ def _save(content: bytes, suffix: str) -> str:
 
 
 def _name_picture(path: str, shown: str = "") -> None:
-    """Name a picture of the workspace, in the output and for whoever shows it.
+    """Name a picture's file in the output and in the list of pictures to show.
 
-    Args:
-        path: Its file.
-        shown: What is shown in its place, as a data URL; the file itself if empty.
+    `shown` is a data URL that is shown instead of the file.
     """
     print(f"[picture saved: {path}]", flush=True)  # noqa: T201  # output is its purpose
     with (_run / "pictures").open("a") as names:
@@ -97,9 +95,9 @@ def _name_picture(path: str, shown: str = "") -> None:
 
 
 class FigureSaves(importlib.abc.MetaPathFinder):
-    """Knows which figures a cell saved by itself: these need no second file to be shown.
+    """Records which figures a cell saved itself: these need no second file to be shown.
 
-    Whatever imports matplotlib, its class of figures is changed as soon as it is loaded.
+    It wraps `Figure.savefig` as soon as matplotlib is loaded.
     """
 
     def __init__(self) -> None:
@@ -170,15 +168,14 @@ class Formatter(DisplayFormatter):
 
 
 class Publisher(ZMQDisplayPublisher):
-    """Takes what `display()` is given."""
+    """Receives the values of `display()`."""
 
     def publish(self, data: dict[str, Any], *_: Any, **__: Any) -> None:
-        """Show it."""
         show(data)
 
 
 class DisplayHook(ZMQShellDisplayHook):
-    """Takes the value of a cell's last expression."""
+    """Receives the value of a cell's last expression."""
 
     def start_displayhook(self) -> None:
         """Nothing to prepare."""
@@ -187,7 +184,6 @@ class DisplayHook(ZMQShellDisplayHook):
         """No `Out[1]:`: it would differ from call to call."""
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
-        """Show it."""
         show(format_dict)
 
     def finish_displayhook(self) -> None:
@@ -201,7 +197,6 @@ class Shell(ZMQInteractiveShell):
     display_pub_class = Type(Publisher)
 
     def init_display_formatter(self) -> None:
-        """Set what finds the forms of a value."""
         self.display_formatter = Formatter(parent=self)
         cast("Any", self.configurables).append(self.display_formatter)  # typed too narrowly
 
@@ -226,18 +221,17 @@ class Shell(ZMQInteractiveShell):
 
 
 class Kernel(IPythonKernel):
-    """The kernel with that shell. Its replies name what a cell leaves behind in memory."""
+    """The kernel with that shell. Its replies name what a cell leaves in memory."""
 
     shell_class = Shell
 
     def pre_handler_hook(self) -> None:
-        """Let no interrupt in here: outside of a cell it would cost the reply."""
+        """Do not allow interrupts here: outside of a cell one would lose the reply."""
 
     def post_handler_hook(self) -> None:
-        """Nothing to take back."""
+        """Nothing to restore."""
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run a cell."""
         figure_saves.forget()
         run = cast("Any", super().do_execute)  # ipykernel leaves it without types
         reply: dict[str, Any] = {"status": "error", "ename": "KeyboardInterrupt"}
@@ -251,9 +245,9 @@ class Kernel(IPythonKernel):
 
 
 def _memory(names: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Sort the names that cells have set, and tell the folder if they left the workspace.
+    """Return the names that cells have set by sort, and the folder if it is not the workspace.
 
-    Looks at types only: asking values anything may run their code.
+    Looks at types only: other operations on values may run their code.
     """
     found: dict[str, list[str]] = {}
     for name, value in list(names.items()):
@@ -279,10 +273,7 @@ def _sort(value: Any) -> str:
 
 
 def _load_without_debugger() -> None:
-    """Let ipykernel believe that debugpy is not installed.
-
-    Nobody debugs here, and to load it takes nearly as long as to load all the rest.
-    """
+    """Hide debugpy from ipykernel: loading it takes nearly as long as all the rest."""
     sys.modules["debugpy"] = cast("Any", None)
     importlib.import_module("ipykernel.debugger")
     del sys.modules["debugpy"]
@@ -292,15 +283,13 @@ _load_without_debugger()
 
 
 class App(IPKernelApp):
-    """The application with that kernel."""
-
     kernel_class = Kernel
 
 
 def _end_with_parent() -> None:
-    """End when whoever started this has: standard input is then closed at the other side.
+    """End when our parent ends: the other side of standard input is then closed.
 
-    The sandbox does not see that while it is being set up itself. Docker gives no pipe.
+    The sandbox does not notice that during its own setup. With Docker it is not a pipe.
     """
     lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -32,7 +32,7 @@ _KEY_CALLS = {
     "ppc64le": (0xC0000015, 269),
     "s390x": (0x80000016, 278),
 }
-"""By machine, the kind of its system calls as filters are told, and the number of `add_key`.
+"""By machine, the kind of its system calls as filters see it, and the number of `add_key`.
 
 `request_key` and `keyctl` are the next two.
 """
@@ -56,7 +56,7 @@ def main() -> None:
     if spec.get("nono"):
         _confine(spec["nono"])
     if "powers" in spec:
-        _keep_powers(int(spec["powers"]))
+        keep_powers(int(spec["powers"]))
     limit(spec.get("limits", {}))
     os.execvp(sys.argv[2], sys.argv[2:])
 
@@ -79,10 +79,9 @@ def limit(limits: Mapping[str, int]) -> None:
 
 
 def reset_signals() -> None:
-    """Let signals end the program, also those that whoever started us ignores, by nohup say.
+    """Let signals end the program, also those that our parent ignores, for example by nohup.
 
-    Blocked ones that have come since were meant for the group that we were started from: they are
-    forgotten.
+    Blocked signals that have arrived are dropped: they were meant for our parent's group.
     """
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
     for number in numbers:
@@ -93,7 +92,7 @@ def reset_signals() -> None:
 
 
 def leave_keyring() -> None:
-    """Have an empty session keyring; where there can be none, `refuse_keys` has to do."""
+    """Join an empty session keyring. If there can be none, `refuse_keys` must be enough."""
     import ctypes
 
     _, add_key = _KEY_CALLS.get(os.uname().machine, (0, 0))
@@ -102,16 +101,16 @@ def leave_keyring() -> None:
 
 
 def refuse_keys() -> None:
-    """Refuse the kernel's keys to this process and those that it starts, for good.
+    """Refuse the kernel's keys to this process and those that it starts, permanently.
 
-    A keyring of their own is not enough: by its user's number a process reaches that user's other
-    keyrings, and keys by theirs. Calls of an unknown kind are all refused. OSError: the kernel
-    has no such filters.
+    A separate keyring is not enough: a process reaches its user's other keyrings by the user's
+    number, and keys by theirs. Calls of an unknown kind are all refused. OSError: the kernel has no
+    such filters.
     """
     import ctypes
 
     load, mask, equal, at_least, above, answer = 0x20, 0x54, 0x15, 0x35, 0x25, 0x06
-    number, kind = 0, 4  # where they are in what the filter is told
+    number, kind = 0, 4  # their offsets in the filter's input
     refused, allowed = 0x00050000 | errno.EPERM, 0x7FFF0000
     steps = [(load, 0, 0, kind)]
     for known, first in _KEY_CALLS.values():
@@ -133,8 +132,8 @@ def refuse_keys() -> None:
         raise OSError(ctypes.get_errno(), "the kernel's keys cannot be refused (seccomp)")
 
 
-def _keep_powers(kept: int) -> None:
-    """Leave root's programs these capabilities (a bit for each); other users' have none anyway."""
+def keep_powers(kept: int) -> None:
+    """Drop all capabilities of root's programs but these (a bit for each); others have none."""
     if sys.platform == "linux":
         import ctypes
 

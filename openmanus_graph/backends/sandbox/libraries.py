@@ -23,9 +23,9 @@ _USUAL = (
 
 
 def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:
-    """Return the modules that can be imported; none where an image of its own has the Python.
+    """Return the usual modules that can be imported; none if the Python is not ours. Blocks.
 
-    What a thread has installed by itself is left out. Blocks: folders are looked into.
+    Packages that a thread has installed are left out.
     """
     return () if settings.mode in ("docker", "ssh") else _installed()
 
@@ -38,12 +38,9 @@ def _installed() -> tuple[str, ...]:
 
 
 def refuse_install(session: Session, find: Callable[[str], str], text: str) -> None:
-    """Raise TrustedToolError for an installation that would only try and fail. Blocks.
+    """Raise TrustedToolError if `text` installs packages but the sandbox has no network. Blocks.
 
-    Args:
-        session: Whose sandbox it would run in.
-        find: Returns the command of a text that installs from the network; empty if none does.
-        text: What is to be run.
+    `find` returns the command of a text that installs from the network, or an empty text.
     """
     settings = session.settings.sandbox
     command = "" if settings.network else find(text)
@@ -87,7 +84,7 @@ def install_in_cell(code: str) -> str:
 
 
 def _is_plain_python(code: str) -> bool:
-    """Say whether such lines are only text in a string: as commands they are no Python."""
+    """Return True if such lines are only text in a string: as commands they are not Python."""
     try:
         ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -109,7 +106,7 @@ def _pip_arguments(words: Sequence[str]) -> Sequence[str]:
 
 
 def _needs_network(arguments: Sequence[str]) -> bool:
-    """Say whether a call of pip installs something that is no path."""
+    """Return True if a call of pip installs something that is not a path."""
     if "install" not in arguments or not _NEEDS_NO_NETWORK.isdisjoint(arguments):
         return False
     after = arguments[arguments.index("install") + 1 :]

@@ -37,7 +37,7 @@ class Group:
         return next(filter(None, (_number(f / "pids.current") for f in self.folders)), None)
 
     def out_of_memory(self) -> bool:
-        """Say whether the kernel has ended something inside for its memory."""
+        """Return True if the kernel has killed a member for its memory."""
         for folder in self.folders:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError):
@@ -47,14 +47,14 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """Let go; the processes must have ended."""
+        """Remove the folders. The processes must have ended."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 def make_group(settings: SandboxSettings) -> Group | None:
-    """Create a group with limits, or None where this account may not."""
+    """Create a group with limits; return None if this account may not."""
     if not sys.platform.startswith("linux"):
         return None
     name = f"{_GROUP_PREFIX}{os.getpid()}-{next(_serial)}"
@@ -87,7 +87,7 @@ def make_group(settings: SandboxSettings) -> Group | None:
 def process_rlimits(settings: SandboxSettings) -> dict[str, int]:
     """Limits of single processes on any machine, by their names in `resource`."""
     return {
-        # A little less than the group's, so that a program is told before it is killed.
+        # A little less than the group's, so that a program gets an error before it is killed.
         "RLIMIT_DATA": (settings.memory_mb << 20) * 15 // 16,
         "RLIMIT_FSIZE": settings.disk_mb << 20,
         "RLIMIT_CORE": 0,
@@ -103,7 +103,7 @@ def rlimits(settings: SandboxSettings, group: Group | None) -> dict[str, int]:
 
 
 def _own_threads() -> int:
-    """Count what this user runs already: the limit is the user's, not the sandbox's."""
+    """Count the threads that this user runs already: the limit applies to the user."""
     total, user = 0, os.geteuid()
     for process in psutil.process_iter(["uids", "num_threads"]):
         uids = process.info["uids"]
@@ -127,7 +127,7 @@ def _parents() -> list[Path]:
 
 
 def _mounts() -> dict[str, Path]:
-    """Where each controller is mounted; the empty name stands for version 2."""
+    """Return where each controller is mounted. The empty name is version 2."""
     mounts: dict[str, Path] = {}
     for line in _lines("/proc/self/mountinfo"):
         words, _, rest = line.partition(" - ")
@@ -141,7 +141,7 @@ def _mounts() -> dict[str, Path]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the groups that processes which were killed have left."""
+    """Remove the groups of processes that were killed."""
     for folder in parent.glob(_GROUP_PREFIX + "*"):
         owner = folder.name.removeprefix(_GROUP_PREFIX).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):

@@ -1,8 +1,7 @@
 """The nono backend: Landlock on Linux, Seatbelt on macOS, by the nono-py package.
 
-Both only allow or refuse paths: programs see the host's folders under their own names, and see
-the host's processes. On Linux protected files inside the workspace cannot be hidden, since
-Landlock knows no exceptions below an allowed folder.
+Both only allow or refuse paths, so programs see the host's folders and processes. Landlock has no
+exceptions below an allowed folder: it cannot hide protected files inside the workspace.
 """
 
 import importlib
@@ -15,44 +14,18 @@ from typing import Any
 
 from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
 from openmanus_graph.backends.sandbox.bwrap import masked, root_needs_powers
-from openmanus_graph.state.settings import SandboxSettings
 
-_FOLDERS = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/nix/store",
-    "/etc/alternatives",
-    "/etc/fonts",
-    "/etc/libreoffice",
-    "/etc/ssl/certs",
-    "/etc/ld.so.conf.d",
-    "/etc/terminfo",
-    "/etc/pki/tls/certs",
-    "/etc/pki/ca-trust/extracted",
-    "/System",
-    "/Library/Frameworks",
-    "/Library/Fonts",
-    "/Library/Developer",
-    "/opt/homebrew",
-    "/private/var/db",
-]
-_FILES = [
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/ssl/openssl.cnf",
-    "/dev/urandom",
+_FOLDERS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/alternatives",
+    "/etc/fonts", "/etc/libreoffice", "/etc/ssl/certs", "/etc/ld.so.conf.d", "/etc/terminfo",
+    "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/System", "/Library/Frameworks",
+    "/Library/Fonts", "/Library/Developer", "/opt/homebrew", "/private/var/db",
+)  # fmt: skip
+_FILES = (
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd",
+    "/etc/group", "/etc/mime.types", "/etc/os-release", "/etc/ssl/openssl.cnf", "/dev/urandom",
     "/dev/random",
-]
+)  # fmt: skip
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
 _FILE_POWERS = 0b1011
 """CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER."""
@@ -60,30 +33,15 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 
 
 class Nono(OnThisMachine):
-    """Programs that may only touch the allowed paths."""
+    """Runs programs that may only use the allowed paths."""
 
     name = "nono"
-    path: Sequence[str] = ()
     holds_processes = False
 
-    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout = layout
-        self._settings = settings
-        self.python = str(layout.python)
-
-    def inside(self, path: Path) -> str:
-        """Paths are the host's."""
-        return str(path)
-
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command; `launch.py` applies the rules to itself first."""
+        """Return the command. `launch.py` applies the rules to itself first."""
         layout, workspace = self._layout, self._layout.workspace
         outputs = workspace.readable_outputs()
         own = (workspace.root, workspace.python)
@@ -101,7 +59,7 @@ class Nono(OnThisMachine):
             "shown": [str(path) for path in (*outputs, workspace.python)],
             "network": self._settings.network,
         }
-        # Landlock guards files only: with all powers root could change the kernel, by a module say.
+        # Landlock protects files only: with all capabilities root could load a kernel module.
         powers = _FILE_POWERS if root_needs_powers(workspace.root) else 0
         confine = {"nono": rules, "no_keys": True, "powers": powers, "die_with": os.getpid()}
         return Launch(tuple(program), confine)
@@ -113,7 +71,7 @@ def _package() -> Path | None:
 
 
 def probe() -> Probe:
-    """Ask the package whether this system can do it."""
+    """Ask the package whether this system supports it."""
     fix = "pip install 'openmanus-graph[nono]'"
     if _package() is None:
         return Probe("nono", False, "the package nono-py is not installed", fix)
@@ -123,7 +81,7 @@ def probe() -> Probe:
 
 
 def warning(layout: Layout) -> str:
-    """Say what this backend does not hide."""
+    """Return the warning about files that this backend does not hide; often empty."""
     hidden = masked(layout)
     if not hidden or sys.platform == "darwin":
         return ""

@@ -55,7 +55,7 @@ class Tree:
         self._lock = threading.Lock()
 
     def alive(self) -> bool:
-        """Return whether the program itself still runs."""
+        """Return True while the program itself runs."""
         return self.process.poll() is None
 
     def ending(self) -> str:
@@ -67,7 +67,7 @@ class Tree:
         return f"exit code {code}"
 
     def out_of_memory(self) -> bool:
-        """Return whether the kernel killed a process of it for its memory."""
+        """Return True if the system killed a process of the tree for its memory."""
         return self.group is not None and self.group.out_of_memory()
 
     def members(self) -> list[psutil.Process]:
@@ -79,7 +79,7 @@ class Tree:
                 children = psutil.Process(root).children(recursive=True)
                 found.update(child.pid for child in children)
         if not self._holds_processes:
-            # A daemon is no child any more, but has kept its environment.
+            # A daemon is no longer a child, but keeps its environment.
             for process in psutil.process_iter(["environ"]):
                 if (process.info["environ"] or {}).get(MARKER) == self._marker:
                     found.add(process.pid)
@@ -114,7 +114,7 @@ class Tree:
             self.group.remove()
 
     def _kill_members(self) -> None:
-        """Stop all before killing all, so that none starts others meanwhile."""
+        """Stop all before killing all, so that none can start others."""
         for _ in range(20):
             members = self.members()
             with _killed_if_we_are(members):
@@ -129,10 +129,10 @@ class Tree:
 
 @contextlib.contextmanager
 def _killed_if_we_are(processes: Sequence[psutil.Process]) -> Generator[None]:
-    """Have a shell kill them when this process ends: one that is stopped never learns of it."""
+    """Have a shell kill them if this process ends: a stopped one does not notice that."""
     command = ("/bin/sh", "-c", 'read -r over || kill -9 "$@"', "sh")
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # there are too many processes: none is needed to kill
+        with contextlib.suppress(OSError):  # too many processes: killing needs no new one
             watcher = subprocess.Popen(
                 [*command, *(str(process.pid) for process in processes)],
                 stdin=subprocess.PIPE,
@@ -167,11 +167,10 @@ class LimitMonitor:
         self._thread.start()
 
     def wake(self) -> None:
-        """Check now and then often, because a call begins."""
+        """Check now, and more often from now on: a call begins."""
         self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._stopped.set()
         self._wake.set()
         self._thread.join()
@@ -207,11 +206,9 @@ class LimitMonitor:
         return self._ask(self._backend.used_bytes, self._last_size)
 
     def _ask(self, question: Callable[[], T], last: T) -> T:
-        """Ask about programs on another machine; without a connection they have ended.
+        """Ask the backend. On ToolError end all programs and return the `last` answer.
 
-        Args:
-            question: Raises ToolError if that machine cannot be reached.
-            last: What was answered before, which is returned then.
+        Without a connection to another machine, the programs there have ended.
         """
         try:
             return question()
@@ -223,14 +220,13 @@ class LimitMonitor:
     def _free_bytes(self) -> int:
         return free_bytes(self._folders) if self._measured is None else self._measured.free
 
-    def _usage(self, tree: Tree) -> tuple[int, int]:
-        """Return processes and bytes of memory, on another machine those of all programs."""
-        elsewhere = self._measured
-        return _usage(tree) if elsewhere is None else (elsewhere.processes, elsewhere.memory)
-
     def _over_process_limits(self, tree: Tree) -> str:
-        """Return why a program must be killed for memory or processes; empty if it need not."""
-        processes, memory = self._usage(tree)
+        """Return why a program must be killed for memory or processes; empty if not.
+
+        On another machine the usage is that of all programs.
+        """
+        there = self._measured
+        processes, memory = (there.processes, there.memory) if there else _usage(tree)
         if memory > self._settings.memory_mb << 20:
             return f"It was ended: it used more than {self._settings.memory_mb} MB of memory."
         if processes < self._settings.processes * 0.9:
@@ -245,9 +241,8 @@ class LimitMonitor:
         """Return why programs must be killed for disk space; checked when free space shrinks."""
         limit, free = self._settings.disk_mb << 20, self._free_bytes()
         scarce = free < _MIN_FREE_BYTES
-        if self._last_free - free < (
-            _MIN_GROWTH_BYTES if scarce else max(_MIN_GROWTH_BYTES, limit // 4)
-        ):
+        least = _MIN_GROWTH_BYTES if scarce else max(_MIN_GROWTH_BYTES, limit // 4)
+        if self._last_free - free < least:
             self._last_free = max(self._last_free, free)
             return ""
         size, before = self._used_bytes(), self._last_size

@@ -28,11 +28,10 @@ _PROGRAM = ("bash", "--noprofile", "--norc", "-c", 'cd -- "$1" && eval "$2"', "b
 
 @dataclass(frozen=True)
 class ReadOnlyResult:
-    """What a command printed, and how it ended."""
+    """A command's output and its exit status."""
 
     text: str
     code: int
-    """Exit status."""
     reason: str
     """Why we ended it, as a sentence; empty if it ended by itself."""
 
@@ -48,21 +47,21 @@ def run_read_only(
     in_empty_folder: bool = False,
     brought: Mapping[str, Path | bytes] | None = None,
 ) -> ReadOnlyResult:
-    """Run a command in a sandbox of its own, with a scratch `/tmp` and without network. Blocks.
+    """Run a bash command in a separate sandbox, with a scratch `/tmp`, without network. Blocks.
 
-    Without a sandbox (mode `none`) it runs in a copy of the workspace, which is thrown away: what
-    it names by an absolute path is not protected there. On another machine (mode `ssh`) it runs in
-    a copy as well, and reaches that machine's network.
+    Without a sandbox (mode `none`) it runs in a temporary copy of the workspace: files that it
+    names by an absolute path are not protected. On another machine (mode `ssh`) it also runs in a
+    copy, and reaches that machine's network.
 
     Args:
         command: For bash.
-        workspace: Where it runs.
+        workspace: Where it runs, unless `in_empty_folder`.
         settings: How programs are confined.
         limit_s: Seconds after which it is ended, with all that it has started.
         stop: Ends it when it is set.
         max_chars: Of its output; more is shortened.
         in_empty_folder: Whether it runs in an empty folder instead.
-        brought: What lies in its `$TMPDIR`, by name: a file or folder to copy, or the content.
+        brought: Content of its `$TMPDIR` by name: a file or folder to copy, or bytes.
 
     Raises:
         ToolError: There is no sandbox, and the workspace cannot be copied.
@@ -93,7 +92,7 @@ def run_read_only(
 
 
 def _ended(tree: Tree, limit_s: float, stop: threading.Event) -> bool:
-    """Wait for a program's end; say whether it came in time."""
+    """Wait for a program's end; return True if it ended in time."""
     ends = time.monotonic() + limit_s
     while not stop.is_set() and (left_s := ends - time.monotonic()) > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,10 +1,10 @@
 """The program on the other machine, which serves one sandbox over its standard input.
 
-It keeps the sandbox's folder, takes and gives files, reads what programs have printed, and ends all
-of them when its input ends: then the connection is gone. Runs by itself, with the standard library.
+It keeps the sandbox's folder, receives and sends files, and reads the output of programs. It ends
+all of them when its input ends, because the connection is then gone. Standard library only.
 
-A request is a line of JSON (`do`, and what that needs) and as many bytes as its `body` says; so is
-an answer. `error` in an answer says what failed. Names are relative to the sandbox's folder.
+A request is a line of JSON (`do`, and its arguments) followed by `body` bytes. So is an answer; its
+`error` is the reason of a failure. Names are relative to the sandbox's folder.
 """
 
 from __future__ import annotations
@@ -24,28 +24,24 @@ from pathlib import Path
 from typing import IO, Any
 
 GREETING = b"\x1eopenmanus\n"
-"""Comes first: what the account's start files print may stand before it."""
+"""Printed first. Output of the account's start files may come before it."""
 MARKER = "OPENMANUS_TREE"
-"""The variable by which a program and what it has started are known; its value begins with the
-sandbox's name."""
+"""The variable that marks a program and all that it starts. Its value begins with the sandbox's
+name."""
 FOLDERS = ("workspace", "run", "home", "tmp", "python")
 LAUNCHER = "launch.py"
 _MOST_GROWTH = 4 << 20
 """Bytes of one file's growth in one answer."""
 _KEPT_S = 7 * 86400
-"""Seconds after which a folder that nobody came back to is removed."""
+"""Seconds after which an abandoned folder is removed."""
 _CHUNK = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def signature(path: str | Path, folder: int | None = None) -> list[Any] | None:
-    """Return what tells one state of an entry from another; None for none and special files.
+    """Return the state of an entry of a folder's descriptor; None if missing or a special file.
 
     Kind (`d`, `f` or `l`), permissions, size, time of change in ns, target of a link.
-
-    Args:
-        path: Of the entry.
-        folder: Descriptor of the folder that a relative path starts at.
     """
     try:
         found = os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -62,9 +58,9 @@ def signature(path: str | Path, folder: int | None = None) -> list[Any] | None:
 
 
 def entries(top: Path) -> Iterator[tuple[str, list[Any]]]:
-    """List what is below a folder, each folder before its content.
+    """List all entries below a folder, each folder before its content.
 
-    Raises OSError if one cannot be read: what is in it must not count as removed.
+    Raises OSError if a folder cannot be read: its content must not count as removed.
     """
     waiting = [top]
     while waiting:
@@ -83,9 +79,9 @@ def entries(top: Path) -> Iterator[tuple[str, list[Any]]]:
                     waiting.append(path)
 
 
-def contents(path: Path, size: int) -> Iterator[bytes]:
-    """Read exactly so many bytes; zeros stand for what a file has lost meanwhile."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+def contents(opened: contextlib.AbstractContextManager[IO[bytes]], size: int) -> Iterator[bytes]:
+    """Read exactly `size` bytes of a file; zeros replace bytes that it has lost meanwhile."""
+    with contextlib.suppress(OSError), opened as file:
         while size and (piece := file.read(min(size, _CHUNK))):
             size -= len(piece)
             yield piece
@@ -98,16 +94,9 @@ def contents(path: Path, size: int) -> Iterator[bytes]:
 def put_entry(
     folder: int, name: str, wanted: list[Any], expected: list[Any] | None, data: Iterable[bytes]
 ) -> list[Any] | None:
-    """Make an entry of a signature, and return the one that it has then. Raises OSError.
+    """Create an entry with the signature `wanted`; return its new signature. Raises OSError.
 
-    What is there and is not as expected is kept under another name beside it.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        wanted: Its signature.
-        expected: The signature of what it replaces.
-        data: Of a file.
+    An existing entry that is not as `expected` is kept in the same folder under another name.
     """
     kind, mode, _, time_ns, target = wanted
     found = signature(name, folder)
@@ -180,7 +169,7 @@ class Server:
                 self._unread = request["body"]
                 try:
                     answer, body = getattr(self, request["do"])(request)
-                except Exception as error:  # noqa: BLE001  # the other side's to tell
+                except Exception as error:  # noqa: BLE001  # the other side reports it
                     answer, body = {"error": f"{type(error).__name__}: {error}"}, ()
                 while self._unread:
                     self._take(min(self._unread, _CHUNK))
@@ -205,7 +194,7 @@ class Server:
             yield piece
 
     def open(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Make the sandbox's folder, or take it over from a connection that broke."""
+        """Create the sandbox's folder, or take it over from a broken connection."""
         base = Path(request["base"]).expanduser().resolve()
         self._root, self._name = base / request["name"], request["name"]
         new = not self._root.exists()
@@ -214,7 +203,7 @@ class Server:
         self._lock = (self._root / "lock").open("a+")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # whoever served before does not know yet that the connection is gone
+        except OSError:  # the earlier program has not noticed yet that its connection is gone
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int((self._root / "lock").read_text()), signal.SIGKILL)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -231,10 +220,7 @@ class Server:
         return {"entries": list(entries(self._root / request["folder"]))}, ()
 
     def put(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Make entries, and remove others that nobody has changed here.
-
-        `entries` are name, signature, and the signature of what is replaced here.
-        """
+        """Create `entries` (name, signature, replaced signature); remove `gone` if unchanged."""
         top, now = self._root / request["folder"], dict[str, Any]()
         for name, expected in request["gone"]:
             with _opened((top / name).parent) as folder:
@@ -246,17 +232,16 @@ class Server:
         return {"now": now}, ()
 
     def get(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Give the content of entries."""
+        """Send the content of entries."""
         top = self._root / request["folder"]
         found = [(name, signature(top / name)) for name in request["names"]]
         given = [(name, now) for name, now in found if now is not None]
-        pieces = (
-            piece for name, now in given if now[0] == "f" for piece in contents(top / name, now[2])
-        )
+        files = ((_reading(top / name), now[2]) for name, now in given if now[0] == "f")
+        pieces = (piece for file, size in files for piece in contents(file, size))
         return {"entries": given, "body": sum(now[2] for _, now in given)}, pieces
 
     def look(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Give what files have grown by, remove other logs, and measure the programs."""
+        """Send the growth of files, remove other logs, and measure the programs."""
         grown: list[tuple[str, int, int]] = []
         body: list[bytes] = []
         for log in (self._root / "run").rglob("*.log"):
@@ -275,23 +260,21 @@ class Server:
 
     def used(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
         """Add up the sizes of all files."""
-        del request
         return {"used": sum(now[2] for _, now in entries(self._root))}, ()
 
     def end(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """End the programs whose marker begins so."""
+        """End the programs whose marker begins with that text."""
         self._end(request["marker"])
         return {}, ()
 
     def close(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
         """End all, and remove the folder."""
-        del request
         self._end(self._name)
         _remove_folder(self._root)
         return {}, ()
 
     def _end(self, marker: str) -> None:
-        """Stop all before killing all, so that none starts others meanwhile."""
+        """Stop all before killing all, so that none can start others."""
         for _ in range(100):
             found = list(_marked(marker))
             for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -304,7 +287,7 @@ class Server:
 
 
 def _marked(marker: str) -> Iterator[int]:
-    """List the processes with a marker; daemons have kept their environment."""
+    """List the processes with a marker. Daemons keep their environment."""
     start = f"{MARKER}={marker}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -324,6 +307,12 @@ def _usage(marker: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
+def _reading(path: Path) -> Generator[IO[bytes]]:
+    with path.open("rb") as file:  # only now: the one before has been read
+        yield file
+
+
+@contextlib.contextmanager
 def _opened(folder: Path) -> Generator[int]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -334,7 +323,7 @@ def _opened(folder: Path) -> Generator[int]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Remove the folders of sandboxes that nobody came back to."""
+    """Remove the folders of abandoned sandboxes."""
     for lock in base.glob("*/lock"):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             if time.time() - lock.stat().st_mtime > _KEPT_S:
@@ -343,7 +332,7 @@ def _remove_abandoned(base: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder, even if programs have taken away rights."""
+    """Remove a folder, even if programs have removed permissions."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             Path(path).chmod(0o700)

@@ -32,19 +32,13 @@ _FONT_PACKAGE = "notojp_matplotlib"
 _PACKAGED_FONT = "Noto Sans CJK JP"
 _MAC_FONTS = "PingFang SC, Hiragino Sans GB, Arial Unicode MS"
 _CHINESE_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "Microsoft YaHei",
-    "SimHei",
-    "Droid Sans Fallback",
-)
+    "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "Droid Sans Fallback",
+)  # fmt: skip
 
 
 def make_scratch() -> IO[bytes]:
-    """Create the folder; return its lock, which lies in it and is held while it is used."""
+    """Create the folder; return the lock file in it, which is held while it is used."""
     base = Path(tempfile.gettempdir())
     base = base if len(str(base)) <= _MAX_TMP_CHARS else Path("/tmp")
     _remove_abandoned(base)
@@ -58,19 +52,19 @@ def make_scratch() -> IO[bytes]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Remove the folders of processes that were killed: nobody holds their locks."""
+    """Remove the folders of processes that were killed: their locks are free."""
     for folder in base.glob(_SCRATCH_PREFIX + "*"):
         with contextlib.suppress(OSError):
             status = folder.stat()
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < 60:
-                continue  # somebody else's, or one whose maker has not locked it yet
+                continue  # another user's, or not locked yet
             with (folder / "lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_folder(folder)
 
 
 def fill_scratch(scratch: Path, *, network: bool, host: Mapping[str, str], prefix: Path) -> str:
-    """Write what programs find there; return pip's configuration, empty without network."""
+    """Write the files for programs; return pip's configuration, empty without network."""
     user, group = os.getuid(), os.getgid()
     root = "root:x:0:0:root:/home/manus:/bin/bash\n"
     manus = f"manus:x:{user}:{group}::/home/manus:/bin/bash\n" if user else ""
@@ -100,9 +94,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def make_python(folder: Path) -> Path:
-    """Create the environment unless it is there; return its interpreter.
+    """Create the environment if it is missing; return its interpreter.
 
-    One at a time: the steps of a plan share a workspace, and begin together.
+    Takes a lock: the steps of a plan share a workspace and start at the same time.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
@@ -170,7 +164,7 @@ def python_prefixes() -> tuple[Path, ...]:
     """List the folders a program needs to run our Python, under every name they have."""
     places = [Path(sys.prefix), Path(sys.base_prefix), base_python().parent, *package_folders()]
     found = dict.fromkeys(name for place in places for name in (place, place.resolve()))
-    # A folder inside another one of the list needs no mention; the tail of a chain of links does.
+    # A folder inside another one of the list is left out, but not the end of a chain of links.
     return tuple(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
 
 
@@ -210,12 +204,9 @@ def chinese_font() -> str:
     if program is None:
         return ""
     try:
+        command = [program, ":lang=zh", "family"]
         done = subprocess.run(
-            [program, ":lang=zh", "family"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            start_new_session=True,
+            command, capture_output=True, text=True, timeout=10, start_new_session=True
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

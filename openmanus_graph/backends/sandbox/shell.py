@@ -35,11 +35,10 @@ _LABELS = {"variables": "variables", "definitions": "functions and classes", "im
 
 
 def describe_kernel(reply: Any) -> str:
-    """Describe what a kernel's memory holds.
+    """Describe a kernel's memory as the kernel program reports it; code there may have changed it.
 
-    Args:
-        reply: As the kernel program reports it: per sort how many names, and the first of them;
-            `folder` if it left the workspace. Code in the kernel may have changed it.
+    Per sort the reply has the number of names and the first of them, and `folder` if it is not the
+    workspace.
     """
     parts: list[str] = []
     reported = cast("dict[str, Any]", reply) if isinstance(reply, dict) else {}
@@ -123,11 +122,9 @@ _JOB_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of one command."""
-
     text: str
     code: int | None
-    """Exit status; None when there is none."""
+    """Exit status, if there is one."""
     outcome: Literal["done", "interrupted", "ended"]
     reason: str = ""
     """Why the shell ended."""
@@ -139,7 +136,7 @@ class CommandResult:
 
 @dataclass
 class _Output:
-    """The output of a command. Read by the open file: programs may change what its name means."""
+    """The output of a command, read by the open file: programs may replace the named one."""
 
     name: str
     file: BinaryIO
@@ -147,7 +144,6 @@ class _Output:
     """Bytes of it that were shown."""
 
     def size(self) -> int:
-        """Return how many bytes there are by now."""
         return os.fstat(self.file.fileno()).st_size
 
 
@@ -155,12 +151,7 @@ class Shell:
     """A handle of the session. `pool` runs its blocking methods, one at a time."""
 
     def __init__(self, sandbox: Sandbox, name: str = "shell") -> None:
-        """Start it.
-
-        Args:
-            sandbox: Where it runs.
-            name: Of the folder with its files; another one for each shell of a sandbox.
-        """
+        """Start it. `name` is that of the folder with its files; each shell has its own."""
         self._sandbox = sandbox
         self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"openmanus-{name}")
         self.stop = threading.Event()
@@ -195,11 +186,8 @@ class Shell:
         target = shlex.quote(inside(self._run / output.name))
         with self._sandbox.call(self._tree):
             # The commands run in this shell itself, so that variables and folders persist.
-            # `set +eu` afterwards: left on, they would end the shell at the next failure.
-            self._send(
-                f'{{ eval "$(<{script})"; }} </dev/null >>{target} 2>&1; {self._marker("$?")}'
-            )
-            code = self._wait(time.monotonic() + timeout_s)
+            line = f'{{ eval "$(<{script})"; }} </dev/null >>{target} 2>&1; '
+            code = self._execute(line, timeout_s)
             outcome = "done" if code is not None else self._interrupt()
             if outcome != "ended":
                 self._ask_state()
@@ -222,9 +210,8 @@ class Shell:
         for name in ("INT", "TERM", "KILL"):
             if not self._inspect().jobs:
                 break
-            groups = "for job in $(jobs -rp); do builtin kill -{} -- -$job; done; wait"
-            self._send(f"{groups.format(name)}; {self._marker('$?')}")
-            if self._wait(time.monotonic() + _STOP_TIMEOUT_S) is None:
+            line = f"for job in $(jobs -rp); do builtin kill -{name} -- -$job; done; wait; "
+            if self._execute(line, _STOP_TIMEOUT_S) is None:
                 self._type(b"\x03")
         return self.more(max_chars)
 
@@ -245,7 +232,7 @@ class Shell:
             output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
-        remove_folder(self._run)  # the next shell numbers its files anew
+        remove_folder(self._run)  # the next shell numbers its files from 1 again
 
     def _start(self) -> None:
         with contextlib.ExitStack() as undo:
@@ -257,8 +244,7 @@ class Shell:
             finally:
                 os.close(slave)
             undo.callback(self._sandbox.end, self._tree)
-            self._send(f"{_SETUP}; {self._marker('$?')}")
-            if self._wait(time.monotonic() + _START_TIMEOUT_S) is None:
+            if self._execute(f"{_SETUP}; ", _START_TIMEOUT_S) is None:
                 printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
                 raise ToolError(
                     f"bash did not start in the sandbox. It said: {printed or 'nothing'}"
@@ -270,27 +256,29 @@ class Shell:
     def _new_output(self) -> "_Output":
         """Create a file for the output of a command and of its background jobs.
 
-        It lies in the folder that is removed with the sandbox: a command that reads the whole
-        workspace, `grep -r` say, must not read what it writes.
+        It is outside of the workspace, so that a command such as `grep -r` does not read it.
         """
         name = f"{next(self._commands)}.log"
         return _Output(name, self._files.create(self._run / name))
 
-    def _marker(self, status: str) -> str:
-        """Return the command that prints a marker with the status on the terminal."""
-        self._number += 1
-        return f"builtin printf '\\036%s:%s\\036' {self._number} {status}; set +eu"
-
-    def _send(self, line: str) -> None:
-        self._terminal_output = b""
-        self._type(f" {line}\n".encode())
-
     def _type(self, keys: bytes) -> None:
-        with contextlib.suppress(OSError):  # the shell has ended, which `_wait` notices
+        with contextlib.suppress(OSError):  # the shell has ended, which `_execute` notices
             os.write(self._terminal, keys)
 
-    def _wait(self, deadline: float) -> int | None:
-        """Wait for the marker and return its status; None on timeout or when the shell ended."""
+    def _execute(self, commands: str, limit_s: float, status: str = "$?") -> int | None:
+        """Type commands and a marker with a status; return that, or None if it does not come.
+
+        Args:
+            commands: Empty, or ends with a semicolon.
+            limit_s: After it None is returned, and also if the shell ends.
+            status: Shell expression.
+        """
+        self._number += 1
+        self._terminal_output = b""
+        # `set +eu` afterwards: left on, they would end the shell at the next failure.
+        marker = f"builtin printf '\\036%s:%s\\036' {self._number} {status}; set +eu"
+        self._type(f" {commands}{marker}\n".encode())
+        deadline = time.monotonic() + limit_s
         report = re.compile(rb"\x1e%d:(\d+)\x1e" % self._number)
         while not self.stop.is_set() and (left := deadline - time.monotonic()) > 0:
             alive = self._tree.alive()
@@ -320,8 +308,7 @@ class Shell:
             self._type(b"\x03")
             if kill:
                 self._kill_foreground()
-            self._send(self._marker("130"))
-            if self._wait(time.monotonic() + _STOP_TIMEOUT_S / 4) is not None:
+            if self._execute("", _STOP_TIMEOUT_S / 4, status="130") is not None:
                 return "interrupted"
             kill = True
         if self._tree.alive():
@@ -342,11 +329,10 @@ class Shell:
         return self._read_state()
 
     def _ask_state(self, limit_s: float = _STOP_TIMEOUT_S) -> None:
-        """Have the shell write its state; none is there if it does not."""
+        """Have the shell write its state; there is no file if it does not."""
         self._files.remove(self._run / _STATE)
         target = shlex.quote(self._sandbox.backend.inside(self._run / _STATE))
-        self._send(f"{SHELL_STATE_COMMAND} >|{target}; {self._marker('$?')}")
-        self._wait(time.monotonic() + limit_s)
+        self._execute(f"{SHELL_STATE_COMMAND} >|{target}; ", limit_s)
 
     def _read_state(self) -> ShellState:
         """Read the state that the shell has written; an empty one if it did not."""

@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, Probe
 from openmanus_graph.backends.sandbox.limits import process_rlimits
 from openmanus_graph.backends.sandbox.remote_program import (
     LAUNCHER,
     MARKER,
+    contents,
     put_entry,
     remove_entry,
     signature,
@@ -26,7 +27,6 @@ from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.safety.open_beneath import open_to_read
 from openmanus_graph.state.settings import SandboxSettings
 
-_CHUNK = 1 << 18
 Signature = list[Any]
 """As `remote_program.signature` gives it."""
 
@@ -50,22 +50,22 @@ class Mirror:
     """One folder. Its methods block, and raise ToolError."""
 
     here: Workspace
-    """Its root is the folder; what is protected stays here, and nothing comes in its place."""
+    """Its root is the folder. Protected files are neither sent nor replaced."""
     there: str
     """Its name in the sandbox's folder of the other machine."""
     most_bytes: int
-    """That one call may bring from one side to the other."""
+    """The limit for one call and direction."""
     fetched: bool = True
-    """Whether changes come back."""
+    """Whether remote changes are fetched."""
     left_out: Callable[[str], bool] = lambda name: False
-    """Says which names are no part of it."""
+    """Returns True for names that are not part of it."""
     _same: dict[str, tuple[Signature, Signature]] = field(
         default_factory=dict[str, tuple[Signature, Signature]]
     )
-    """Signatures here and there when both sides were last the same, by name."""
+    """By name, the signatures here and there when both sides were last the same."""
 
     def send(self, other: OtherSide) -> None:
-        """Bring what has changed here to the other side."""
+        """Send local changes to the other side."""
         now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
         gone = sorted((name for name in self._same if name not in now), reverse=True)
@@ -84,12 +84,8 @@ class Mirror:
             "entries": [(name, now[name], self._mark(name, 1)) for name in changed],
             "gone": [(name, self._mark(name, 1)) for name in gone],
         }
-        pieces = (
-            piece
-            for name in changed
-            if now[name][0] == "f"
-            for piece in self._content(name, now[name][2])
-        )
+        files = ((self._reading(name), now[name][2]) for name in changed if now[name][0] == "f")
+        pieces = (piece for file, length in files for piece in contents(file, length))
         answer = other.ask(request, pieces, size)
         for name in gone:
             del self._same[name]
@@ -97,7 +93,7 @@ class Mirror:
             self._same[name] = (now[name], answer["now"][name])
 
     def fetch(self, other: OtherSide) -> None:
-        """Bring what has changed on the other side here."""
+        """Fetch the other side's changes."""
         if not self.fetched:
             return
         listed = other.ask({"do": "scan", "folder": self.there})["entries"]
@@ -116,7 +112,7 @@ class Mirror:
             self._take(other, changed)
 
     def forget(self) -> None:
-        """Take the other side for empty."""
+        """Assume that the other side is empty."""
         self._same.clear()
 
     def _entries(self) -> dict[str, Signature]:
@@ -126,7 +122,7 @@ class Mirror:
             try:
                 with opened_folder(self.here, place) as folder:
                     marks = {name: signature(name, folder) for name in sorted(names_in(folder))}
-            except OSError as error:  # what is in it must not count as removed
+            except OSError as error:  # its content must not count as removed
                 if isinstance(error, FileNotFoundError) and place != self.here.root:
                     continue
                 raise ToolError(
@@ -140,20 +136,13 @@ class Mirror:
                     waiting += [place / name] if mark[0] == "d" else []
         return found
 
-    def _content(self, name: str, size: int) -> Iterator[bytes]:
-        """Read exactly so many bytes of a file; zeros stand for what it has lost meanwhile."""
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Generator[BinaryIO]:
         with (
-            contextlib.suppress(OSError),
             self._folder_of(name) as folder,
             open_to_read(folder, Path(name).name, name) as file,
         ):
-            while size and (piece := file.read(min(size, _CHUNK))):
-                size -= len(piece)
-                yield piece
-        while size:
-            piece = bytes(min(size, _CHUNK))
-            size -= len(piece)
-            yield piece
+            yield file
 
     def _take(self, other: OtherSide, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})
@@ -172,17 +161,15 @@ class Mirror:
                     "The next call tries again."
                 ) from error
 
-    @contextlib.contextmanager
-    def _folder_of(self, name: str) -> Generator[int]:
-        """Open the folder that an entry is in; no link on the way there is followed."""
-        with opened_folder(self.here, (self.here.root / name).parent, create=True) as folder:
-            yield folder
+    def _folder_of(self, name: str) -> contextlib.AbstractContextManager[int]:
+        """Open the folder that an entry is in. Links on the way there are not followed."""
+        return opened_folder(self.here, (self.here.root / name).parent, create=True)
 
     def _mark(self, name: str, side: int) -> Signature | None:
         return self._same[name][side] if name in self._same else None
 
     def _is_left_out(self, name: str) -> bool:
-        """Refuse names that lead elsewhere, too: the other side is not trusted."""
+        """Return True also for names that lead out of the folder: the other side is untrusted."""
         path = Path(os.path.normpath(self.here.root / name))
         return (
             path == self.here.root
@@ -198,21 +185,19 @@ WARNING = (
 )
 _OLDEST_PYTHON = (3, 9)
 _LOG = ".log"
-"""Files in the run folder that programs append to: only what is new is fetched."""
+"""Files in the run folder that programs append to: only their new part is fetched."""
 
 
 @dataclass
 class _Printed:
-    """A file there that grows, and where it is copied to."""
+    """The copy of a growing remote file: its file descriptor here, and its bytes so far."""
 
     copy: int
-    """File descriptor."""
     read: int = 0
-    """Bytes that were copied."""
 
 
 class Ssh:
-    """Programs run as the account of the other machine that one logs in to."""
+    """Runs programs with the account of the login on the other machine."""
 
     name = "ssh"
     holds_processes = True
@@ -222,16 +207,14 @@ class Ssh:
         self._name = secrets.token_hex(6)
         self._link = SshLink(settings, layout.scratch / "ssh", self._name)
         most_bytes = settings.disk_mb << 20
-        workspace, scratch = layout.workspace, layout.scratch
-
-        def own(folder: Path) -> Workspace:
-            return Workspace(folder, scratch)
-
+        run, home, tmp = (
+            Workspace(folder, layout.scratch) for folder in (layout.run, layout.home, layout.tmp)
+        )
         self._mirrors = (
-            Mirror(workspace, "workspace", most_bytes, fetched=not layout.read_only),
-            Mirror(own(layout.run), "run", most_bytes, left_out=lambda name: name.endswith(_LOG)),
-            Mirror(own(layout.home), "home", most_bytes, fetched=False),
-            Mirror(own(layout.tmp), "tmp", most_bytes, fetched=False),
+            Mirror(layout.workspace, "workspace", most_bytes, fetched=not layout.read_only),
+            Mirror(run, "run", most_bytes, left_out=lambda name: name.endswith(_LOG)),
+            Mirror(home, "home", most_bytes, fetched=False),
+            Mirror(tmp, "tmp", most_bytes, fetched=False),
         )
         self._printed: dict[str, _Printed] = {}
         self._launched = 0
@@ -243,11 +226,10 @@ class Ssh:
 
     @property
     def path(self) -> Sequence[str]:
-        """Where what the thread has installed keeps its programs."""
+        """The folder of programs that the thread has installed."""
         return (str(self._link.root / "python" / "bin"),)
 
     def inside(self, path: Path) -> str:
-        """Show a path of the host as programs see it."""
         layout, root = self._layout, self._link.root
         places = (
             (layout.workspace.root, root / "workspace"),
@@ -260,14 +242,9 @@ class Ssh:
         return str(path)
 
     def launch(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        terminal: bool,
-        output: int,
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
     ) -> Launch:
-        """Make the command. Without a terminal, what the program prints goes to a file there."""
+        """Return the command. Without a terminal, the output goes to a file there."""
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
         packages = str(root / "python")
@@ -292,30 +269,26 @@ class Ssh:
         return socket
 
     def send(self) -> None:
-        """Bring there what has changed here; connect again first if the connection broke."""
+        """Send local changes. Connect again first if the connection broke."""
         with self._link.alone():
             if not self._link.alive:
-                self._reconnect()
+                if self._link.connect():  # the folder is new: nothing in it counts as removed
+                    for mirror in self._mirrors:
+                        mirror.forget()
+                else:
+                    self.fetch()
             for mirror in self._mirrors:
                 mirror.send(self._link)
 
-    def _reconnect(self) -> None:
-        """Go on with the folder there; if it is gone, nothing in it counts as removed."""
-        if not self._link.connect():
-            self.fetch()
-            return
-        for mirror in self._mirrors:
-            mirror.forget()
-
     def fetch(self) -> None:
-        """Bring here what programs have printed and changed."""
+        """Fetch the output and the changes of programs."""
         with self._link.alone():
             self._follow()
             for mirror in self._mirrors:
                 mirror.fetch(self._link)
 
     def measure(self) -> Measured:
-        """Bring here what programs have printed; measure them."""
+        """Fetch the output of programs, and measure them."""
         with self._link.alone():
             return self._follow()
 
@@ -328,7 +301,7 @@ class Ssh:
             self._link.ask({"do": "end", "marker": marker})
 
     def _follow(self) -> Measured:
-        """Copy what files that programs append to have grown by since the last time."""
+        """Copy the growth of files that programs append to, and measure the programs."""
         run, sizes = self._layout.run, dict[str, int]()
         while True:
             shells = {f"run/{log.relative_to(run)}": log for log in run.rglob(f"*{_LOG}")}
@@ -372,7 +345,7 @@ def _size(log: Path) -> int:
 
 
 def probe(settings: SandboxSettings) -> Probe:
-    """Look for the program `ssh` and the address of a machine; connects to nothing."""
+    """Look for the program `ssh` and the address of a machine, without connecting."""
     if shutil.which("ssh") is None:
         return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
     if not settings.ssh_host:
@@ -384,23 +357,23 @@ def probe(settings: SandboxSettings) -> Probe:
 
 
 def examine(settings: SandboxSettings) -> Probe:
-    """Connect, and look whether that machine has what a sandbox needs. Blocks for seconds."""
+    """Connect, and check if the machine meets a sandbox's requirements. Blocks for seconds."""
     host, python, found = settings.ssh_host, settings.ssh_python, probe(settings)
     if not found.works:
         return found
     try:
-        there = look_at_host(settings)
+        system, number, has_bash, has_ipykernel = look_at_host(settings)
     except ToolError as error:
         return Probe("ssh", False, str(error))
-    version = ".".join(map(str, there.python))
+    version = ".".join(map(str, number))
     missing: list[str] = []
-    if there.system != "Linux":
-        missing.append(f"it runs {there.system}, and a sandbox takes a Linux")
-    if there.python < _OLDEST_PYTHON:
+    if system != "Linux":
+        missing.append(f"it runs {system}, and a sandbox takes a Linux")
+    if number < _OLDEST_PYTHON:
         missing.append(f"its {python} is Python {version}: name one from 3.9 on with ssh_python")
-    if not there.bash:
+    if not has_bash:
         missing.append("it has no bash: install it there")
-    if not there.ipykernel:
+    if not has_ipykernel:
         missing.append(
             f"its {python} has no ipykernel, which python_execute takes: run there "
             f"`{python} -m pip install ipykernel`"

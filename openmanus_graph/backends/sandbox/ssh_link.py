@@ -7,8 +7,7 @@ import shlex
 import subprocess
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +47,12 @@ print({_LOOKED!r} + json.dumps([platform.system(), *sys.version_info[:2],
 
 
 class SshLink:
-    """One connection, made again when it is next needed after it has broken.
-
-    Its methods block, and raise ToolError with what to do.
-    """
+    """One connection. The next use restores a broken one. Methods block, and raise ToolError."""
 
     def __init__(self, settings: SandboxSettings, control: Path, name: str) -> None:
-        """Connect.
+        """Connect. `control` is the path of the socket by which further programs share it.
 
-        Args:
-            settings: Where to.
-            control: The file of the socket by which further programs share the connection.
-            name: Of the sandbox's folder on the other machine.
+        `name` is that of the sandbox's folder on the other machine.
         """
         self._settings, self._control, self._name = settings, control, name
         self._lock = threading.RLock()
@@ -75,11 +68,11 @@ class SshLink:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands, as far as is known."""
+        """Whether the connection is open, as far as is known."""
         return self._process.poll() is None
 
     def connect(self) -> bool:
-        """Connect, and have the sandbox's folder made or taken over; say whether it is new."""
+        """Connect, and create or take over the sandbox's folder; return True if it is new."""
         program = _PROGRAM.read_bytes()
         boot = f"exec {self._settings.ssh_python} -c {shlex.quote(_BOOT.format(size=len(program)))}"
         self._control.unlink(missing_ok=True)
@@ -144,11 +137,9 @@ class SshLink:
             self._unread = int(answer.get("body", 0))
             return answer
 
-    @contextlib.contextmanager
-    def alone(self) -> Generator[None]:
-        """Keep other threads from asking, while bodies of answers are read."""
-        with self._lock:
-            yield
+    def alone(self) -> contextlib.AbstractContextManager[object]:
+        """Keep other threads from asking while bodies of answers are read."""
+        return self._lock
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the next bytes of the last answer's body."""
@@ -162,21 +153,16 @@ class SshLink:
 
     def forward(self, here: Path, there: Path) -> None:
         """Let a socket here lead to one that a program opens there."""
-        # One that stands already has lost its file here; where there is none, this changes nothing.
-        self._forward("cancel", here, there)
-        here.unlink(missing_ok=True)
-        done = self._forward("forward", here, there)
-        if done.returncode:
-            why = done.stderr.decode(errors="replace").strip()[-300:]
-            raise ToolError(f"{self._settings.ssh_host} forwards no socket: {why}")
-
-    def _forward(
-        self, command: str, here: Path, there: Path
-    ) -> "subprocess.CompletedProcess[bytes]":
-        argv = self.shared("-O", command, "-L", f"{here}:{there}")
-        return subprocess.run(
-            argv, capture_output=True, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        # An earlier one has lost its file here. If there is none, `cancel` changes nothing.
+        for command in ("cancel", "forward"):
+            here.unlink(missing_ok=True)
+            argv = self.shared("-O", command, "-L", f"{here}:{there}")
+            done = subprocess.run(
+                argv, capture_output=True, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            if command == "forward" and done.returncode:
+                why = done.stderr.decode(errors="replace").strip()[-300:]
+                raise ToolError(f"{self._settings.ssh_host} forwards no socket: {why}")
 
     def close(self) -> None:
         """Remove the folder there, and end the connection."""
@@ -207,7 +193,7 @@ class SshLink:
 _NO_PYTHON = "{host} has no {python}. Name a Python that is there with ssh_python"
 _REASONS = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: "
-    "it was set up anew, or somebody stands between. Only if you know why, run "
+    "it was reinstalled, or someone intercepts the connection. Only if you know why, run "
     "`ssh-keygen -R {host}` and connect once with {by_hand}",
     "Host key verification failed": "The host key of {host} is not known. Connect once with "
     "{by_hand} and compare it, or name a file that has it with ssh_known_hosts",
@@ -218,7 +204,7 @@ _REASONS = {
     "not found": _NO_PYTHON,
     "No such file or directory": _NO_PYTHON,
 }
-"""What `ssh` prints, and what it means; the first that fits counts."""
+"""By what `ssh` prints, the explanation. The first match counts."""
 
 
 def _ssh_command(given: SandboxSettings, *options: str, program: str = "") -> list[str]:
@@ -238,21 +224,10 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
 
-@dataclass(frozen=True)
-class RemoteHost:
-    """What a machine has of what a sandbox on it needs."""
+def look_at_host(settings: SandboxSettings) -> tuple[str, tuple[int, int], bool, bool]:
+    """Return a host's system, its Python's version, and if it has bash and ipykernel. Blocks.
 
-    system: str
-    python: tuple[int, int]
-    bash: bool
-    ipykernel: bool
-
-
-def look_at_host(settings: SandboxSettings) -> RemoteHost:
-    """Connect once and look what is there; changes nothing. Blocks.
-
-    Raises:
-        ToolError: There is no connection, or no such Python; says what to do.
+    Connects once and changes nothing. ToolError: there is no connection, or no such Python.
     """
     program = f"exec {settings.ssh_python} -c {shlex.quote(_LOOK)}"
     try:
@@ -272,11 +247,11 @@ def look_at_host(settings: SandboxSettings) -> RemoteHost:
         system, major, minor, bash, ipykernel = json.loads(found)
     except ValueError:
         raise ToolError(explain(done.stderr.decode(errors="replace"), settings)) from None
-    return RemoteHost(str(system), (int(major), int(minor)), bool(bash), bool(ipykernel))
+    return str(system), (int(major), int(minor)), bool(bash), bool(ipykernel)
 
 
 def explain(said: str, settings: SandboxSettings) -> str:
-    """Say why there is no connection, and what to do, from what `ssh` printed. Pure."""
+    """Return why there is no connection and what to do, from what `ssh` printed. Pure."""
     host, python, key = settings.ssh_host, settings.ssh_python, settings.ssh_key
     port = f"-p {settings.ssh_port} " if settings.ssh_port else ""
     user = f"{settings.ssh_user}@" if settings.ssh_user else ""

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from openmanus_graph.backends.search.search_engine import SearchQuery
 from openmanus_graph.backends.search.searching import SearchReport, search_for
-from openmanus_graph.backends.web.client import Page, fetch
-from openmanus_graph.backends.web.exchange import is_text
+from openmanus_graph.backends.web.client import fetch
+from openmanus_graph.backends.web.exchange import Page, is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import page_text
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.information_flow import LEFT_OUT, UnaskedOpenings
 from openmanus_graph.state.tool_traits import Observation
 
@@ -23,7 +22,7 @@ MAX_PAGES = 10
 PAGE_TIMEOUT_S = 20.0
 _HTML = ("text/html", "application/xhtml+xml", "")
 _HITS_CHARS = 1500
-"""Of an observation, beside the texts of the pages, so that these are not cut again."""
+"""Of an observation, in addition to the pages, so that these are not cut again."""
 _ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
 log = logging.getLogger(__name__)
 
@@ -49,13 +48,7 @@ async def search_and_report(
     """Search the web, and read the pages found if they are wanted.
 
     Args:
-        session: The thread's.
-        emit: Takes notices.
-        query: What is searched for.
-        num_results: How many results are wanted.
-        lang: Their language.
-        country: Where they are searched for.
-        openings: Says which pages may be read; None if none is to be.
+        openings: Decides which pages may be read; None if none are wanted.
 
     Raises:
         ToolError: No engine answered, or the query cannot be asked.
@@ -80,33 +73,27 @@ async def _pages(
 ) -> tuple[Sequence[PageContent], Mapping[str, int]]:
     """Read the pages of a report, once per run unless some of them failed.
 
-    Returns them, and how many of a site that nobody named were opened.
+    Also returns how many pages were opened of each site that nobody named.
     """
     cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
         PageContent, dict[SearchQuery, Sequence[PageContent]]
     )
     if (known := cached_pages.get(report.query)) is not None:
         return known, {}
-    # At once: one that fails or hangs does not hold up the others.
+    # All at once, so that a page that fails or hangs does not delay the others.
     guard = Guard.of(session.settings)
     urls = [hit.url for hit in report.hits[:MAX_PAGES]]
     may_open = [openings.may_open(url) for url in urls]
-    reading = (
-        _read_page(url, guard) if may else _left_out()
-        for url, may in zip(urls, may_open, strict=True)
-    )
-    pages = await asyncio.gather(*reading)
+    pairs = list(zip(urls, may_open, strict=True))
+    pages = await asyncio.gather(*(_read_page(url, guard, may) for url, may in pairs))
     if not any(page.problem for page in pages):
         cached_pages[report.query] = pages
-    opened = [url for url, may in zip(urls, may_open, strict=True) if may]
-    return pages, openings.by_site(opened)
+    return pages, openings.by_site([url for url, may in pairs if may])
 
 
-async def _left_out() -> PageContent:
-    return PageContent(problem=LEFT_OUT)
-
-
-async def _read_page(url: str, guard: Guard) -> PageContent:
+async def _read_page(url: str, guard: Guard, may_open: bool) -> PageContent:
+    if not may_open:
+        return PageContent(problem=LEFT_OUT)
     clock = asyncio.timeout(PAGE_TIMEOUT_S)
     try:
         async with clock:
@@ -142,18 +129,14 @@ def _report_text(report: SearchReport, pages: Sequence[PageContent], session: Se
         rows += ["", f"{number}. {hit.title}", f"   {hit.url}"]
         rows += [f"   {hit.snippet}"] if hit.snippet else []
         if number <= len(pages):
-            rows += _page_lines(pages[number - 1], session.workspace, chars_per_page)
+            page = pages[number - 1]
+            if page.problem:
+                rows.append(f"   (The page was not read: {page.problem})")
+            else:
+                rows += ["   Content:", shorten(page.text, session.workspace, chars_per_page)]
     if pages and len(pages) < found:
         rows += ["", f"(Only the first {len(pages)} pages were read.)"]
     return "\n".join([*rows, "", *_source_lines(report)])
-
-
-def _page_lines(page: PageContent, workspace: Workspace, chars_per_page: int) -> Iterator[str]:
-    if page.problem:
-        yield f"   (The page was not read: {page.problem})"
-    else:
-        yield "   Content:"
-        yield shorten(page.text, workspace, chars_per_page)
 
 
 def _source_lines(report: SearchReport) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What every search engine is: a question in, hits out, one kind of failure."""
+"""The interface of search engines, and the HTTP requests that they share."""
 
 import asyncio
 import html
@@ -30,8 +30,6 @@ _USUAL_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """A search query."""
-
     text: str
     count: int = 5
     """How many results are wanted."""
@@ -58,13 +56,12 @@ class Hit:
 
 
 class EngineError(Exception):
-    """Why an engine gave no answer: a few words that hold no key.
+    """Why an engine gave no answer: a few words without a key, for people and models.
 
     Args:
-        reason: What is shown to people and models.
-        passing: Whether asking again in a moment could help.
-        retry_after_s: How long the engine asked to be left alone.
-        quotes: Whether the reason holds words of the engine's own.
+        passing: Whether a retry could help.
+        retry_after_s: How long the engine asked to wait.
+        quotes: Whether the reason quotes the engine.
     """
 
     def __init__(
@@ -83,11 +80,9 @@ class EngineError(Exception):
 
 
 class SearchEngine(Protocol):
-    """A search engine as the search uses it."""
-
     @property
     def name(self) -> str:
-        """Its name in results and messages."""
+        """The name in results and messages."""
         ...
 
     @property
@@ -101,16 +96,11 @@ class SearchEngine(Protocol):
 
 
 def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
-    """Make hits of an engine's list, leaving out entries without a web address.
+    """Return the hits of an engine's list, without entries that have no web address.
 
     Args:
-        entries: What stands where the list should be; None counts as an empty list.
-        title: The entries' key of the title.
-        url: Of the address.
-        snippet: Of the description.
-
-    Raises:
-        EngineError: It is no list.
+        entries: The list; None counts as an empty one. EngineError for anything else.
+        title: The key of an entry's title, as `url` and `snippet` are of the others.
     """
     if entries is None:
         return []
@@ -129,17 +119,17 @@ def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
 
 
 def is_web_address(url: str) -> bool:
-    """Say whether this is an http or https address with a host."""
+    """Return True if this is an http or https address with a host."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in _USUAL_PORTS and bool(parts.hostname) and parts.port != 0
         return usable and not _UNPRINTABLE.search(url) and " " not in url
-    except ValueError:  # a port that is no number, a broken IPv6 address
+    except ValueError:  # a port that is not a number, a broken IPv6 address
         return False
 
 
 def plain(text: object, limit: int) -> str:
-    """Turn a piece of HTML into one line of text of bearable length."""
+    """Turn a piece of HTML into one line of text with at most `limit` characters."""
     if not isinstance(text, str):
         return ""
     words = _UNPRINTABLE.sub("", " ".join(html.unescape(_TAG.sub("", text)).split()))
@@ -187,7 +177,7 @@ class Question:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: Mapping[str, Any] | None = None
     refusals: Mapping[int, str] = field(default_factory=dict[int, str])
-    """What a status means with this engine, where it is something of its own."""
+    """Statuses with a special meaning for this engine, and that meaning."""
 
 
 async def ask(question: Question) -> Mapping[str, Any]:
@@ -203,7 +193,7 @@ async def ask(question: Question) -> Mapping[str, Any]:
         cause = next(known, type(error).__name__)  # a few words, without addresses
         raise EngineError(f"{host} cannot be reached ({cause})", passing=True) from error
     except httpx2.InvalidURL as error:
-        raise EngineError("its address is no web address") from error
+        raise EngineError("its address is not a web address") from error
     if status != HTTPStatus.OK:
         raise _refusal(question, status, headers, body)
     return _object(body)
@@ -220,7 +210,7 @@ async def paged(
         except EngineError:
             if not found:
                 raise
-            return found  # what there is is worth more than what is missing
+            return found  # some hits are better than an error
         found += more
         if len(found) >= wanted or len(more) < page_size:
             break
@@ -315,7 +305,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
         if body.lstrip()[:1] == b"<":
             problem = "it answered with a web page (a captcha, a login, or the wrong address)"
         else:
-            problem = "its answer broke off or is no JSON"
+            problem = "its answer broke off or is not JSON"
         raise EngineError(problem, passing=True) from error
     if not isinstance(answer, dict):
         raise EngineError("its answer is not in the documented form")

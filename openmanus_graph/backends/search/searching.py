@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from openmanus_graph.backends.search.baidu import Baidu
-from openmanus_graph.backends.search.brave import Brave
-from openmanus_graph.backends.search.google import Google
+from openmanus_graph.backends.search.engines import Baidu, Brave, Google, Searxng, Tavily
 from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
@@ -17,8 +15,6 @@ from openmanus_graph.backends.search.search_engine import (
     SearchQuery,
     page_key,
 )
-from openmanus_graph.backends.search.searxng import Searxng
-from openmanus_graph.backends.search.tavily import Tavily
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.search_engines import (
@@ -38,14 +34,14 @@ _ENGINES_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
     "baidu": Baidu,
 }
 _PREFERRED = ("searxng", "tavily", "brave", "google", "baidu")
-"""What the person has set up, before what needs nothing."""
+"""Engines that the person has set up, in order; they come before those without a key."""
 # Startpage shows Google's results.
 _BACKENDS_WITHOUT_KEY = {"google": "startpage", "brave": "brave"}
 
 
 @dataclass
 class EngineChoice:
-    """Engines in the order of asking, and what the person should know about it."""
+    """Engines in the order of asking, and notices for the person."""
 
     engines: list[SearchEngine] = field(default_factory=list[SearchEngine])
     notices: list[str] = field(default_factory=list[str])
@@ -76,7 +72,7 @@ def _order(settings: SearchSettings) -> Iterator[str]:
 
 
 def is_configured(name: str, settings: SearchSettings) -> bool:
-    """Say whether the key, or the address, that an engine needs is set."""
+    """Return True if the key or address that an engine needs is set."""
     if name == "searxng":
         return name in settings.urls
     if name == "google":
@@ -85,25 +81,20 @@ def is_configured(name: str, settings: SearchSettings) -> bool:
 
 
 def _engines(name: str, settings: SearchSettings) -> Iterator[SearchEngine]:
+    address = {"url": settings.urls[name]} if name in settings.urls else {}
     if name == "ddgs":
         yield from map(Metasearch, DDGS_BACKENDS)
     elif not is_configured(name, settings):
         if name in _BACKENDS_WITHOUT_KEY:
             yield Metasearch(_BACKENDS_WITHOUT_KEY[name])
-    elif name in KEY_VARIABLES or name == "searxng":
-        yield _configured_engine(name, settings)
+    elif name == "searxng":
+        yield Searxng(settings.urls[name])
+    elif name == "google":
+        yield Google(settings.keys[name], settings.google_cse_id or "", **address)
+    elif name in _ENGINES_WITH_KEY:
+        yield _ENGINES_WITH_KEY[name](settings.keys[name], **address)
     else:
         yield Metasearch(name)
-
-
-def _configured_engine(name: str, settings: SearchSettings) -> SearchEngine:
-    if name == "searxng":
-        return Searxng(settings.urls[name])
-    key = settings.keys[name]
-    address = {"url": settings.urls[name]} if name in settings.urls else {}
-    if name == "google":
-        return Google(key, settings.google_cse_id or "", **address)
-    return _ENGINES_WITH_KEY[name](key, **address)
 
 
 def _notice(name: str) -> str:
@@ -123,7 +114,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of one engine."""
+    """The result of asking one engine."""
 
     engine: str
     hits: int = 0
@@ -176,14 +167,12 @@ async def search_for(
     """Search the web as the session's settings say; the same question is asked once per run.
 
     Args:
-        session: Its settings name the engines.
-        query: What to look for.
-        num_results: How many results are wanted, 1 to 50.
-        lang: Language code; None: the settings'.
-        country: Country code; None: the settings'.
+        num_results: 1 to 50.
+        lang: Language code; None for that of the settings.
+        country: Country code; None for that of the settings.
 
     Raises:
-        ToolError: A value is wrong, no engine is set up, or none answered; and what to do.
+        ToolError: A value is wrong, no engine is set up, or none answered.
     """
     settings = session.settings.search
     try:
@@ -238,7 +227,7 @@ def _all_failed(report: SearchReport) -> str:
 
 @dataclass
 class CollectedHits:
-    """Hits without duplicates, best first, and what became of each engine."""
+    """Hits without duplicates, best first, and the attempt of each engine."""
 
     wanted: int
     hits: list[Hit] = field(default_factory=list[Hit])
@@ -247,7 +236,6 @@ class CollectedHits:
 
     @property
     def complete(self) -> bool:
-        """Whether there is as much as was wanted."""
         return len(self.hits) >= self.wanted
 
     def add(self, engine: str, hits: list[Hit], ignores: tuple[str, ...]) -> None:
@@ -261,11 +249,10 @@ class CollectedHits:
         self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
 
     def fail(self, engine: str, problem: str, *, quotes: bool = False) -> None:
-        """Note why an engine gave no answer."""
         self.attempts[engine] = Attempt(engine, problem=problem, quotes=quotes)
 
     def skip(self, engine: str, reason: str) -> None:
-        """Note why an engine was not asked, unless it was asked before."""
+        """Record why an engine was not asked, unless it was asked before."""
         if engine not in self.attempts:
             self.fail(engine, reason)
 

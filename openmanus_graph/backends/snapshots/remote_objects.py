@@ -167,7 +167,7 @@ class RemoteObjects(ObjectStore):
             said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS].rstrip(".")
             raise FilesUnavailableError(
                 f"The thread's files in {self.url} cannot be {doing}: {printable(said)}. "
-                "The thread goes on where it stopped once they can (openmanus resume)."
+                "The thread continues where it stopped once they can (openmanus resume)."
             ) from error
 
 

@@ -343,7 +343,7 @@ class _Taking:
         return True
 
     def _read_changed(self, folder: str, names: list[str]) -> None:
-        """Read files and links of one folder. Missing and unreadable ones are no error."""
+        """Read files and links of one folder. Missing and unreadable ones are not an error."""
         try:
             with opened_folder(self._workspace, self._workspace.root / folder) as descriptor:
                 for name in names:

@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from http import HTTPStatus
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from openmanus_graph.backends.files.page_encoding import decode_page
-from openmanus_graph.backends.web.exchange import HttpResponse, Request, exchange
+from openmanus_graph.backends.web.exchange import Page, Request, exchange
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import WebAddress, parse_address
@@ -27,38 +25,6 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _PAGE = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,*/*;q=0.7"
 
 
-@dataclass(frozen=True)
-class Page:
-    """A response, of any status."""
-
-    url: str
-    """The final URL, after redirects."""
-    requested: str
-    status: int
-    media_type: str
-    """Lower case, without parameters; empty without a Content-Type."""
-    charset: str | None
-    """As the server declares it, which may be wrong."""
-    body: bytes = field(repr=False)
-    cut: bool
-    """Whether the body was truncated."""
-    filename: str = ""
-    """The file name of the Content-Disposition header, for a download."""
-
-    @property
-    def text(self) -> str:
-        """The body as text. Costs time for a large body: use a thread."""
-        return decode_page(self.body, self.charset)
-
-    @property
-    def reason(self) -> str:
-        """The status in words, such as "404 Not Found"."""
-        try:
-            return f"{self.status} {HTTPStatus(self.status).phrase}"
-        except ValueError:
-            return str(self.status)
-
-
 async def fetch(
     url: str,
     guard: Guard,
@@ -72,16 +38,15 @@ async def fetch(
     """Get a page by HTTP GET, following redirects.
 
     Args:
-        url: Its whole address.
-        guard: What may be reached; asked about each hop.
-        timeout_s: For all of it.
-        limit_bytes: A longer body is refused ...
-        text_limit_bytes: ... and one of text is cut, which the page says.
-        headers: Beside the usual ones; not sent to another origin after a redirect.
-        download_limit_bytes: What the browser may download, if it is there to be advised.
+        guard: Checks each hop.
+        timeout_s: For all hops together.
+        limit_bytes: A longer body is refused.
+        text_limit_bytes: A longer text is cut, and the page says so.
+        headers: In addition to the usual ones; not sent to another origin after a redirect.
+        download_limit_bytes: What the browser may download; 0 if errors must not suggest that.
 
     Raises:
-        ToolError: There is no page, and why.
+        ToolError: There is no page; the text says why.
     """
     request = Request(
         guard.check(url), {"Accept": _PAGE, **(headers or {})}, limit_bytes, text_limit_bytes,
@@ -103,10 +68,7 @@ async def _follow_redirects(request: Request, guard: Guard) -> Page:
         reply = await _exchange_once(request, guard, requested)
         address = request.address
         if reply.status not in _REDIRECTS or not reply.location:
-            return Page(
-                address.url, requested, reply.status, reply.media_type, reply.charset,
-                reply.body, reply.cut, reply.filename,
-            )  # fmt: skip
+            return replace(reply, requested=requested)
         following = _next_address(address, reply.location, guard)
         same = following.origin == address.origin
         headers = request.headers if same else {"Accept": request.headers["Accept"]}
@@ -123,7 +85,7 @@ async def _follow_redirects(request: Request, guard: Guard) -> Page:
     )
 
 
-async def _exchange_once(request: Request, guard: Guard, requested: str) -> HttpResponse:
+async def _exchange_once(request: Request, guard: Guard, requested: str) -> Page:
     try:
         return await exchange(request, guard)
     except TrustedToolError as error:
@@ -140,8 +102,8 @@ def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddres
 
 
 AGENT = "openmanus-graph"
-_TIMEOUT_S = 10.0
-_BYTES = 512 * 1024
+_ROBOTS_TIMEOUT_S = 10.0
+_ROBOTS_BYTES = 512 * 1024
 
 
 class Robots:
@@ -166,16 +128,17 @@ class Robots:
     async def _read(self, origin: str) -> "Protego | None":
         try:
             page = await fetch(
-                f"{origin}/robots.txt", self._guard, timeout_s=_TIMEOUT_S, text_limit_bytes=_BYTES
-            )
+                f"{origin}/robots.txt", self._guard, timeout_s=_ROBOTS_TIMEOUT_S,
+                text_limit_bytes=_ROBOTS_BYTES,
+            )  # fmt: skip
         except ToolError:
             return None  # fetching the page reports the error
         if page.status != 200:
             return None
-        return await asyncio.to_thread(_parsed, page.body.decode("utf-8", "replace"))
 
+        def parse() -> Protego:
+            from protego import Protego
 
-def _parsed(text: str) -> "Protego":
-    from protego import Protego
+            return Protego.parse(page.body.decode("utf-8", "replace"))
 
-    return Protego.parse(text)
+        return await asyncio.to_thread(parse)

@@ -5,10 +5,11 @@ import functools
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
+from http import HTTPStatus
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from httpcore2 import (
     SOCKET_OPTION,
@@ -17,18 +18,21 @@ from httpcore2 import (
     AsyncNetworkBackend,
     AsyncNetworkStream,
     ConnectError,
+    NetworkError,
+    ProtocolError,
     Proxy,
+    ProxyError,
+    Response,
+    TimeoutException,
+    UnsupportedProtocol,
 )
 
+from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.web.guard import Guard, environment_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.addresses import WebAddress, authority
-
-if TYPE_CHECKING:
-    from httpcore2 import AsyncConnectionPool, Response
-
 
 CONNECT_S = 15.0
 _TEXT = re.compile(r"text/.*|application/(?:.*[+/-])?(?:json|xml|javascript|yaml|x-ndjson)")
@@ -52,16 +56,37 @@ class Request:
 
 
 @dataclass(frozen=True)
-class HttpResponse:
-    """The response of one server."""
+class Page:
+    """A response, of any status."""
 
+    url: str
+    """The final URL, after redirects."""
+    requested: str
     status: int
     media_type: str
+    """Lower case, without parameters; empty without a Content-Type."""
     charset: str | None
-    location: str
-    filename: str
-    body: bytes
+    """As the server declares it, which may be wrong."""
+    body: bytes = field(repr=False)
     cut: bool
+    """Whether the body was truncated."""
+    filename: str = ""
+    """The file name of the Content-Disposition header, for a download."""
+    location: str = field(default="", compare=False)
+    """The Location header."""
+
+    @property
+    def text(self) -> str:
+        """The body as text. Costs time for a large body: use a thread."""
+        return decode_page(self.body, self.charset)
+
+    @property
+    def reason(self) -> str:
+        """The status in words, such as "404 Not Found"."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return str(self.status)
 
 
 def is_text(media_type: str) -> bool:
@@ -75,31 +100,22 @@ def user_agent() -> str:
     return f"Mozilla/5.0 (compatible; openmanus-graph/{version('openmanus-graph')})"
 
 
-async def exchange(request: Request, guard: Guard) -> HttpResponse:
+async def exchange(request: Request, guard: Guard) -> Page:
     """Send one request and read the response. ToolError if it failed."""
-    # Imported and opened in a thread: both read files.
-    pool = await asyncio.to_thread(_open, request.address, guard)
-    import httpcore2  # loaded by now
-
+    pool = await asyncio.to_thread(open_pool, request.address, guard)
     try:
         async with pool:
             return await _exchanged(pool, request)
-    except (httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.TimeoutException) as error:
+    except (NetworkError, ProxyError, TimeoutException) as error:
         _no_answer(request.address, error)
-    except (httpcore2.ProtocolError, httpcore2.UnsupportedProtocol) as error:
+    except (ProtocolError, UnsupportedProtocol) as error:
         raise ToolError(
             f"{request.address.origin} does not answer as a web server does ({error}). Check host "
             "and port, or try browser_use."
         ) from error
 
 
-def _open(address: WebAddress, guard: Guard) -> "AsyncConnectionPool":
-
-    user_agent()
-    return open_pool(address, guard)
-
-
-async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> HttpResponse:
+async def _exchanged(pool: AsyncConnectionPool, request: Request) -> Page:
     headers = {
         "User-Agent": user_agent(),
         "Accept-Language": "en;q=0.8,*;q=0.5",
@@ -121,16 +137,17 @@ async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> HttpRespo
         body, cut = await _read(response, known.encoding, limit, request.address)
         if cut and not text:
             _too_long(request, known, limit)
-        return HttpResponse(
-            response.status, known.media_type, known.charset, known["location"], known.filename,
-            body, cut,
+        url = request.address.url
+        return Page(
+            url, url, response.status, known.media_type, known.charset, body, cut, known.filename,
+            known["location"],
         )  # fmt: skip
 
 
 class _Headers:
     """The response headers that are used here."""
 
-    def __init__(self, response: "Response") -> None:
+    def __init__(self, response: Response) -> None:
         self._message = Message()
         for name, value in response.headers:
             self._message[name.decode("latin-1")] = _as_sent(value)
@@ -157,7 +174,7 @@ def _as_sent(value: bytes) -> str:
 
 
 async def _read(
-    response: "Response", encoding: str, limit: int, address: WebAddress
+    response: Response, encoding: str, limit: int, address: WebAddress
 ) -> tuple[bytes, bool]:
     """Return the decompressed body up to the limit, and whether it was truncated."""
     body = bytearray()
@@ -169,7 +186,7 @@ async def _read(
 
 
 async def _unpacked(
-    response: "Response", encoding: str, most: int, address: WebAddress
+    response: Response, encoding: str, most: int, address: WebAddress
 ) -> AsyncIterator[bytes]:
     """Decompress a stream, at most `most` bytes per piece: it may be a decompression bomb."""
     plain = encoding in ("", "identity")
@@ -306,7 +323,8 @@ class PinnedBackend(AsyncNetworkBackend):
 
 
 def open_pool(address: WebAddress, guard: Guard) -> AsyncConnectionPool:
-    """Return the connections by which an address is fetched. Blocks: it reads certificates."""
+    """Return the connections for an address. Blocks: reads certificates and our version."""
+    user_agent()
     upstream = environment_upstream(address.scheme, address.host, address.port)
     if upstream is None:
         return AsyncConnectionPool(tls_context(), network_backend=PinnedBackend(guard))

@@ -1,8 +1,7 @@
 """The guard: which network addresses web tools may reach.
 
-Everything here is about hosts as they are connected to. A name is resolved once, its addresses
-are checked, and callers connect to those addresses: a name that leads elsewhere a moment later
-(DNS rebinding) leads nowhere.
+A name is resolved once, its addresses are checked, and callers connect to those addresses. A name
+that resolves to another address a moment later (DNS rebinding) has no effect.
 """
 
 import asyncio
@@ -71,7 +70,7 @@ class Guard:
     def check_host(self, host: str, port: int) -> None:
         """Check a host by its name, or by its address if it is an IP literal.
 
-        It is all there is where a proxy looks the names up.
+        This is the only check when a proxy resolves the names.
         """
         host = normal_host(host)
         if any(within(host, bare_domain(entry)) for entry in self.denied_domains):

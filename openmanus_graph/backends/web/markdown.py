@@ -45,9 +45,9 @@ class PageText:
 
 
 def whole(texts: Sequence[PageText]) -> str:
-    """Put pages together, a page and its frames say: main contents first.
+    """Join pages, such as a page and its frames, with the main contents first.
 
-    That something is missing is said before: of a long text only the beginning is shown.
+    A note on missing text comes before them, because only the beginning of a long text is shown.
     """
     main = [text.main for text in texts]
     read = next((text.read for text in texts if text.read), 0)
@@ -74,23 +74,22 @@ async def page_text(
     """Convert a page. ToolError if its parser failed; that ends only the child process.
 
     Args:
-        html: The page as it was sent, or the text of a rendered one.
-        url: Where it lies, for its relative links.
-        charset: As the server declares it.
-        word_count_threshold: Lines of fewer words are left out of menus and footers; above the
+        html: The bytes that the server sent, or the text of a rendered page.
+        url: The base of relative links.
+        word_count_threshold: Lines of menus and footers with fewer words are left out; above the
             usual 10, plain paragraphs of the main content are as well.
     """
     data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
     declared = charset if isinstance(html, bytes) else "utf-8"
-    return await asyncio.to_thread(_convert_in_child, data, url, declared, word_count_threshold)
+    request = {"url": url, "charset": declared, "word_count_threshold": word_count_threshold}
 
+    def convert() -> PageText:
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
 
-def _convert_in_child(data: bytes, url: str, charset: str | None, threshold: int) -> PageText:
-    request = {"url": url, "charset": charset, "word_count_threshold": threshold}
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
+    return await asyncio.to_thread(convert)
 
 
 def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
@@ -137,7 +136,7 @@ def _pieces(text: str, max_chars: int) -> Iterator[Chunk]:
 
 
 def choose_parts(text: str, goal: str) -> tuple[list[str], int]:
-    """Cut a text into parts for one question each; also say how many were left out."""
+    """Cut a text into parts for one question each; also return how many were left out."""
     parts = [chunk.text for chunk in chunks(text, PART_CHARS)] or [""]
     if len(parts) <= MAX_PARTS:
         return parts, 0

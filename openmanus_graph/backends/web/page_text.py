@@ -1,7 +1,7 @@
 """HTML to Markdown, in the child process: the main content first, no content lost.
 
-Menus, footers and sidebars are put last rather than thrown away, and found by what pages say of
-themselves (landmarks, roles, class names) and by how much of their text is links. Libraries that
+Menus, footers and sidebars come last and are not dropped. They are found by landmarks, roles and
+class names, and by how much of their text is links. Libraries that
 extract articles (trafilatura, readability-lxml) were tried: they lose lists of short items, such
 as the articles of a shop, or parts of code and headings, which an agent needs.
 """
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
-from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.files.text_file import decode_page
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
@@ -140,7 +140,7 @@ def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
 
 
 def _unlink_places(soup: "BeautifulSoup", url: str) -> None:
-    """Take the addresses from links to places on the page itself, and the marks of headings out."""
+    """Remove the addresses of links within the page, and the permalink marks of headings."""
     here = url.partition("#")[0]
     for link in soup.find_all("a", href=True):
         page, _, place = str(link["href"]).partition("#")
@@ -164,7 +164,7 @@ def _absolute(url: str, link: str) -> str:
 
 
 def _remove_unwanted(soup: "BeautifulSoup") -> None:
-    """Remove what is no content: scripts, hidden elements, cookie banners."""
+    """Remove what is not content: scripts, hidden elements, cookie banners."""
     from bs4 import Comment
 
     for tag in _outermost(filter(_is_unwanted, soup.find_all(True))):
@@ -192,7 +192,7 @@ def _is_unwanted(tag: "Tag") -> bool:
 
 
 def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
-    """Give a link that spans blocks, a card say, one line of text; put headings around it."""
+    """Give a link that spans blocks, such as a card, one line of text, inside its heading."""
     if getattr(link.next_sibling, "name", None) == "a":
         link.insert_after(" ")
     if not any(getattr(part, "name", None) in _BLOCKS for part in link.descendants):

@@ -2,8 +2,8 @@
 
 Chromium resolves no names and opens no connections itself: it asks here, the guard decides, and
 the connection is made to the address that was checked. It is written here, on h11, because no
-kept library pins addresses: proxy.py brings a framework of processes and plugins, mitmproxy takes
-TLS apart, and both resolve names again when they connect.
+maintained library pins addresses: proxy.py brings a framework of processes and plugins, mitmproxy
+intercepts TLS, and both resolve names again when they connect.
 """
 
 import asyncio
@@ -20,11 +20,7 @@ from dataclasses import dataclass
 import h11
 
 from openmanus_graph.backends.models.endpoint import tls_context
-from openmanus_graph.backends.web.guard import (
-    Guard,
-    Upstream,
-    environment_upstream,
-)
+from openmanus_graph.backends.web.guard import Guard, Upstream, environment_upstream
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, parse_address
 
@@ -114,8 +110,8 @@ class GuardedProxy:
 
     WebSockets come as tunnels, encrypted or not, as Chromium makes them.
 
-    With an upstream proxy it is that proxy which resolves names; the guard then checks only what
-    is written: literal addresses, local names and the lists of domains.
+    An upstream proxy resolves names itself. The guard then checks only literal addresses, local
+    names and the lists of domains.
     """
 
     def __init__(self, guard: Guard, upstream: Upstream | None = None) -> None:
@@ -213,7 +209,7 @@ class GuardedProxy:
         try:
             address = parse_address(url)
             if address.scheme != "http":
-                raise ToolError(f"{url} is no request for a proxy.")
+                raise ToolError(f"{url} is not a request for a proxy.")
             server = await connect(Route(address, self._guard, self._upstream))
         except (ToolError, OSError) as error:
             await self._refuse(browser, request, url, error)
@@ -345,7 +341,7 @@ async def _connect_through(upstream: Upstream, route: Route) -> ProxyConnection:
         answer = await proxy.next_event()
     except (h11.RemoteProtocolError, TimeoutError):
         answer = None
-    except BaseException:  # nobody else knows this connection yet
+    except BaseException:  # no caller has this connection yet
         writer.close()
         raise
     if isinstance(answer, h11.Response) and 200 <= answer.status_code < 300:

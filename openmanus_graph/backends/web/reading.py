@@ -11,8 +11,8 @@ from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
 from openmanus_graph.backends.files.text_file import detect_encoding, printable
-from openmanus_graph.backends.web.client import Page, fetch
-from openmanus_graph.backends.web.exchange import is_text
+from openmanus_graph.backends.web.client import fetch
+from openmanus_graph.backends.web.exchange import Page, is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -24,12 +24,12 @@ from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.tool_traits import Observation
 
 _HTML = ("text/html", "application/xhtml+xml")
-_SUFFIXES = {"pdf": ".pdf", "docx": ".docx", "xlsx": ".xlsx", "pptx": ".pptx", "ipynb": ".ipynb"}
+_DOCUMENTS = ("pdf", "docx", "xlsx", "pptx", "ipynb")
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
 HEADER_CHARS = 500
-"""Of an observation, beside the text of what was read."""
+"""Of an observation, in addition to the text that was read."""
 _ERROR_PAGE_CHARS = 1500
 _FEW_WORDS = 20
 _FEW_CHARS = 200
@@ -49,13 +49,8 @@ class Reading:
 
 
 async def fetched(session: Session, url: str) -> Observation:
-    """Fetch a page and return its text.
-
-    Raises:
-        ToolError: It could not be read, and why.
-    """
-    downloads = session.settings.browser.max_download_mb << 20
-    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+    """Fetch a page and return its text. ToolError says why it could not be read."""
+    page = await _get(session, url)
     max_chars = (
         session.max_observation_chars - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
     )
@@ -64,14 +59,14 @@ async def fetched(session: Session, url: str) -> Observation:
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
 
 
-async def page_text_of(session: Session, url: str, max_chars: int) -> str:
-    """Fetch a page or document and return its text, without cutting a page.
-
-    Raises:
-        ToolError: It could not be read, and why.
-    """
+async def _get(session: Session, url: str) -> Page:
     downloads = session.settings.browser.max_download_mb << 20
-    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+    return await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+
+
+async def page_text_of(session: Session, url: str, max_chars: int) -> str:
+    """Fetch a page, uncut, or a document; return its text. ToolError says why it was not read."""
+    page = await _get(session, url)
     if page.status >= 400:
         raise TrustedToolError(f"Nothing was read: the server answered {page.status}.")
     reading = await read_page(page, session.workspace, max_chars=max_chars)
@@ -103,20 +98,18 @@ async def read_page(
 ) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
-    Documents and other files are kept among the outputs, so that tools can go on with them.
+    Documents and other files are kept in the workspace's outputs for other tools.
 
     Args:
-        page: The response.
-        workspace: Keeps files.
-        word_count_threshold: Shorter lines of menus and footers are left out, in words.
-        max_chars: Characters of a document's text; pages come whole.
+        word_count_threshold: Lines of menus and footers with fewer words are left out.
+        max_chars: Characters of a document's text; pages are not cut.
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
     kind = await asyncio.to_thread(_document_kind, page)
     if kind == "html" and not is_text(page.media_type):
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
-    if kind in _SUFFIXES:
+    if kind in _DOCUMENTS:
         return await asyncio.to_thread(_document, page, kind, workspace, max_chars)
     return await asyncio.to_thread(_text_or_file, page, workspace)
 
@@ -168,7 +161,7 @@ def _file_name(page: Page) -> str:
 
 
 def _document(page: Page, kind: str, workspace: Workspace, max_chars: int) -> Reading:
-    kept = workspace.keep(page.body, _SUFFIXES[kind])
+    kept = workspace.keep(page.body, f".{kind}")
     with opened_file(workspace, str(kept)) as file:
         text = read_document(file, kind, None, Lines(), max_chars)
     place = workspace.relative(kept)
@@ -189,7 +182,7 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
     place = workspace.relative(workspace.keep(page.body, suffix))
     named = page.media_type or "of no declared type"
     text = (
-        f"It is no text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
+        f"It is not text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
         f"as {place}. Use python_execute or bash to look into it or to copy it elsewhere."
     )
     return Reading("file", text, _file_name(page), kept=place)

@@ -52,7 +52,7 @@ def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
     """Read a prompt: the user typed its texts, but not what it encloses or names.
 
     Files below the folder are named as the agent's tools name them. RequestError if the prompt is
-    empty, or data is no base64.
+    empty, or data is not base64.
     """
     texts, words, files = list[str](), list[str](), list[Upload]()
     for number, block in enumerate(blocks, 1):
@@ -93,7 +93,7 @@ def _decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        raise RequestError(-32602, f"The data is no base64: {error}.") from error
+        raise RequestError(-32602, f"The data is not base64: {error}.") from error
 
 
 _APPROVAL = (

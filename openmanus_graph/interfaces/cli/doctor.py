@@ -17,9 +17,9 @@ from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.homes import home_place, untrusted_home
 from openmanus_graph.config.resolve import (
     all_layers,
-    configured_database,
     resolve_settings,
     section,
+    storage_settings,
 )
 from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
@@ -270,7 +270,7 @@ def _database() -> Iterator[Finding]:
     from openmanus_graph.errors import StorageError
 
     try:
-        url = configured_database(Context())
+        url = storage_settings().database_url
         if url is not None:
             open_database(url)
             yield Finding("database", "ok", str(url))

@@ -68,7 +68,7 @@ def export(
 ) -> int:
     """Write a thread as Markdown, a page, or a bundle for `replay`."""
     if html is not None and bundle is not None:
-        raise ConfigError("--html and --bundle exclude each other. Give one of them.")
+        raise ConfigError("--html and --bundle cannot be used together. Give one of them.")
     if html is not None:
         return _export_page(thread, html)
     known = thread_id(thread)

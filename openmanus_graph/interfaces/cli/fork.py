@@ -100,7 +100,7 @@ def fork(
             sys.stderr.write(f"Start again after one: openmanus fork {shlex.quote(known)} --at N\n")
         return 0
     if keep_files and in_place:
-        raise ConfigError("--keep-files and --in-place exclude each other. Give one of them.")
+        raise ConfigError("--keep-files and --in-place cannot be used together. Give one of them.")
     choice: FilesChoice = "keep" if keep_files else "in place" if in_place else "copy"
     new = new_thread() if name is None else name
     point, files, lines = new_fork(known, at, new, choice)
@@ -134,7 +134,7 @@ def new_fork(
     known = whole_thread(thread)
     point = require_point(asyncio.run(read_points(thread)), at, thread)
     if not new.strip() or find_thread(new) is not None:
-        raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
+        raise ConfigError(f"A thread {new!r} already exists, or has no name. Choose another.")
     with hold_thread(openmanus_home(), new):
         files = begin_fork(known, point, new, choice, with_stored(RunOptions(), known).stored())
     begun = f"Thread {new} begins after point {point.number} of {known.id}. {files}"

@@ -61,8 +61,8 @@ def _planned(given: InputOptions) -> InputOptions:
 
     if given.agent is not None:
         raise ConfigError(
-            f"--plan auto and --agent {given.agent} exclude each other: the plan names the agent "
-            "of each step. Remove one of them."
+            f"--plan auto and --agent {given.agent} cannot be used together: the plan names the "
+            "agent of each step. Remove one of them."
         )
     return replace(given, agent=FLOW)
 

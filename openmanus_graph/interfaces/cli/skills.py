@@ -99,7 +99,7 @@ def add_skill(
         raise ConfigError(f"{folder} is not a skill: {error}.") from error
     target = config_home() / "skills" / skill.name
     if target.exists():
-        raise ConfigError(f"{target} exists already. Remove it first.")
+        raise ConfigError(f"{target} already exists. Remove it first.")
     shutil.copytree(skill.folder, target, symlinks=True)
     sys.stderr.write(f"Added {skill.name}: {target}\n")
     return 0

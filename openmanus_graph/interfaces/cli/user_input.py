@@ -26,7 +26,7 @@ PROMPTS = {
     "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
 }
 PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
-NO_DECISION = "That is no decision, and nothing was done."
+NO_DECISION = "That is not a decision, and nothing was done."
 
 
 def has_line_editor() -> bool:

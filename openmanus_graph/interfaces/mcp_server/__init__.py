@@ -1,1 +1,1 @@
-"""Our tools as an MCP server, for other people's agents."""
+"""Our tools as an MCP server, for other agents."""

@@ -49,7 +49,7 @@ class Progress:
 
     @contextlib.asynccontextmanager
     async def reporting(self, words: str) -> AsyncGenerator[None]:
-        """Send the noted texts meanwhile, and repeat the last one if there is nothing new."""
+        """Send the texts meanwhile, and repeat the last one if there is no new one."""
         if not self._wanted:
             yield
             return
@@ -160,7 +160,7 @@ class AgentTool:
         options = self.options
         if thread is None:
             thread = f"{PREFIX}{secrets.token_hex(8)}"
-            # In the client's own workspace, so that its other tools see the files.
+            # In the client's workspace, so that its other tools see the files.
             options = replace(options, workspace=str(client.workspace.root))
         merged = await asyncio.to_thread(thread_options, options, thread)
         client.workspaces[thread] = await asyncio.to_thread(resolve_workspace, merged, thread)
@@ -181,7 +181,7 @@ def _result(thread: str, final: Final) -> types.CallToolResult:
         how = _HINTS.get(reason, _HINTS["question"])
         words += f"\n\n[The run waits. Call {NAME} again with thread {thread!r}, {how}.]"
     elif status in ("stopped", "cancelled"):
-        words += f"\n\n[It was {status} ({reason}). Go on with thread {thread!r}.]"
+        words += f"\n\n[It was {status} ({reason}). Continue with thread {thread!r}.]"
     fields = ("status", "stop_reason", "structured", "usage", "artifacts")
     return types.CallToolResult(
         content=[text(words), *(link(thread, artifact) for artifact in final["artifacts"])],
@@ -205,7 +205,7 @@ _INPUT: dict[str, Any] = {
         },
         "thread": {
             "type": "string",
-            "description": "Go on with this thread, as an earlier result names it.",
+            "description": "Continue this thread, as an earlier result names it.",
         },
     },
     "required": ["task"],

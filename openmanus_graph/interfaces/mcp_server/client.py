@@ -1,4 +1,4 @@
-"""The state of one connected client: its thread with kernel, shell and browser, and plans."""
+"""One connected client: its thread with kernel, shell and browser, its plans and questions."""
 
 import asyncio
 import base64
@@ -68,12 +68,11 @@ async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage
 class CallState(TypedDict):
     call: PendingCall
     plans: Plans
-    """The client's."""
     result: NotRequired[ToolMessage]
 
 
 def build_call_graph(agent: Agent) -> Any:
-    """Compile the graph that runs one call: only a graph's run has a session."""
+    """Compile the graph that runs one call, because only a run of a graph has a session."""
 
     async def call_tool(state: CallState, runtime: Runtime[Context]) -> dict[str, Any]:
         session = await enter_session(runtime)
@@ -85,7 +84,7 @@ def build_call_graph(agent: Agent) -> Any:
             progress=Progress(0, no_usage(), 0.0),
             plans=state["plans"],
             handle_state={},
-            for_our_model=False,  # the client's may well see pictures
+            for_our_model=False,  # the client's model may see pictures
         )
         context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
         call = state["call"]
@@ -113,17 +112,17 @@ class Client:
     workspace: Workspace
     plans: Plans = field(default_factory=no_plans)
     workspaces: dict[str, Workspace] = field(default_factory=dict[str, Workspace])
-    """Of its runs, by thread: it may read their files."""
+    """The workspaces of its runs by thread; the client may read their files."""
     files: dict[str, list[Artifact]] = field(default_factory=dict[str, list[Artifact]])
-    """Those that its runs have made, by thread."""
+    """The files that its runs have made, by thread."""
     log_level: types.LoggingLevel | None = None
-    """The least important log messages that it wants; None for no messages."""
+    """The lowest level of log messages that the client wants; None for no messages."""
     leases: SessionLeases = field(default_factory=SessionLeases)
-    """Of its runs' threads."""
+    """The leases of its runs' threads."""
     _locks: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=lambda: weakref.WeakValueDictionary[str, asyncio.Lock]()
     )
-    """Of the resources that calls use."""
+    """The locks of the resources that calls use."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     async def call(
@@ -135,7 +134,7 @@ class Client:
             id=f"mcp-{number}", name=tool.name, args=args, occurrence=number, problem=None
         )
         resource = None
-        # Wrong arguments are reported by the validation.
+        # The validation reports wrong arguments.
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
             resource = traits_of(tool).resource_of(args)
         turn = self._locks.setdefault(resource, asyncio.Lock()) if resource else asyncio.Lock()
@@ -165,7 +164,7 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
     try:
         yield client
     finally:
-        # A cancelled scope of anyio cancels every await again; closing takes some.
+        # A cancelled scope of anyio cancels every await again, and closing awaits.
         with anyio.CancelScope(shield=True):
             await stack.aclose()
 
@@ -173,9 +172,9 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
 async def run_shielded(
     work: Coroutine[Any, Any, T], cancel: Callable[[], object] | None = None
 ) -> T:
-    """Run work in its own task. It is cancelled once, and can then finish its clean-up.
+    """Run work in its own task. Cancel it once, and wait for its clean-up.
 
-    `cancel` cancels it; by default its task is cancelled.
+    `cancel` replaces the cancellation of the task.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -190,7 +189,7 @@ async def run_shielded(
 
 
 class Elicitation:
-    """Asks questions within one request of the client; the answer is None if there is none."""
+    """Asks the client's user questions during one request. Without an answer, it is None."""
 
     def __init__(self, session: ServerSession, request_id: types.RequestId) -> None:
         self._session, self._request_id = session, request_id
@@ -212,7 +211,7 @@ class Elicitation:
                 text, schema, related_request_id=self._request_id
             )
         except MCPError:
-            return None  # the client cannot show forms after all
+            return None  # the client cannot show forms
         return read_answer(kind, result)
 
     async def answer(self, interrupt: Any) -> Any:
@@ -230,7 +229,7 @@ class ElicitedQuestions(Questions):
         value = await self._elicitation.ask(request)
         if value is not None:
             return value
-        why = "nobody answered"
+        why = "there was no answer"
         if not self._elicitation.possible:
             why = "this client cannot ask its user (it has no elicitation)"
         raise ToolError(

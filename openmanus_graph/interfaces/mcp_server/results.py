@@ -103,11 +103,11 @@ def read_bytes(workspace: Workspace, path: str, limit: int) -> bytes:
 
 
 LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
-"""The least important first."""
+"""From the least important to the most important."""
 
 
 class LogMessages:
-    """Sends the notices of one request's run, from the client's level on; None for no notices."""
+    """Sends the notices of one request's run with at least this level; None for no notices."""
 
     def __init__(
         self, session: ServerSession, request: types.RequestId, level: types.LoggingLevel | None

@@ -191,7 +191,7 @@ def recorded_model(name: str) -> RecordedChatModel | RecordedPlanModel | None:
         path = recordings / f"{name}.json"
         if not path.is_file():
             known = ", ".join(sorted(found.stem for found in recordings.glob("*.json")))
-            raise ConfigError(f"There is no recording {name!r}. There are: {known}.")
+            raise ConfigError(f"There is no recording {name!r}. Available: {known}.")
         if "conversations" in json.loads(path.read_text("utf-8")):
             # Charts go to the model as to one that sees them.
             return RecordedPlanModel(load_conversations(path), profile={"image_inputs": True})

@@ -324,7 +324,7 @@ async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | Non
     if is_running:
         asked = {one: value for one, value in asked.items() if one in unanswered}
     if not asked:
-        raise Refused(409, "This thread asks nothing any more: that was answered already.")
+        raise Refused(409, "This thread has no open question any more: it was answered already.")
     return asked
 
 

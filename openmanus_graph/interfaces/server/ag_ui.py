@@ -253,13 +253,13 @@ def _upload(part: ContentPart, number: int) -> Upload:
     if not isinstance(source, DataSource):
         raise Refused(
             422,
-            f"The {part.type} is not in the message. This server fetches no address by itself: "
+            f"The {part.type} is not in the message. This server does not fetch addresses: "
             "send the bytes, or name the address in the text, and the agent can open it.",
         )
     try:
         data = base64.b64decode(source.value, validate=True)
     except ValueError as error:
-        raise Refused(422, f"The {part.type}'s data is no base64: {error}.") from error
+        raise Refused(422, f"The {part.type}'s data is not base64: {error}.") from error
     suffix = mimetypes.guess_extension(source.mime_type) or ""
     return Upload(f"{part.type}-{number}{suffix}", data, source.mime_type)
 
@@ -275,7 +275,7 @@ async def run_default_agent(wanted: RunAgentInput, request: Request) -> Streamin
 @router.post("/{agent}")
 async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> StreamingResponse:
     if agent not in agent_names():
-        raise Refused(404, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
+        raise Refused(404, f"There is no agent {agent!r}. Available: {', '.join(agent_names())}.")
     if wanted.tools:
         raise Refused(
             422,

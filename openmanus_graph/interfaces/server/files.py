@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
-from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.store import Refused, require_thread, store
 from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket

@@ -122,7 +122,7 @@ class ServerGuard(RequestGuard):
     host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."
     origin_refused = f"Pages of other sites may not call this server ({ORIGINS_VARIABLE})."
     token_refused = (
-        "This server wants its token as `Authorization: Bearer TOKEN` or `X-Api-Key: TOKEN`. "
+        "This server requires its token as `Authorization: Bearer TOKEN` or `X-Api-Key: TOKEN`. "
         "`openmanus serve` prints it; it is kept in OPENMANUS_HOME."
     )
 

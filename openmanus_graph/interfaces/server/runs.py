@@ -93,7 +93,7 @@ async def start_or_resume(
     known = await store().find(thread)
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():
-        raise Refused(422, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
+        raise Refused(422, f"There is no agent {agent!r}. Available: {', '.join(agent_names())}.")
     # An answer to a step of a plan waits until the parallel steps have ended.
     queued = request.answers is not None and store().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
@@ -168,7 +168,7 @@ async def stop_all_runs(store: Store) -> None:
 async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
     if request.answers is not None:
         if known is None or not request.answers:
-            raise Refused(409, "This thread asks nothing.")
+            raise Refused(409, "This thread has no open question.")
         return {"command": {"resume": request.answers}}
     if request.message is not None:
         if not request.message.strip():
@@ -381,7 +381,7 @@ async def result_of(run: AgentRun, request: Request) -> Final:
     try:
         await asyncio.wait({reading, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
         if not reading.done():
-            raise Refused(499, "The client hung up; the run is cancelled.")
+            raise Refused(499, "The client disconnected. The run is cancelled.")
         return reading.result()
     finally:
         reading.cancel()

@@ -95,7 +95,7 @@ async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
     async with _beginning:
         known = [one for one in visits.values() if (one.thread, one.worker) == (thread, worker)]
         if not force and any(not one.takeover.ended for one in known):
-            raise Refused(409, "Somebody has taken this browser over in another tab.")
+            raise Refused(409, "The browser was taken over in another tab.")
         for one in known:
             await end_takeover(one)
         async with contextlib.AsyncExitStack() as stack:

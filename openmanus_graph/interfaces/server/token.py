@@ -80,7 +80,7 @@ def _write_new(path: Path) -> None:
 def _checked(token: str, source: str) -> str:
     if len(token) < MIN_CHARS or not token.isascii() or not token.isprintable():
         raise ConfigError(
-            f"The token in {source} is no secret: use {MIN_CHARS} printable characters or more."
+            f"The token in {source} is not a secret: use {MIN_CHARS} printable characters or more."
         )
     return token
 

@@ -122,10 +122,10 @@ def _read_task(
     try:
         line = line_type.model_validate_json(data)
     except ValidationError as error:
-        raise ConfigError(f"{place} is no task: {_complaint(error)}.") from error
+        raise ConfigError(f"{place} is not a task: {_complaint(error)}.") from error
     if line.agent is not None and agents is not None and line.agent not in agents:
         raise ConfigError(
-            f"{place} names an agent that does not exist, {line.agent!r}. There are: "
+            f"{place} names an agent that does not exist, {line.agent!r}. Available: "
             f"{', '.join(agents)}."
         )
     files = tuple(str(path.parent.absolute() / Path(name).expanduser()) for name in line.files)
@@ -202,7 +202,7 @@ class Results:
             result = BatchResult.model_validate_json(line)
         except ValidationError as error:
             raise ConfigError(
-                f"{place} is no result: {_complaint(error)}. Delete the line: its task's thread "
+                f"{place} is not a result: {_complaint(error)}. Delete the line: its task's thread "
                 "still has the result."
             ) from error
         if threads.get(result.id) != result.thread:
@@ -270,7 +270,7 @@ def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
             "command as before, or another --out."
         )
     if os.fstat(descriptor).st_size:
-        raise ConfigError(f"{path} holds something else already. Give another --out.")
+        raise ConfigError(f"{path} already contains something else. Give another --out.")
     batch = uuid.uuid4()
     write_own_file(mark, _Mark(batch=str(batch), place=place).model_dump_json() + "\n")
     return batch

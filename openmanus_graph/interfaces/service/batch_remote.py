@@ -184,8 +184,8 @@ class RemoteTaskRunner:
             status = error.response.status_code
             if status == HTTPStatus.UNAUTHORIZED:
                 raise ConfigError(
-                    f"{self._url} wants its token. Set {TOKEN_VARIABLE}; `openmanus serve` prints "
-                    "it at its start."
+                    f"{self._url} requires its token. Set {TOKEN_VARIABLE}; `openmanus serve` "
+                    "prints it at its start."
                 ) from error
             kind = RunError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
             raise kind(f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}") from error

@@ -31,10 +31,10 @@ def use_database(url: str | None) -> None:
 def use_configuration(config: str | None) -> None:
     """Use the database of a configuration file that was given by an option in this process."""
     if config and not os.environ.get(DATABASE_VARIABLE):
-        from openmanus_graph.config.resolve import configured_database
+        from openmanus_graph.config.resolve import storage_settings
         from openmanus_graph.state.context import Context
 
-        url = configured_database(Context(config=config))
+        url = storage_settings(Context(config=config)).database_url
         use_database(url.secret.get_secret_value() if url else None)
 
 
@@ -157,7 +157,7 @@ class RunOptions:
         unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:
             raise ConfigError(
-                f"The thread was begun with options that do not exist: {', '.join(unknown)}. "
+                f"The thread was started with options that do not exist: {', '.join(unknown)}. "
                 "Update openmanus-graph, or begin another thread."
             )
         return RunOptions(**{**stored, **self.stored()}, secret=self.secret)

@@ -27,7 +27,7 @@ would scan loaded modules, which stay in memory, hundreds of times."""
 SERVICE = "openmanus"
 """The name of our traces."""
 PARSE_ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n'
-"""JSON-RPC's answer to a line that is no message."""
+"""JSON-RPC's answer to a line that is not a message."""
 FLUSH_S = 2.0
 """Seconds that a client gets to read the last messages."""
 

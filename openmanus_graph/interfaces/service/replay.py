@@ -114,10 +114,10 @@ async def write_test(record: Recording, path: Path) -> Replayed:
     """Write the test, and its bundle next to it, if the bundle's replay equals the record.
 
     The test has the calls and answers of the bundle, which holds no secrets. Returns the result of
-    the bundle's replay. ConfigError if the path is no Python file, or the settings are wrong.
+    the bundle's replay. ConfigError if the path is not a Python file, or the settings are wrong.
     """
     if path.suffix != ".py":
-        raise ConfigError(f"{path} is no Python file. Give one, as --to-test tests/test_run.py.")
+        raise ConfigError(f"{path} is not a Python file. Give one, as --to-test tests/test_run.py.")
     bundle = bundle_of(path)
     await asyncio.to_thread(save_bundle, record, bundle)
     kept = await asyncio.to_thread(load_bundle, bundle)

@@ -197,7 +197,7 @@ def _copy_file(source: str, workspace: "Workspace") -> str:
                 with opened_file(workspace, name) as known:
                     if not _are_equal(file, known):
                         raise ConfigError(
-                            f"{workspace.root / name} exists already with other content. Rename "
+                            f"{workspace.root / name} already exists with other content. Rename "
                             f"{source} or that file."
                         )
                 return name
@@ -231,8 +231,8 @@ def _save_image(source: str, workspace: "Workspace") -> str:
             why = f": {error}"
     if suffix is None:
         raise ConfigError(
-            f"{source} is no whole picture (png, jpg, gif, webp, bmp, tiff, avif or heic), and no "
-            f"sound or video (wav, mp3, ogg, flac, m4a, mp4, mov or webm){why}."
+            f"{source} is not a whole picture (png, jpg, gif, webp, bmp, tiff, avif or heic), and "
+            f"no sound or video (wav, mp3, ogg, flac, m4a, mp4, mov or webm){why}."
         )
     return str(workspace.relative(workspace.keep(data, suffix)))
 
@@ -294,7 +294,7 @@ def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer)
     if state.interrupts:
         return _answer_command(state, value, reply)
     if value is not None:
-        raise ConfigError("This thread asks nothing; resume it without an answer.")
+        raise ConfigError("This thread has no open question. Resume it without an answer.")
     if state.tasks:  # `next` omits tasks that have ended in a step that is not saved yet
         return None
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":

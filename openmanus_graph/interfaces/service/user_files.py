@@ -69,7 +69,7 @@ def load_function(address: str) -> Callable[..., Any]:
     finally:
         sys.path.pop(0)
     if not callable(found):
-        raise ConfigError(f"{address} is no function, but {type(found).__name__}.")
+        raise ConfigError(f"{address} is not a function, but {type(found).__name__}.")
     return cast("Callable[..., Any]", found)
 
 

@@ -19,7 +19,7 @@ Key = tuple[str, int]
 Facts = dict[str, Any]  # what walk.js reports of an element, or of a frame
 FOCUSED = "focused"
 STEADY = (FOCUSED, "opens on hover", "double-click too", "right-click too")
-"""Words that are no state of one element: where many react alike, only the first has them."""
+"""Words that are not state of one element: where many react alike, only the first has them."""
 FIELDS = (
     "textbox", "searchbox", "combobox", "spinbutton", "slider", "date input", "time input",
     "month input", "week input", "date and time input", "color input",

@@ -102,7 +102,7 @@ async def complete(wanted: ChatRequest, request: Request) -> Response:
     agent = require_model(wanted.model)
     refuse_tools(wanted.tools, wanted.tool_choice)
     if (wanted.n or 1) > 1:
-        raise Refused(400, "One answer a request: leave n out.", param="n")
+        raise Refused(400, "The server returns one answer per request. Leave out n.", param="n")
     prompt = read_prompt(wanted.messages)
     run = await _start(agent, prompt, schema_of(wanted.response_format))
     chat = _Chat(run, agent, prompt, str(request.base_url), int(time.time()))

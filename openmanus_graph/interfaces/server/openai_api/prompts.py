@@ -80,7 +80,7 @@ def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -
         else:
             raise Refused(
                 400,
-                f"A message of role {role!r} is not taken: the agent calls its own tools, and "
+                f"A message of role {role!r} is not supported: the agent calls its own tools, and "
                 "reads messages of system, developer, user and assistant.",
                 param=place,
             )
@@ -143,7 +143,7 @@ def _read_part(part: Any, place: str, number: int) -> str | Upload:
             suffix = str(audio.get("format") or "wav")
             return Upload(f"audio-{number + 1}.{suffix}", data, f"audio/{suffix}")
         case kind:
-            raise Refused(400, f"A part of type {kind!r} is not taken.", param=place)
+            raise Refused(400, f"A part of type {kind!r} is not supported.", param=place)
 
 
 def _inner(fields: Mapping[str, Any], name: str, place: str) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ def _from_data_url(url: Any, name: str, place: str) -> Upload:
     if url.startswith(("http://", "https://")):
         raise Refused(
             400,
-            "This server fetches no address by itself. Send the bytes as a data URL, or name the "
+            "This server does not fetch addresses. Send the bytes as a data URL, or name the "
             "address in the text: the agent can open it.",
             param=place,
         )
@@ -179,4 +179,4 @@ def _decoded(data: str, place: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        raise Refused(400, f"The data is no base64: {error}.", param=place) from error
+        raise Refused(400, f"The data is not base64: {error}.", param=place) from error

@@ -164,7 +164,7 @@ def prepare_folder(folder: Path, about: About) -> None:
             _require_same(folder, known, about)
             return
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"{folder} holds something else already. Give another --out.")
+            raise ConfigError(f"{folder} already contains something else. Give another --out.")
         folder.mkdir(parents=True, exist_ok=True)
         store_about(folder, about)
     except OSError as error:

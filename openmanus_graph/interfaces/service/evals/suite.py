@@ -66,7 +66,7 @@ class _EvalLine(TaskLine):
             return checks
         for check in cast("list[Any]", checks):
             if not isinstance(check, str):
-                raise ValueError(f"{json.dumps(check)[:200]} is no text. There are {_KINDS}")
+                raise ValueError(f"{json.dumps(check)[:200]} is not text. There are {_KINDS}")
         return tuple(cast("list[Any]", checks))  # strict mode takes a list only from JSON itself
 
     @field_validator("checks")
@@ -148,7 +148,7 @@ def parse_check(text: str) -> Check:
         return Check(text, "python", wanted)
     known, wanted = read_check(text)
     if known == "question" or kind not in ("", "file", "command", "shell"):
-        raise ValueError(f"{text!r} is no check. There are {_KINDS}")
+        raise ValueError(f"{text!r} is not a check. There are {_KINDS}")
     if not wanted:
         raise ValueError(f"{text!r} names no {known}")
     if known == "command" and (removal := removal_in(wanted)):
@@ -162,7 +162,7 @@ def _checked_pattern(pattern: str) -> str:
     try:
         regex.compile(pattern)
     except regex.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
     return pattern
 
 

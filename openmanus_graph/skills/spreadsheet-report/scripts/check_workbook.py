@@ -40,7 +40,7 @@ def sheet_problems(sheet: Any, names: set[str]) -> Iterator[str]:
         if is_formula(cell):
             named = {one or other for one, other in REFERENCE.findall(cell.value)}
             for missing in sorted(named - names):
-                yield f"{sheet.title}!{cell.coordinate} refers to {missing}, which is no sheet."
+                yield f"{sheet.title}!{cell.coordinate} refers to {missing}, which is not a sheet."
     if sheet.title in ("Data", "Left out"):
         yield from layout_problems(sheet, filled)
 

@@ -172,7 +172,7 @@ function moving(since) {
   return moves().some(({ ms, waits }) => (waits ? since < LONGEST_PAUSE : ms < LONGEST_MOVE));
 }
 
-// What still moves, by its text; endless animations are no moves.
+// What still moves, by its text; endless animations are not moves.
 function movingNow() {
   const going = moves().filter(({ waits }) => !waits);
   return [...new Set(going.map(({ el }) => cut(contentText(el, 40), 30) || el.localName))].slice(0, 3);

@@ -69,7 +69,7 @@ function parseValue(name, text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Error(t("{name} is no valid JSON. A text needs quotes here.", { name }));
+    throw new Error(t("{name} is not valid JSON. A text needs quotes here.", { name }));
   }
 }
 
@@ -78,7 +78,7 @@ function parseObject(text) {
   try {
     value = JSON.parse(text);
   } catch (problem) {
-    throw new Error(t("This is no valid JSON: {problem}", { problem: problem.message }));
+    throw new Error(t("This is not valid JSON: {problem}", { problem: problem.message }));
   }
   if (value === null || typeof value !== "object" || Array.isArray(value)) {
     throw new Error(t("The arguments are one JSON object, in braces."));

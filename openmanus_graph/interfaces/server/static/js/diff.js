@@ -51,7 +51,7 @@ const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
  *
  * @param {string} diff
  * @returns {Array<{before?: object, after?: object, skipped?: number}>}  A row each: the old and the
- *   new line (`number`, `text`, `changed`), or how many equal lines are left out. None if it is no diff.
+ *   new line (`number`, `text`, `changed`), or how many equal lines are left out. None if it is not a diff.
  */
 export function sideBySide(diff) {
   const rows = [];

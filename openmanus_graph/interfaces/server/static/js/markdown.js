@@ -165,7 +165,7 @@ function picture(token, context) {
 /** Return an address that may be followed from the page, or null. */
 export function safeAddress(href) {
   try {
-    const url = new URL(href); // relative ones are no address of the web
+    const url = new URL(href); // relative ones are not address of the web
     return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
   } catch {
     return null;

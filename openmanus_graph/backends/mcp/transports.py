@@ -1,18 +1,23 @@
-"""Reaching servers by HTTP: the client, and the older of the two transports.
+"""The transports: HTTP with its client, the older SSE, and child processes over stdio.
 
-The SDK's SSE transport cuts messages at 1 MB and leaves a request whose POST fails without an
-answer, so there is one here.
+The SDK's SSE transport cuts messages at 1 MB, and never answers a request whose POST fails.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
 from mcp.client.auth import OAuthFlowError
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -25,17 +30,14 @@ from mcp_types import (
 from pydantic import ValidationError
 from typing_extensions import override
 
-from openmanus_graph.backends.mcp.oauth import (
-    LoginStore,
-    StoredLogin,
-    problem_of,
-)
+from openmanus_graph.backends.mcp.oauth import LoginStore, StoredLogin, problem_of
+from openmanus_graph.backends.sandbox.environment import network_settings
 from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
-"""Bytes of one message."""
+"""Limit of one message in bytes."""
 MAX_LOGIN_ANSWER = 1024 * 1024
-"""Bytes of what an authorization server answers."""
+"""Limit of an authorization server's answer in bytes."""
 CONNECT_S, READ_S = 30.0, 3600.0
 
 
@@ -43,12 +45,11 @@ class Client(httpx2.AsyncClient):
     """Keeps the last failure, because the transports only report that something failed."""
 
     def __init__(self, server: MCPServer, auth: httpx2.Auth | None = None) -> None:
-        """Take a server's headers and its login, or another way to authenticate. Blocks."""
-        timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
+        """Use a server's headers and its stored login, unless `auth` is given. Blocks."""
         super().__init__(
-            # A packed answer would have to be unpacked before its length is known.
+            # The length of a compressed answer is only known after decompression.
             headers={"Accept-Encoding": "identity", **server.headers},
-            timeout=timeout,
+            timeout=httpx2.Timeout(CONNECT_S, read=READ_S),
             auth=auth or _stored_auth(server),
             event_hooks={"response": [self._limit_length]},
         )
@@ -59,8 +60,8 @@ class Client(httpx2.AsyncClient):
         """Why the login does not work; it follows the server's name in a sentence."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request; one that the login failed for is answered as without a login."""
-        if self._login_failed:  # the SDK tries another message, which must not begin another login
+        """Send a request. If its login fails, return the response to a request without a login."""
+        if self._login_failed:  # the SDK tries another message, which must not log in again
             return httpx2.Response(401, request=request)
         try:
             response = await super().send(request, **options)
@@ -80,7 +81,7 @@ class Client(httpx2.AsyncClient):
         return response
 
     async def _limit_length(self, response: httpx2.Response) -> None:
-        """Have the body end in an error where it is too long to be taken; a stream has no end."""
+        """Make a body that is too long end in an error. Streams have no limit."""
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             return
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -89,7 +90,7 @@ class Client(httpx2.AsyncClient):
 
 
 class TooLongError(httpx2.ReadError):
-    """A server's answer is too long to be taken."""
+    """A server's answer exceeds the limit."""
 
 
 class _LimitedBody(httpx2.AsyncByteStream):
@@ -114,7 +115,7 @@ class _LimitedBody(httpx2.AsyncByteStream):
 
 
 def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
-    """Return what authenticates a run's requests; None if there is no login. Blocks."""
+    """Return the authentication of a run's requests; None if there is no login. Blocks."""
     if any(name.lower() == "authorization" for name in server.headers):
         return None
     store = LoginStore(server)
@@ -126,18 +127,17 @@ def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
     return StoredLogin(server, store) if store.read().tokens else None
 
 
-@contextlib.asynccontextmanager
-async def http_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
+def http_streams(
+    server: MCPServer, client: Client
+) -> contextlib.AbstractAsyncContextManager[tuple[Any, Any]]:
     """Connect by streamable HTTP."""
-    async with streamable_http_client(
-        server.url or "", http_client=client, max_sse_event_size=MAX_MESSAGE
-    ) as streams:
-        yield streams
+    url = server.url or ""
+    return streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
 
 
 @contextlib.asynccontextmanager
 async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
-    """Connect by SSE: messages come in one long response, and go out by POST."""
+    """Connect by SSE: messages arrive in one long response, and are sent by POST."""
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -203,7 +203,7 @@ async def _post(client: Client, address: str, sent: SessionMessage, incoming: An
 
 
 def _own_address(url: str, endpoint: str) -> str:
-    """Return where messages go. ValueError for another server: headers may hold a key."""
+    """Return the address for messages. ValueError for another host: headers may hold a key."""
     address = urljoin(url, endpoint)
     if urlsplit(address)[:2] != urlsplit(url)[:2]:
         raise ValueError(f"it wants its messages sent to {address}, another server")
@@ -211,8 +211,144 @@ def _own_address(url: str, endpoint: str) -> str:
 
 
 def read_message(data: str) -> SessionMessage | Exception:
-    """Read a message; what is none comes as an exception."""
+    """Parse a message. Return the exception if it is invalid."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
     except ValidationError as error:
         return error
+
+
+LINE_CHARS = 300
+GRACE_S = (2.0, 2.0, 1.0)
+"""Timeouts for a server to exit: after its stdin was closed, SIGTERM and SIGKILL."""
+STDERR_S = 0.5
+"""Timeout for reading the rest of its stderr, once it has exited."""
+_INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def stdio_streams(
+    server: MCPServer, stderr_lines: deque[str]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Start the server and connect to its pipes. OSError: it cannot be started.
+
+    Its stderr goes to the log, and the newest lines to `stderr_lines`.
+    """
+    # The host's variables are allow-listed: HOME, PATH, USER and others, and proxies.
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    network = network_settings(os.environ)
+    process = await asyncio.create_subprocess_exec(
+        server.command or "",
+        *server.args,
+        env={**get_default_environment(), **inherited, **network, **server.env},
+        cwd=server.cwd,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=MAX_MESSAGE,
+        start_new_session=True,
+    )
+    stderr_reader = asyncio.ensure_future(_read_stderr(process, server.name, stderr_lines))
+    try:
+        yield _Incoming(process, stderr_reader), _Outgoing(process, stderr_reader)
+    finally:
+        await _uninterrupted(_terminate(process, stderr_reader))
+
+
+class _Stream:
+    """One of the server's pipes, with the interface that the SDK expects."""
+
+    def __init__(self, process: Process, stderr_reader: "asyncio.Future[None]") -> None:
+        self._process, self._stderr_reader = process, stderr_reader
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Do nothing: the pipes are closed when the server is terminated."""
+
+    async def _wait_for_stderr(self) -> None:
+        await asyncio.wait({self._stderr_reader}, timeout=STDERR_S)
+
+
+class _Incoming(_Stream):
+    """Reads messages, one per line, until the server exits."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ConnectionError):
+            while line := await _line(self._process.stdout):
+                if line.strip():
+                    return read_message(line.decode("utf-8", "replace"))
+        await self._wait_for_stderr()
+        raise StopAsyncIteration
+
+
+class _Outgoing(_Stream):
+    async def send(self, sent: SessionMessage) -> None:
+        assert self._process.stdin is not None
+        text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._process.stdin.write(text.encode() + b"\n")
+        try:
+            await self._process.stdin.drain()
+        except ConnectionError as error:
+            await self._wait_for_stderr()
+            raise anyio.BrokenResourceError from error
+
+
+async def _read_stderr(process: Process, name: str, stderr_lines: deque[str]) -> None:
+    assert process.stderr is not None
+    while line := await _line(process.stderr):
+        if text := line.decode("utf-8", "replace").rstrip():
+            log.info("%s: %s", name, text[:LINE_CHARS])
+            stderr_lines.append(text[:LINE_CHARS])
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """Return the next line; empty at the end."""
+    while True:
+        try:
+            return await stream.readline()
+        except ValueError:  # longer than the limit; the part that was read is dropped
+            continue
+
+
+async def _uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine to its end; a cancellation is raised afterwards."""
+    task, cancelled = asyncio.ensure_future(coroutine), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _terminate(process: Process, stderr_reader: "asyncio.Future[None]") -> None:
+    """Terminate a server and its process group: close stdin, then SIGTERM, then SIGKILL."""
+    if process.stdin is not None:
+        process.stdin.close()
+    steps = zip(GRACE_S, (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), strict=True)
+    for grace_s, next_signal in steps:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await process.wait()
+        if process.returncode is not None:
+            break
+        _signal(process, next_signal)
+    _signal(process, signal.SIGTERM)  # child processes that are still running
+    stderr_reader.cancel()
+    await asyncio.wait({stderr_reader})
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)  # it was started as the leader of its group

@@ -1,0 +1,282 @@
+"""The search engines with a documented HTTP interface."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from pydantic import SecretStr
+
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    Question,
+    SearchQuery,
+    ask,
+    hits_of,
+    paged,
+    plain,
+)
+from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, codes
+
+_MAX_WORDS_CHARS = 160
+_MAX_NAMED = 4
+_SEARXNG_PAGE = 10
+"""Pages differ in length; a shorter one is the last."""
+_SEARXNG_REFUSALS = {
+    403: "it does not give out JSON (HTTP 403); add json to search.formats in its settings.yml",
+    429: "its limiter refuses programs (HTTP 429); set server.limiter to false in its settings.yml",
+}
+
+
+class Searxng:
+    """SearXNG, a search server that the person runs, by address.
+
+    https://docs.searxng.org/dev/search_api.html
+    """
+
+    name = "searxng"
+    ignores = ()
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        login, _, place = parts.netloc.rpartition("@")
+        # In a header, because addresses are logged.
+        encoded = base64.b64encode(unquote(login).encode()).decode()
+        self._login = SecretStr(f"Basic {encoded}" if login else "")
+        path = parts.path.rstrip("/").removesuffix("/search")
+        self._url = f"{parts.scheme}://{place}{path}/search"
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        params = {
+            "q": query.text,
+            "format": "json",
+            "categories": "general",
+            "language": query.locale.tag,
+        }
+
+        async def page(number: int) -> list[Hit]:
+            shown = {**params, "pageno": str(number + 1)}
+            login = self._login.get_secret_value()
+            headers = {"Authorization": login} if login else {}
+            answer = await ask(
+                Question("GET", self._url, shown, headers, refusals=_SEARXNG_REFUSALS)
+            )
+            hits = hits_of(answer.get("results"), title="title", url="url", snippet="content")
+            failed = _failed_engines(answer)
+            if not hits and failed:
+                raise EngineError(
+                    f"its own engines did not answer: {failed}", passing=True, quotes=True
+                )
+            return hits
+
+        return await paged(page, query.count, _SEARXNG_PAGE)
+
+
+def _failed_engines(answer: Mapping[str, Any]) -> str:
+    """Name the engines behind it that failed: pairs of name and reason."""
+    entries: Any = answer.get("unresponsive_engines")
+    if not isinstance(entries, list):
+        return ""
+    named = [
+        f"{pair[0]} ({pair[1]})"
+        for pair in cast("list[Any]", entries)
+        if isinstance(pair, list) and len(cast("list[Any]", pair)) > 1
+    ]
+    return ", ".join(named[:_MAX_NAMED])
+
+
+_TAVILY_URL = "https://api.tavily.com"
+_TAVILY_MOST = 20
+_TAVILY_QUERY_CHARS = 400
+_TAVILY_REFUSALS = {
+    432: "the plan's credits are used up (HTTP 432)",
+    433: "the pay-as-you-go limit is reached (HTTP 433)",
+}
+
+
+class Tavily:
+    """By key; takes countries by their English names, and no language.
+
+    https://docs.tavily.com/documentation/api-reference/endpoint/search
+    """
+
+    name = "tavily"
+    ignores = ("lang",)
+
+    def __init__(self, key: SecretStr, url: str = _TAVILY_URL) -> None:
+        self._key = key
+        self._url = f"{url}/search"
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        body = {
+            "query": query.text_up_to(_TAVILY_QUERY_CHARS),
+            "max_results": min(query.count, _TAVILY_MOST),
+            "topic": "general",  # the only one that takes a country
+            "search_depth": "basic",
+        }
+        country = COUNTRY_NAMES.get(query.locale.country)
+        if country:
+            body["country"] = country
+        headers = {"Authorization": f"Bearer {self._key.get_secret_value()}"}
+        answer = await ask(
+            Question("POST", self._url, headers=headers, body=body, refusals=_TAVILY_REFUSALS)
+        )
+        return hits_of(answer.get("results"), title="title", url="url", snippet="content")
+
+
+_BRAVE_URL = "https://api.search.brave.com"
+_BRAVE_PAGE = 20
+_BRAVE_QUERY_CHARS, _BRAVE_QUERY_WORDS = 400, 50
+# Brave answers 422 to a country or language that it does not list.
+_BRAVE_COUNTRIES = codes(
+    "ar au at be br ca cl cn dk fi fr de gr hk in id it jp kr my mx nl nz no pl pt ph ru sa za "
+    "es se ch tw tr gb us"
+)
+_BRAVE_LANGUAGES = codes(
+    "ar eu bn bg ca hr cs da nl en et fi fr gl de el gu he hi hu is it kn ko lv lt ms ml mr nb pl "
+    "pa ro ru sr sk sl es sv ta te th tr uk vi"
+)
+_BRAVE_OWN_CODES = {"ja": "jp", "no": "nb", "nn": "nb"}
+
+
+class Brave:
+    """By key.
+
+    https://api-dashboard.search.brave.com/api-reference/web/search/get
+    """
+
+    name = "brave"
+    ignores = ()
+
+    def __init__(self, key: SecretStr, url: str = _BRAVE_URL) -> None:
+        self._key = key
+        self._url = f"{url}/res/v1/web/search"
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        size = min(query.count, _BRAVE_PAGE)
+        params = {
+            "q": query.text_up_to(_BRAVE_QUERY_CHARS, _BRAVE_QUERY_WORDS),
+            "count": str(size),
+            "text_decorations": "false",
+            "result_filter": "web",
+            **_brave_locale(query.locale),
+        }
+        headers = {"X-Subscription-Token": self._key.get_secret_value()}
+
+        async def page(number: int) -> list[Hit]:
+            answer = await ask(
+                Question("GET", self._url, {**params, "offset": str(number)}, headers)
+            )
+            web: Any = answer.get("web") or {}  # left out when nothing was found
+            if not isinstance(web, dict):
+                raise EngineError("its answer is not in the documented form")
+            return hits_of(web.get("results"), title="title", url="url", snippet="description")
+
+        return await paged(page, query.count, size)
+
+
+def _brave_locale(locale: SearchLocale) -> dict[str, str]:
+    country = locale.country.upper() if locale.country in _BRAVE_COUNTRIES else "ALL"
+    language = _BRAVE_OWN_CODES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "zh-hant" if locale.traditional else "zh-hans"
+    elif locale.lang == "pt":
+        language = "pt-br" if locale.country == "br" else "pt-pt"
+    elif locale.lang == "en" and locale.country == "gb":
+        language = "en-gb"
+    elif language not in _BRAVE_LANGUAGES and language != "jp":
+        return {"country": country}
+    return {"country": country, "search_lang": language}
+
+
+_GOOGLE_URL = "https://customsearch.googleapis.com"
+_GOOGLE_PAGE = 10
+_GOOGLE_QUERY_CHARS = 1500
+_GOOGLE_OWN_CODES = {"he": "iw", "nb": "no", "nn": "no"}
+_GOOGLE_RESTRICTABLE = codes(
+    "ar bg ca cs da de el en es et fi fr hr hu id is it iw ja ko lt lv nl no pl pt ro ru sk sl sr "
+    "sv tr"
+)
+_GOOGLE_REFUSALS = {
+    403: "the key may not use the Custom Search API, or its quota is used up (HTTP 403)"
+}
+
+
+class Google:
+    """Google's Custom Search JSON API, by key and search engine id (cx).
+
+    https://developers.google.com/custom-search/v1/cse/list
+    Closed to new customers; existing keys work until 1 January 2027.
+    """
+
+    name = "google"
+    ignores = ()
+
+    def __init__(self, key: SecretStr, cx: str, url: str = _GOOGLE_URL) -> None:
+        self._key = key
+        self._cx = cx
+        self._url = f"{url}/customsearch/v1"
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        size = min(query.count, _GOOGLE_PAGE)
+        params = {
+            "q": query.text_up_to(_GOOGLE_QUERY_CHARS),
+            "cx": self._cx,
+            "num": str(size),
+            **_google_locale(query.locale),
+        }
+        headers = {"X-Goog-Api-Key": self._key.get_secret_value()}
+
+        async def page(number: int) -> list[Hit]:
+            shown = {**params, "start": str(number * size + 1)}
+            answer = await ask(
+                Question("GET", self._url, shown, headers, refusals=_GOOGLE_REFUSALS)
+            )
+            return hits_of(answer.get("items"), title="title", url="link", snippet="snippet")
+
+        return await paged(page, query.count, size)
+
+
+def _google_locale(locale: SearchLocale) -> dict[str, str]:
+    """Return the country (gl), the language of the interface (hl) and of the results (lr)."""
+    country = "uk" if locale.country == "gb" else locale.country
+    language = _GOOGLE_OWN_CODES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "zh-TW" if locale.traditional else "zh-CN"
+    elif language not in _GOOGLE_RESTRICTABLE:
+        return {"gl": country, "hl": language}
+    return {"gl": country, "hl": language, "lr": f"lang_{language}"}
+
+
+_BAIDU_URL = "https://qianfan.baidubce.com"
+_BAIDU_MOST = 50
+_BAIDU_QUERY_CHARS = 72
+
+
+class Baidu:
+    """Baidu Search of the Qianfan platform, by key; takes neither language nor country.
+
+    https://ai.baidu.com/ai-doc/AppBuilder/pmaxd1hvy
+    """
+
+    name = "baidu"
+    ignores = ("lang", "country")
+
+    def __init__(self, key: SecretStr, url: str = _BAIDU_URL) -> None:
+        self._key = key
+        self._url = f"{url}/v2/ai_search/web_search"
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        body = {
+            "messages": [{"role": "user", "content": query.text_up_to(_BAIDU_QUERY_CHARS)}],
+            "search_source": "baidu_search_v2",
+            "resource_type_filter": [{"type": "web", "top_k": min(query.count, _BAIDU_MOST)}],
+        }
+        headers = {"Authorization": f"Bearer {self._key.get_secret_value()}"}
+        answer = await ask(Question("POST", self._url, headers=headers, body=body))
+        if answer.get("code") and "references" not in answer:
+            said = plain(answer.get("message"), _MAX_WORDS_CHARS)
+            said = said.replace(self._key.get_secret_value(), "***")
+            raise EngineError(f"error {answer['code']}: {said}", quotes=True)
+        return hits_of(answer.get("references"), title="title", url="url", snippet="content")
