@@ -30,21 +30,25 @@ class Replay(SteeringStore, Protocol):
 
     def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
         """Replace the folders' current names in a JSON text by the recorded ones."""
+        ...
 
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the next model call."""
+        ...
 
     def server_tools(self) -> dict[str, Any] | None:
         """Return the tools of MCP servers at the next model call; None without servers."""
 
     def elapsed_s(self) -> float:
         """Return how long the run had taken when its next model call was made."""
+        ...
 
     def profile(self, model: str) -> dict[str, Any] | None:
         """Return what is known of a recorded model; None for another one."""
 
     def has_fact(self, name: str) -> bool:
         """Return True if the run had found that out."""
+        ...
 
     def fact(self, name: str) -> Any:
         """Return what the run had found out about its environment, or raise ReplayEndedError."""
@@ -54,6 +58,7 @@ class Replay(SteeringStore, Protocol):
 
     def repeats(self, tool: str) -> bool:
         """Return True if recorded calls of a tool are executed again."""
+        ...
 
     def refuse_repeat(self, call: str, why: str) -> None:
         """Raise ReplayEndedError for a call that may not be executed again."""

@@ -36,6 +36,7 @@ class Handle(Protocol):
 
         The state after the last call, from memory: the event loop calls it.
         """
+        ...
 
 
 @runtime_checkable
@@ -44,6 +45,7 @@ class WritingHandle(Protocol):
 
     def newest_line(self) -> str:
         """Return the newest line of the running call's output; never waits."""
+        ...
 
 
 H = TypeVar("H", bound=Handle)

@@ -31,6 +31,7 @@ class SteeringStore(Protocol):
 
     async def of(self, thread: str) -> Sequence[SteeringMessage]:
         """Return the steering messages of a thread, oldest first."""
+        ...
 
     async def mark_read(self, thread: str, steering: Sequence[str]) -> None:
         """Mark steering messages that a checkpoint holds."""

@@ -45,10 +45,12 @@ class ModelRequest(Protocol):
     @property
     def messages(self) -> Sequence[BaseMessage]:
         """A system message first, if there is one."""
+        ...
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """Definitions, in the providers' form."""
+        ...
 
 
 def is_tracing() -> bool:
