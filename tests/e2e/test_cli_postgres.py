@@ -114,7 +114,7 @@ def test_the_address_is_an_option_of_each_command(
     [
         (f"postgresql://u:{PASSWORD}@127.0.0.1:1/db", "cannot be reached"),
         (f"postgresql://u:{PASSWORD}@h", "names no database"),
-        (f"postgres//u:{PASSWORD}@h/db", "no address"),
+        (f"postgres//u:{PASSWORD}@h/db", "not an address"),
     ],
 )
 @pytest.mark.slow

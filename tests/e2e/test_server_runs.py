@@ -220,7 +220,7 @@ async def test_wrong_requests_are_refused_in_words(served: Served) -> None:
             "empty": (422, {"message": "  "}),
             "Give one of": (422, {}),
             "Nothing has run": (409, {"resume": True}),
-            "asks nothing": (409, {"answers": {"0" * 32: "x"}}),
+            "has no open question": (409, {"answers": {"0" * 32: "x"}}),
         }
         for words, (status, wish) in wrong.items():
             assert words in (await page.ask(status, **wish))["detail"]

@@ -355,9 +355,9 @@ def test_what_is_above_the_quota_is_left_out_and_named(
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("ftp://host/x", "no address"),
+        ("ftp://host/x", "not an address"),
         ("s3://KEY:hunter2@bucket", "the environment"),
-        ("s3://", "no address"),
+        ("s3://", "not an address"),
     ],
 )
 def test_a_wrong_address_is_said_in_one_line(

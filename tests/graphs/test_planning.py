@@ -314,7 +314,7 @@ async def test_a_single_graph_or_a_list_are_executors_as_well() -> None:
         assert ran.values["status"] == "finished"
     with pytest.raises(ConfigError, match="executor"):
         build_planning_graph(executors={})
-    with pytest.raises(ConfigError, match="no compiled graph"):
+    with pytest.raises(ConfigError, match="not a compiled graph"):
         build_planning_graph(executors={"x": "manus"})  # type: ignore[dict-item]
 
 
@@ -516,14 +516,14 @@ NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
         *(({"type": "edit", "args": {"args": {"steps": steps}}}, "cannot be done")
           for steps in NO_STEPS),
         ({"type": "edit", "args": {"steps": ["[NOBODY] x"]}}, "'nobody'"),
-        ({"type": "edit"}, "no decision"),
-        ({"type": "fly"}, "no decision"),
-        ({"decisions": []}, "no decision"),
+        ({"type": "edit"}, "not a decision"),
+        ({"type": "fly"}, "not a decision"),
+        ({"decisions": []}, "not a decision"),
         ('{"steps": [', "no JSON"),
         ('[{"text": "x", "until": 3}]', "until"),
         ('{"steps": ["x"], "plan": 3}', "plan"),
-        (7, "no decision"),
-        ("", "no decision"),
+        (7, "not a decision"),
+        ("", "not a decision"),
     ],
 )  # fmt: skip
 @pytest.mark.slow

@@ -38,9 +38,9 @@ def test_an_address_is_shown_without_its_password(given: str, shown: str) -> Non
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("mysql://u:hunter2@h/db", "no address of one"),
-        ("hunter2://u@h/db", "no address of one"),
-        ("hunter2", "no address of one"),
+        ("mysql://u:hunter2@h/db", "not an address of one"),
+        ("hunter2://u@h/db", "not an address of one"),
+        ("hunter2", "not an address of one"),
         ("sqlite://agents.db", "names no file"),
         ("sqlite:///folder/", "names no file"),
         ("postgresql://u:hunter2@h", "names no database"),

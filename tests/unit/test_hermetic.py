@@ -69,7 +69,7 @@ def test_other_ports_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.local_ports() == [8080, 9000]
     for wrong in ("eighty", "0", "70000", "8080;9000", "-1"):
         monkeypatch.setenv(model.LOCAL_PORTS_VARIABLE, wrong)
-        with pytest.raises(ConfigError, match="no list of ports"):
+        with pytest.raises(ConfigError, match="not a list of ports"):
             model.local_ports()
     monkeypatch.delenv(model.LOCAL_PORTS_VARIABLE)
     assert model.local_ports() == model.USUAL_PORTS

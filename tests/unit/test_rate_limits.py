@@ -270,6 +270,6 @@ async def test_an_option_that_redis_does_not_take_is_refused_and_not_shown(optio
     ],
 )
 def test_what_is_no_address_of_redis_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(ConfigError, match="no address of Redis") as raised:
+    with pytest.raises(ConfigError, match="not an address of Redis") as raised:
         RedisUrl.parse(url)
     assert "hunter22" not in str(raised.value)

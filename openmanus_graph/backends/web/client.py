@@ -136,7 +136,7 @@ class Robots:
         if page.status != 200:
             return None
 
-        def parse() -> Protego:
+        def parse() -> "Protego":
             from protego import Protego
 
             return Protego.parse(page.body.decode("utf-8", "replace"))
