@@ -166,7 +166,7 @@ def test_a_bundle_chooses_neither_where_keys_are_sent_nor_what_is_run(
 def test_what_is_no_part_of_a_request_is_refused(bundle: Path, part: Any) -> None:
     written = record_of("a")
     save_bundle(replace(written, calls=[replace(written.calls[0], request=[part])]), bundle)
-    with pytest.raises(ConfigError, match="no bundle, or was cut off or changed: ValueError"):
+    with pytest.raises(ConfigError, match="not a bundle, or was cut off or changed: ValueError"):
         load_bundle(bundle)
 
 

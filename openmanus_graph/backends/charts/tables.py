@@ -94,7 +94,7 @@ def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
         sample = sample[: len(sample) // 4 * 4] if b"\0" in sample else sample
     found = detect_encoding(sample)
     if found is None:
-        raise ToolError(f"{name} is not text, and so no table.")
+        raise ToolError(f"{name} is not text, so it is not a table.")
     if found.name == "utf-8":
         broken = "some bytes are not UTF-8 and shown as �"
         return "utf-8-sig", [f"{name}: {broken}."] if found.errors != "strict" else []
@@ -227,7 +227,7 @@ def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
     if not len(wrong):
         return []
     examples = ", ".join(repr(str(value)[:30]) for value in list(wrong)[:3])
-    return [f"{column}: {len(wrong)} value(s) are no {kind} and left out, such as {examples}."]
+    return [f"{column}: {len(wrong)} value(s) are not {kind} and left out, such as {examples}."]
 
 
 def is_numeric(table: "pd.DataFrame", column: str) -> bool:
