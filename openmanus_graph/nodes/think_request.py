@@ -39,8 +39,8 @@ from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
+from openmanus_graph.runtime.output import copy_skills
 from openmanus_graph.runtime.session import Session, lost_state
-from openmanus_graph.runtime.skills import copy_skills
 from openmanus_graph.runtime.steering import SteeringReader
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import mark_untrusted

@@ -1,21 +1,31 @@
-"""Shortens long output for every tool, and makes text safe to show.
+"""Shortens long output for every tool, makes text safe to show, and fills a thread's outputs.
 
-A shortened text has its head, its tail, which lines are left out, and where the whole is stored.
+A shortened text has its head, its tail, which lines are left out, and where the whole is stored:
+in the thread's outputs, where copies of the run's skills are as well.
 """
 
 import codecs
 import hashlib
 import os
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from openmanus_graph.runtime.atomic_files import part_name
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.atomic_files import copy_entry, part_name
+from openmanus_graph.safety.open_beneath import located
 
+if TYPE_CHECKING:  # heavy, and child processes import this module
+    from openmanus_graph.runtime.workspace import Workspace
+    from openmanus_graph.state.context import Skill
+
+MIN_OBSERVATION_CHARS = 7000
+_WINDOW_SHARE, _CHARS_PER_TOKEN = 0.02, 4
+_OVERRUN_PERCENT = 15
 MARK_CHARS = 300
 """Characters kept free for `left_out`."""
 MARK = re.compile(r"\[\.\.\. (?:lines \d|\d+ characters of line).* left out; .+ \.\.\.\]")
@@ -30,7 +40,17 @@ _UTF8_LONGEST = 4
 _NEWEST_BYTES = 4096
 
 
-def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CHARS) -> str:
+def max_observation_chars(window_tokens: int) -> int:
+    """Return the most characters of one observation: a fixed share of the model's window."""
+    return max(MIN_OBSERVATION_CHARS, int(window_tokens * _WINDOW_SHARE * _CHARS_PER_TOKEN))
+
+
+def with_overrun(max_chars: int) -> int:
+    """Return the length up to which a text is shown whole: a little more is not worth a cut."""
+    return max_chars * (100 + _OVERRUN_PERCENT) // 100
+
+
+def shorten(text: str, workspace: "Workspace", max_chars: int = MIN_OBSERVATION_CHARS) -> str:
     """Return the text, or its head and tail with a mark that says where the whole is stored.
 
     The same text always gives the same result. Blocks when it writes.
@@ -43,7 +63,11 @@ def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CH
 
 
 def shorten_file(
-    file: BinaryIO, workspace: Workspace, *, start: int = 0, max_chars: int = MIN_OBSERVATION_CHARS
+    file: BinaryIO,
+    workspace: "Workspace",
+    *,
+    start: int = 0,
+    max_chars: int = MIN_OBSERVATION_CHARS,
 ) -> str:
     """Return an opened file's text from an offset, shortened like `shorten`, in little memory.
 
@@ -136,7 +160,7 @@ def _scan(source: BinaryIO, max_chars: int) -> _Stream:
     return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters, lines)
 
 
-def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) -> Path:
+def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: "Workspace") -> Path:
     """Copy the scanned part of a stream, without what was written later, and return the copy."""
     workspace.outputs.mkdir(parents=True, exist_ok=True)
     temporary = workspace.outputs / part_name()
@@ -183,3 +207,37 @@ def _cut(
     mark = left_out(first, last, lines, characters - len(head) - len(tail), saved_at)
     gap = "" if head.endswith("\n") else "\n"
     return f"{head}{gap}[... {mark} ...]\n{tail}"  # as `MARK` finds it
+
+
+def skills_folder(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
+    """Return the folder of the copies. It changes when a skill changes."""
+    digests = "".join(f"{skill.name} {skill.digest}\n" for skill in skills)
+    return workspace.outputs / "skills" / hashlib.sha256(digests.encode()).hexdigest()[:12]
+
+
+def copy_skills(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
+    """Copy the skills unless this was done before, and return the folder of the copies. Blocks.
+
+    Raises:
+        ConfigError: One was changed since it was found, so its current content is not trusted.
+    """
+    from openmanus_graph.config.instructions import SkillError, digest_of  # which is heavy
+
+    target = skills_folder(skills, workspace)
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".copying-") as part:
+        whole = Path(part) / "skills"
+        for skill in skills:
+            copy = whole / skill.name
+            with suppress(SkillError, FileNotFoundError):
+                whole.mkdir(exist_ok=True)
+                with located(skill.folder.parent, skill.folder, follow=False) as place:
+                    copy_entry(place.folder, place.name, copy)
+                if digest_of(copy) == skill.digest:
+                    continue
+            raise ConfigError(f"The skill {skill.folder} is being changed; try again.")
+        with suppress(OSError):  # another run of the thread was faster
+            whole.rename(target)
+    return target

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from openmanus_graph.runtime.checkpoint_lineage import Lineage
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import HandleState, HandleStates

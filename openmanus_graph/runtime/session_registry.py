@@ -22,11 +22,12 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
@@ -39,16 +40,10 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     lineage_of,
     require_shared_ledger,
 )
+from openmanus_graph.runtime.events import Emit, ObservedRun, notice, run_observer
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.runtime.run_observer import (
-    ObservedRun,
-    RunLocation,
-    find_location,
-    location_of,
-    prepare_run,
-    run_observer,
-)
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
+from openmanus_graph.runtime.traces import RunSpan
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -88,6 +83,52 @@ _lock = threading.Lock()
 """Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
 
 
+class RunLocation(NamedTuple):
+    """Where a node, or a graph within it, runs."""
+
+    run: uuid.UUID
+    """Of the graph it belongs to."""
+    key: str
+    """Of that graph's session."""
+    worker: str
+    """See `WORKER_KEY`; empty for the thread's own run."""
+    answered: bool
+    """Whether the run may have been resumed with an answer."""
+    span: RunSpan | None = None
+    """The run's span, where runs are traced."""
+
+
+locations: dict[uuid.UUID, RunLocation] = {}
+"""By LangChain's run id of each running graph and node."""
+tool_calls: dict[uuid.UUID, RunLocation] = {}
+"""The run around each tool call that is under way."""
+
+
+def find_location(config: RunnableConfig) -> RunLocation | None:
+    """Return where a node runs; None in a graph that is not ours."""
+    callbacks = config.get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    return locations.get(parent) if parent else None
+
+
+def location_of(config: RunnableConfig) -> RunLocation:
+    location = find_location(config)
+    if location is None:
+        raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
+    return location
+
+
+Preparation = Callable[[Session, Sequence[Session], Emit], Awaitable[Sequence[str]]]
+"""Takes the session of a run, with its lineage, the sessions of its workers, and the function that
+sends events; returns notices for the person."""
+_preparations: list[Preparation] = []
+
+
+def prepare_runs_with(prepare: Preparation) -> None:
+    """Register a function to call before the first node of each run on a thread."""
+    _preparations.append(prepare)
+
+
 async def enter_session(runtime: Runtime[Any]) -> Session:
     """Return the session of a node's run, with this run's settings.
 
@@ -125,7 +166,10 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
                     "now. Wait for its end, or stop it, before you go back."
                 )
             if current_replay() is None:  # a replay has no files
-                await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+                emit = runtime.stream_writer
+                for prepare in _preparations:
+                    for text in await prepare(session, _workers_of(at.key), emit):
+                        notice(emit, text)
         entry.prepared_for = at.run
 
 
@@ -220,15 +264,7 @@ def register_run(
     metadata: dict[str, Any],
     inputs: Any,
 ) -> str:
-    """Assign an entry to a run, and return the entry's key.
-
-    Args:
-        run_id: LangChain's id of the run.
-        around: The location of the run around it, if there is one.
-        worker: See `WORKER_KEY`.
-        metadata: Of the run.
-        inputs: The run's input.
-    """
+    """Assign an entry to a run, and return the entry's key. `around` is the run around it."""
     thread = metadata.get("thread_id")
     with _lock:
         known = _entries.get(str(thread))
@@ -360,7 +396,8 @@ def _reset_after_fork() -> None:
     """Drop all runs and sessions in a forked child: they belong to the parent."""
     global _lock  # another thread may hold it, which the child does not have
     _lock = threading.Lock()
-    _entries.clear()
+    for belonging in (_entries, locations, tool_calls):
+        belonging.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

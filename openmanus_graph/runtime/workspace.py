@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -113,23 +113,19 @@ class Workspace:
             ConfigError: They cannot be written, or a link is in the place of one of our folders. A
                 copied home may contain one, which would show its target to the sandbox.
         """
-        advice = {
-            self.root: "Choose another with --workspace.",
-            self.outputs: "Set OPENMANUS_HOME to another folder.",
-        }
-        for folder, what_to_do in advice.items():
-            try:
-                if folder == self.root:
-                    make_folder(folder)
-                else:
-                    self._make_private()
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
-            except OSError as error:
-                name = "workspace" if folder == self.root else "folder of our own files"
-                raise ConfigError(
-                    f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
-                ) from error
+        what, folder = "workspace", self.root
+        advice = "Choose another with --workspace."
+        try:
+            make_folder(folder)
+            tempfile.TemporaryFile(dir=folder).close()
+            what, folder = "folder of our own files", self.outputs
+            advice = "Set OPENMANUS_HOME to another folder."
+            self._make_private()
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise ConfigError(
+                f"The {what} {folder} cannot be written: {error.strerror}. {advice}"
+            ) from error
 
     def _make_private(self) -> None:
         """Create our folders in the home, which may itself be reached by links."""
@@ -182,7 +178,14 @@ class Workspace:
         except OSError:
             return []
         noted = map(Path, data.decode("utf-8", "surrogateescape").splitlines())
-        return [place for place in noted if _is_of_outputs(place)]
+        return [
+            place
+            for place in noted
+            if place.is_absolute()
+            and ".." not in place.parts
+            and place.name == "outputs"
+            and place.parts[-3:-2] in (("threads",), ("runs",))
+        ]
 
     def readable_outputs(self) -> list[Path]:
         """Return the folders of outputs of this home whose paths contain no links.
@@ -252,16 +255,6 @@ class Workspace:
         return path
 
 
-def _is_of_outputs(place: Path) -> bool:
-    """Return True for the path of a thread's or workspace's outputs, in any home."""
-    return (
-        place.is_absolute()
-        and ".." not in place.parts
-        and place.name == "outputs"
-        and place.parts[-3:-2] in (("threads",), ("runs",))
-    )
-
-
 @contextmanager
 def as_tool_error(doing: str, path: str) -> Generator[None]:
     """Turn an error of the operating system into one that the model can act on."""
@@ -284,12 +277,8 @@ def opened_place(
 ) -> Generator[Place]:
     """Open the folder of an entry that the model named; everything else is done by its descriptor.
 
-    Links are followed as long as they stay in the workspace.
-
-    Args:
-        path: From the root, or absolute; of an existing entry or a new one.
-        doing: What is done, for errors.
-        create: Whether to create missing folders.
+    Links are followed as long as they stay in the workspace. The entry may not exist yet. `doing`
+    is what is done, for errors; with `create`, missing folders are created.
 
     Raises:
         ToolError: The path leads out of the workspace or to what is protected, or the block
@@ -332,18 +321,16 @@ def find(workspace: Workspace, path: str, *, outputs: bool = False) -> Found | N
     try:
         if output is None:
             with opened_place(workspace, path, "read") as place:
-                return Found(place.path, _status(place))
+                found = status(place.folder, place.name)
+                return None if found is None else Found(place.path, found)
         outputs_folder = located(workspace.outputs, output, follow=False)
         with as_tool_error("read", path), outputs_folder as place:
-            return Found(os.fspath(workspace.outputs / place.path), _status(place))
+            found = status(place.folder, place.name)
+            return found and Found(os.fspath(workspace.outputs / place.path), found)
     except ToolError as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             return None
         raise
-
-
-def _status(place: Place) -> os.stat_result:
-    return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
 
 
 @contextmanager
@@ -358,20 +345,15 @@ def opened_file(
     Raises:
         ToolError: It cannot be read.
     """
-    if (output := workspace.output_named(path)) is not None:
-        with (
-            as_tool_error("read", path),
-            open_beneath(workspace.outputs, output, limit=limit, follow=False) as file,
-        ):
-            yield file
-        return
-    with (
-        opened_place(workspace, path, "read") as place,
-        open_to_read(
-            place.folder, place.name, path, limit=limit, hidden=workspace.hidden()
-        ) as file,
-    ):
-        yield file
+    output, hidden = workspace.output_named(path), workspace.hidden()
+    with ExitStack() as opened:
+        if output is not None:
+            opened.enter_context(as_tool_error("read", path))
+            file = open_beneath(workspace.outputs, output, limit=limit, follow=False)
+        else:
+            place = opened.enter_context(opened_place(workspace, path, "read"))
+            file = open_to_read(place.folder, place.name, path, limit=limit, hidden=hidden)
+        yield opened.enter_context(file)
 
 
 def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
@@ -380,25 +362,14 @@ def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
         return file.read()
 
 
-def same_or_free(workspace: Workspace, path: str, data: bytes) -> str | None:
-    """Return where a path leads, from the root, if nothing or exactly this content is there."""
-    found = find(workspace, path)
-    if found is None:
-        return path
-    is_same = found.is_file and found.status.st_size == len(data)
-    return found.path if is_same and read_file(workspace, path, len(data)) == data else None
-
-
 @contextmanager
 def opened_folder(
     workspace: Workspace, real: Path | str, *, create: bool = False
 ) -> Generator[int]:
-    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails.
+    """Open a folder and yield its descriptor, for use as `dir_fd`; OSError if that fails.
 
-    Args:
-        workspace: Its root and its private folder are opened by their paths.
-        real: A folder in one of them; no link on the way is followed.
-        create: Whether to create it.
+    The folder is in the root or the private folder, which are opened by their paths; no link below
+    them is followed.
     """
     is_ours = not f"{real}/".startswith(f"{workspace.root}/")
     base = workspace.private if is_ours else workspace.root
@@ -431,12 +402,8 @@ def put_file(
 ) -> None:
     """Write a file atomically, creating its folders. Raises OSError.
 
-    Another kind of entry at that path, such as a link made in the sandbox, is replaced.
-
-    Args:
-        real: The file's path; no link on the way is followed.
-        mode: Of a new file, less the umask.
-        synced: Whether to call fsync, so that the file survives a power failure.
+    No link on the way is followed. Another kind of entry at that path, such as a link made in the
+    sandbox, is replaced. `mode` and `synced` are as for `replace_file`.
     """
     with opened_folder(workspace, real.parent, create=True) as folder:
         existing = status(folder, real.name)

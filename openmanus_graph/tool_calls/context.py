@@ -17,7 +17,7 @@ from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session

@@ -34,8 +34,7 @@ from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
-from openmanus_graph.runtime.observation_size import with_overrun
-from openmanus_graph.runtime.output import shorten
+from openmanus_graph.runtime.output import shorten, with_overrun
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool

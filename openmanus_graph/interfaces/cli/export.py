@@ -40,8 +40,8 @@ from openmanus_graph.interfaces.service.threads import (
 )
 from openmanus_graph.interfaces.service.transcript import transcript
 from openmanus_graph.runtime.atomic_files import write_own_file
+from openmanus_graph.runtime.events import ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 

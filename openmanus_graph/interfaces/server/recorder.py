@@ -42,7 +42,7 @@ from openmanus_graph.interfaces.service.final_event import (
     model_label,
 )
 from openmanus_graph.interfaces.service.threads import holding_thread
-from openmanus_graph.runtime.run_observer import ObservedRun
+from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 

@@ -38,7 +38,7 @@ from openmanus_graph.interfaces.service.runner import (
 )
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
 from openmanus_graph.runtime.session_registry import IDLE_S, open_session
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, find, put_file, read_file
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.plan import Origin
@@ -247,17 +247,19 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
-    from openmanus_graph.runtime.workspace import put_file, same_or_free
-
+    """Write a file under a free name, unless it is there already, and return its path."""
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
     name = "".join(char for char in name if char.isprintable())[-120:]
     stem, dot, suffix = name.partition(".")
     number = 1
-    while (target := same_or_free(workspace, name, upload.data)) is None:
+    while (found := find(workspace, name)) is not None:
+        is_same = found.is_file and found.status.st_size == len(upload.data)
+        if is_same and read_file(workspace, name, len(upload.data)) == upload.data:
+            return found.path
         number += 1
         name = f"{stem}-{number}{dot}{suffix}"
-    put_file(workspace, workspace.root / target, upload.data)
-    return target
+    put_file(workspace, workspace.root / name, upload.data)
+    return name
 
 
 class Outbox(Generic[T]):

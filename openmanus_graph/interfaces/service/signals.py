@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
-from openmanus_graph.runtime.shutdown import ENDING_SIGNALS
+from openmanus_graph.runtime.process import ENDING_SIGNALS
 
 SIGNAL_EXIT = 128
 """Added to the number of the signal that ended a run, as shells do."""
