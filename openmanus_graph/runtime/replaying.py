@@ -9,8 +9,29 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from openmanus_graph.runtime.steering import SteeringStore
 from openmanus_graph.state.context import Policy
+
+
+@dataclass(frozen=True)
+class SteeringMessage:
+    """A message that a person sends to a run while it works."""
+
+    id: str
+    text: str
+    read: bool
+    """Whether a checkpoint holds it."""
+
+
+class SteeringStore(Protocol):
+    """The steering messages of threads: the table of `backends.persistence.steering`, or a replay.
+
+    Its methods are described there.
+    """
+
+    def fetch_soon(self, thread: str) -> None: ...
+    async def of(self, thread: str) -> Sequence[SteeringMessage]: ...
+    async def mark_read(self, thread: str, steering: Sequence[str]) -> None: ...
+    async def forget_read(self, thread: str) -> None: ...
 
 
 class Replay(SteeringStore, Protocol):
