@@ -29,7 +29,6 @@ from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.cli.threads import list_threads
 from openmanus_graph.interfaces.cli.user_input import StdinLines, TerminalInput, has_line_editor
 from openmanus_graph.interfaces.service import run_setup
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
     OutputOptions,
@@ -37,6 +36,7 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.runner import run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
 from openmanus_graph.interfaces.service.transcript import plan_in

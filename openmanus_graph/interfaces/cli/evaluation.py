@@ -44,9 +44,9 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
+from openmanus_graph.interfaces.service.own_process import SIGNAL_EXIT
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runner import options_to_keep
-from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
 from openmanus_graph.runtime.atomic_files import write_own_file
 
 NOT_PASSED_EXIT, LEFT_EXIT = 1, 3

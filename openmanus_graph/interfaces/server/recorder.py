@@ -34,13 +34,13 @@ from openmanus_graph.interfaces.server.store import (
     store,
 )
 from openmanus_graph.interfaces.server.takeover import announce_takeover
-from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import (
     cancelled_event,
     events_from_messages,
     failed_event,
     model_label,
 )
+from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.context import Context

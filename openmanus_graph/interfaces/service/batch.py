@@ -13,14 +13,16 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask, Results
-from openmanus_graph.interfaces.service.failures import (
+from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, final_event
+from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+from openmanus_graph.interfaces.service.own_process import (
+    SIGNAL_EXIT,
     ReportedError,
     RunError,
+    Signals,
     describe_failure,
     is_storage_fault,
 )
-from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, final_event
-from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
     new_run,
@@ -35,7 +37,6 @@ from openmanus_graph.interfaces.service.runner import (
     run_graph,
 )
 from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
-from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.state.manus import Usage, no_usage
 

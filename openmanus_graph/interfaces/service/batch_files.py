@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 

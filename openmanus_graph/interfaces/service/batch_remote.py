@@ -19,8 +19,8 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch import Budget
 from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.manus import no_usage

@@ -17,8 +17,8 @@ from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW, build_agent
-from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

@@ -25,11 +25,6 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
-from openmanus_graph.interfaces.service.failures import (
-    ReportedError,
-    describe_failure,
-    is_storage_fault,
-)
 from openmanus_graph.interfaces.service.final_event import (
     StepEventTagger,
     agents_within,
@@ -39,7 +34,13 @@ from openmanus_graph.interfaces.service.final_event import (
     read_usage,
     recursion_event,
 )
-from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
+from openmanus_graph.interfaces.service.own_process import (
+    SIGNAL_EXIT,
+    ReportedError,
+    Signals,
+    describe_failure,
+    is_storage_fault,
+)
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event

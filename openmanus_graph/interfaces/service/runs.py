@@ -12,7 +12,6 @@ from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import (
     NO_RESULT,
     cancelled_event,
@@ -20,6 +19,7 @@ from openmanus_graph.interfaces.service.final_event import (
     step_line,
 )
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
     make_run,

@@ -38,8 +38,8 @@ from openmanus_graph.config.resolve import (
     storage_settings,
 )
 from openmanus_graph.errors import ConfigError, TrustedToolError
-from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
 from openmanus_graph.runtime.output import printable
 
 if TYPE_CHECKING:
