@@ -37,9 +37,9 @@ from openmanus_graph.interfaces.service.options import (
     takes,
 )
 from openmanus_graph.interfaces.service.own_process import RunError
+from openmanus_graph.interfaces.service.run_view import plan_in
 from openmanus_graph.interfaces.service.runner import run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
-from openmanus_graph.interfaces.service.transcript import plan_in
 from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import open_session

@@ -37,7 +37,6 @@ from openmanus_graph.interfaces.service.evals.evaluation import (
     store_about,
 )
 from openmanus_graph.interfaces.service.evals.suite import RESULTS, Grader, Suite, read_suite
-from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.options import (
     OutputOptions,
     RunOptions,
@@ -46,6 +45,7 @@ from openmanus_graph.interfaces.service.options import (
 )
 from openmanus_graph.interfaces.service.own_process import SIGNAL_EXIT
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_view import model_label
 from openmanus_graph.interfaces.service.runner import options_to_keep
 from openmanus_graph.runtime.atomic_files import write_own_file
 

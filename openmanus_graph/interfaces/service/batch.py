@@ -13,7 +13,6 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
 from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask, Results
-from openmanus_graph.interfaces.service.final_event import NO_RESULT, failed_event, final_event
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import (
     SIGNAL_EXIT,
@@ -30,6 +29,7 @@ from openmanus_graph.interfaces.service.run_setup import (
     resuming_run,
     to_context,
 )
+from openmanus_graph.interfaces.service.run_view import NO_RESULT, final_event, final_without_state
 from openmanus_graph.interfaces.service.runner import (
     Run,
     Stop,
@@ -284,10 +284,10 @@ class LocalTaskRunner:
             if is_storage_fault(error):
                 raise
             log.exception("the run of thread %s failed", run.thread)
-            return sink.final or failed_event(describe_failure(error, home_place()), {})
+            return sink.final or final_without_state(describe_failure(error, home_place()))
         finally:
             self._stops.discard(stop)
-        return sink.final or failed_event(NO_RESULT, {})
+        return sink.final or final_without_state(NO_RESULT)
 
 
 class _CostSink(RemoteSink):

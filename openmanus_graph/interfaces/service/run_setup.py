@@ -326,7 +326,7 @@ def _unsaved_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) 
 def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> Any:
     from langgraph.types import Command
 
-    from openmanus_graph.interfaces.service.transcript import questions_of
+    from openmanus_graph.interfaces.service.run_view import questions_of
     from openmanus_graph.runtime.events import interrupt_event
     from openmanus_graph.state.interrupts import middleware_answer
 

@@ -25,21 +25,20 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
-from openmanus_graph.interfaces.service.final_event import (
-    StepEventTagger,
-    agents_within,
-    failed_event,
-    final_event,
-    model_label,
-    read_usage,
-    recursion_event,
-)
 from openmanus_graph.interfaces.service.own_process import (
     SIGNAL_EXIT,
     ReportedError,
     Signals,
     describe_failure,
     is_storage_fault,
+)
+from openmanus_graph.interfaces.service.run_view import (
+    StepEventTagger,
+    agents_within,
+    final_event,
+    final_without_state,
+    model_label,
+    read_usage,
 )
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
@@ -49,7 +48,6 @@ from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
-from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
@@ -220,7 +218,7 @@ class _Driver:
             final = await self._finish(cancelled=cancelled)
         except ConfigError as error:  # found during the run: a removed folder, a vision model
             state = await self.graph.aget_state(self.config)
-            final = failed_event(str(error), state.values)
+            final = final_without_state(str(error), usage=state.values.get("usage"))
             self._emit(**final)
             return final, WRONG_USAGE_EXIT
         except GraphRecursionError:
@@ -239,7 +237,7 @@ class _Driver:
         if is_third_party:
             description = f"The agent {self.run.agent} failed with {description} (more by --log)."
             log.info("the agent %s failed", self.run.agent, exc_info=error)
-        self._emit(**failed_event(description, {}))
+        self._emit(**final_without_state(description))
         if is_third_party or is_storage_fault(error):
             raise ReportedError(description) from error
 
@@ -303,7 +301,14 @@ class _Driver:
         if isinstance(saver, Checkpointer):
             agents = await agents_within(self.run.agent, self.run.thread, state, saver)
         if too_long:
-            final = recursion_event(self.run.agent, agents.usage if agents else no_usage())
+            final = final_without_state(
+                f"The graph of {self.run.agent} reached its recursion limit without an end. Give "
+                "it a way to end, or a higher recursion_limit; a resumed run continues where it "
+                "stopped.",
+                status="stopped",
+                reason="max_steps",
+                usage=agents.usage if agents else None,
+            )
         else:
             usage = agents.usage if agents else await read_usage(self.graph, self.config, state)
             final = final_event(state, usage, agents, cancelled=cancelled)

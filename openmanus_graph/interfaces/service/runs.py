@@ -12,12 +12,6 @@ from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.final_event import (
-    NO_RESULT,
-    cancelled_event,
-    failed_event,
-    step_line,
-)
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.run_setup import (
@@ -28,6 +22,12 @@ from openmanus_graph.interfaces.service.run_setup import (
     resuming_run,
     to_context,
     user_message,
+)
+from openmanus_graph.interfaces.service.run_view import (
+    NO_RESULT,
+    cancelled_event,
+    final_without_state,
+    step_line,
 )
 from openmanus_graph.interfaces.service.runner import (
     Run,
@@ -181,8 +181,8 @@ class RemoteRun:
             log.exception("the run of thread %s failed", self.thread)
             is_known = isinstance(error, ConfigError | RunError)
             text = str(error) if is_known else describe_failure(error, home_place())
-            return sink.final or failed_event(text, {})
-        return sink.outcome() or failed_event(NO_RESULT, {})
+            return sink.final or final_without_state(text)
+        return sink.outcome() or final_without_state(NO_RESULT)
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:

@@ -26,10 +26,10 @@ from openmanus_graph.interfaces.service.batch_files import (
     read_records,
 )
 from openmanus_graph.interfaces.service.evals import check_program
-from openmanus_graph.interfaces.service.final_event import final_event
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_setup import read_thread_state, to_context
+from openmanus_graph.interfaces.service.run_view import final_event
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.planning.checks import (
