@@ -11,14 +11,15 @@ import pytest
 from pydantic import BaseModel
 
 from openmanus_graph.interfaces.service import own_process
-from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-from openmanus_graph.interfaces.service.batch_files import (
+from openmanus_graph.interfaces.service.batch import (
+    Batch,
     BatchResult,
     BatchTask,
+    Budget,
     open_results,
     read_tasks,
 )
-from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
+from openmanus_graph.interfaces.service.batch_runners import LocalTaskRunner, RemoteTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
 from tests.support.limits import BACKSTOP_S

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import BatchResult
+from openmanus_graph.interfaces.service.batch import BatchResult
 from openmanus_graph.interfaces.service.evals.evaluation import (
     ABOUT,
     About,

@@ -107,7 +107,7 @@ ALLOWED = {
     "interfaces/server/player.py": OURS,
     "interfaces/server/setup.py:bring_data": OURS,
     "interfaces/server/token.py": PRIVATE,
-    "interfaces/service/batch_files.py": NAMED,
+    "interfaces/service/batch.py": NAMED,
     "interfaces/service/evals/check_program.py": INSIDE,
     "interfaces/service/evals/evaluation.py": NAMED,
     "interfaces/service/evals/page.py": OURS,

@@ -21,8 +21,8 @@ from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.process import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
-from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-from openmanus_graph.interfaces.service.batch_files import BatchResult, open_results
+from openmanus_graph.interfaces.service.batch import Batch, BatchResult, Budget, open_results
+from openmanus_graph.interfaces.service.batch_runners import LocalTaskRunner
 from openmanus_graph.interfaces.service.evals import page
 from openmanus_graph.interfaces.service.evals.evaluation import (
     REGRESSIONS,

@@ -208,6 +208,12 @@ class StdioPipes:
                     data = data[os.write(self._writing, data) :]
 
 
+def continue_after_cancellation() -> None:
+    """Let the current task continue: a cancellation was meant for what it ran."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
+
+
 class Drainable(Protocol):
     """A run's `RunControl`, or many of them: lets the running step finish, and starts no other."""
 

@@ -29,6 +29,7 @@ from openmanus_graph.interfaces.service.own_process import (
     SIGNAL_EXIT,
     ReportedError,
     Signals,
+    continue_after_cancellation,
     describe_failure,
     is_storage_fault,
 )
@@ -102,12 +103,6 @@ class Stop:
 
     def after_step(self, reason: str) -> None:
         self.control.request_drain(reason)
-
-
-def continue_after_cancellation() -> None:
-    """Let the current task continue: a cancellation was meant for what it ran."""
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()
 
 
 async def run_graph(

@@ -13,7 +13,11 @@ from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
+from openmanus_graph.interfaces.service.own_process import (
+    RunError,
+    continue_after_cancellation,
+    describe_failure,
+)
 from openmanus_graph.interfaces.service.run_setup import (
     ResumeAnswer,
     make_run,
@@ -33,7 +37,6 @@ from openmanus_graph.interfaces.service.runner import (
     Run,
     Stop,
     UserInput,
-    continue_after_cancellation,
     run_graph,
 )
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import BatchResult, read_records
+from openmanus_graph.interfaces.service.batch import BatchResult, read_records
 from openmanus_graph.interfaces.service.evals.suite import RESULTS, VERDICTS, Verdict, attempt_id
 from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import write_own_file

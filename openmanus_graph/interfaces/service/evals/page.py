@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.interfaces.service.batch_files import BatchResult
+from openmanus_graph.interfaces.service.batch import BatchResult
 from openmanus_graph.interfaces.service.evals.evaluation import (
     REGRESSIONS,
     Change,
