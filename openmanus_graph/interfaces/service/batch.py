@@ -26,7 +26,7 @@ from openmanus_graph.interfaces.service.own_process import (
     Signals,
     continue_after_cancellation,
 )
-from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.interfaces.service.run_setup import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 
 MARK_SUFFIX = ".batch"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.batch import BatchResult, read_records
 from openmanus_graph.interfaces.service.evals.suite import RESULTS, VERDICTS, Verdict, attempt_id
-from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, read_input
+from openmanus_graph.interfaces.service.run_setup import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import write_own_file
 
 ABOUT, REPORT = "eval.json", "report.html"
