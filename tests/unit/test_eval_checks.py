@@ -10,7 +10,7 @@ import pytest
 
 from openmanus_graph.demo.recorded import SUITE, demo_folder
 from openmanus_graph.graphs.catalog import agent_names
-from openmanus_graph.interfaces.service.evals.suite import (
+from openmanus_graph.interfaces.service.eval_suite import (
     judge,
     parse_check,
     read_suite,
