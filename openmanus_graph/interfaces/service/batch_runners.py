@@ -102,7 +102,7 @@ class LocalTaskRunner:
     def request_drain(self, reason: str) -> None:
         self._draining = True
         for stop in self._stops:
-            stop.after_step(reason)
+            stop.control.request_drain(reason)
 
     async def close(self) -> None:
         await close_models()
