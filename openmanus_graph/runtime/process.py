@@ -124,21 +124,17 @@ class BackgroundTasks:
     def spawn(self, awaitable: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(awaitable)
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._tasks.discard)
+        # Retrieves the exception, so that asyncio does not log it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def wait(self, limit_s: float) -> None:
-        """Wait for the running tasks, for a bounded time."""
+    async def wait(self, limit_s: float | None = None) -> None:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=limit_s)
 
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-    def _on_done(self, task: "asyncio.Future[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
 
 
 CANCEL_S = 10

@@ -130,11 +130,7 @@ def prepare_runs_with(prepare: Preparation) -> None:
 
 
 async def enter_session(runtime: Runtime[Any]) -> Session:
-    """Return the session of a node's run, with this run's settings.
-
-    Raises:
-        ConfigError: The settings are wrong.
-    """
+    """Return the session of a node's run, with this run's settings. ConfigError: they are wrong."""
     config = get_config()
     location = location_of(config)
     run, entry = location.run, _entries[location.key]
@@ -177,11 +173,6 @@ def _workers_of(key: str) -> list[Session]:
     below = key + WORKER_SEPARATOR
     found = (entry.session for name, entry in list(_entries.items()) if name.startswith(below))
     return [session for session in found if session is not None]
-
-
-def _is_empty(key: str) -> bool:
-    own = _entries[key].session
-    return all(session.is_empty for session in (own, *_workers_of(key)) if session is not None)
 
 
 def running_session(config: RunnableConfig) -> Session | None:
@@ -230,31 +221,29 @@ async def borrow_session(
 ) -> AsyncGenerator[Session]:
     """Use a thread's session between or during its runs; afterwards it is treated as after a run.
 
-    Args:
-        settings: For a session that is opened for this.
-        worker: See `WORKER_KEY`; empty for the thread's own session.
+    `settings` are for a session that is opened for this. `worker` is as in `WORKER_KEY`.
     """
     key = f"{thread}{WORKER_SEPARATOR}{worker}" if worker else thread
+
+    def opened() -> Session:
+        with used.lock:
+            if used.session is None:
+                used.session = Session(key, settings)
+                used.session.checkpointed = True  # the thread is, so its saved data is used
+                used.session.workspace.prepare()
+            return used.session
+
     with _lock:
         entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
         used = _entries.setdefault(key, _Entry(thread, lasting=True))
         entry.owners += 1
         _stop_idling(entry)
     try:
-        yield await asyncio.to_thread(_opened_session, used, key, settings)
+        yield await asyncio.to_thread(opened)
     finally:
         entry.owners -= 1
         if not entry.runs and not entry.owners:
             _begin_idling(entry, thread)
-
-
-def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
-    with entry.lock:
-        if entry.session is None:
-            entry.session = Session(key, settings)
-            entry.session.checkpointed = True  # the thread is, so its saved data is used
-            entry.session.workspace.prepare()
-        return entry.session
 
 
 def register_run(
@@ -305,15 +294,15 @@ async def release_run(location: RunLocation, error: BaseException | None) -> Non
         await asyncio.shield(asyncio.to_thread(entry.session.end_run))
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
-    cancelled = isinstance(error, asyncio.CancelledError)
-    if entry.lasting and not cancelled and not _is_empty(key):
+    sessions = [entry.session, *_workers_of(key)]
+    is_used = any(session is not None and not session.is_empty for session in sessions)
+    if entry.lasting and is_used and not isinstance(error, asyncio.CancelledError):
         _begin_idling(entry, key)
     else:
         await asyncio.shield(asyncio.to_thread(close_session, key))
 
 
 def _begin_idling(entry: _Entry, key: str) -> None:
-    """Close a session after `IDLE_S` seconds without runs."""
     # Not a timer of the event loop, which may end before the thread is used again.
     entry.idle = threading.Timer(IDLE_S, close_session, (key,))
     entry.idle.daemon = True

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -120,7 +120,7 @@ class CallExecution:
             self.traits.effect_of(self.call["args"]),
             self.traits.reconcile,
             idempotency_key=replace(self.key, execution="").digest,
-            is_open=partial(context.session.has_open_call, self.key.digest),
+            is_open=lambda: self.key.digest in context.session.open_calls,
         )
 
     def announce(self, args: dict[str, Any]) -> None:

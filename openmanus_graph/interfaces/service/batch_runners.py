@@ -34,6 +34,7 @@ from openmanus_graph.interfaces.service.run_view import NO_RESULT, final_event, 
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
 from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.manus import Usage, no_usage
 from openmanus_graph.state.settings import MAX_COST_USD
@@ -185,7 +186,7 @@ class RemoteTaskRunner:
         self._client = get_client(url=self._url, api_key=None, headers=self._headers, timeout=times)
         self._at_work: dict[str, str] = {}
         """Runs by thread."""
-        self._cancelling = set[asyncio.Task[None]]()
+        self._cancelling = BackgroundTasks()
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
         with self._failures():
@@ -237,12 +238,11 @@ class RemoteTaskRunner:
         if reason != "budget":
             return
         for thread, run in self._at_work.items():
-            cancelling = asyncio.create_task(self._cancel(thread, run))
-            self._cancelling.add(cancelling)
-            cancelling.add_done_callback(self._cancelling.discard)
+            # One that has just ended by itself cannot be cancelled, which is fine.
+            self._cancelling.spawn(self._client.runs.cancel(thread, run))
 
     async def close(self) -> None:
-        await asyncio.gather(*self._cancelling)
+        await self._cancelling.wait()
         await self._client.aclose()
 
     async def _start(self, task: BatchTask, thread: str, state: Any, limit_usd: float) -> str:
@@ -282,10 +282,6 @@ class RemoteTaskRunner:
             await self._client.runs.join(thread, run)
         finally:
             self._at_work.pop(thread, None)
-
-    async def _cancel(self, thread: str, run: str) -> None:
-        with contextlib.suppress(httpx.HTTPError):  # it has just ended by itself
-            await self._client.runs.cancel(thread, run)
 
     async def _upload(self, thread: str, path: Path) -> str:
         data = await asyncio.to_thread(path.read_bytes)
