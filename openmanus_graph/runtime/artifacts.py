@@ -17,13 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.conversation.announcements import (
-    NamedFiles,
-    columns_of,
-    folders_to_make,
-    means_folder,
-    named_files,
-)
+from openmanus_graph.conversation import announcements
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import (
@@ -96,7 +90,7 @@ def _changed(
             yield name, stamp
 
 
-def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
+def find_named_files(workspace: Workspace, run: str, task: str) -> announcements.NamedFiles:
     """Return what a run has done with the files that its task names. Blocks.
 
     A file that existed when the run began and no longer exists counts as handled.
@@ -106,7 +100,7 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     now = dict(files_in(workspace, folders))
     changed = dict(_changed(now.items(), before, began))
     missing, empty, given, there = list[str](), list[str](), list[str](), list[str]()
-    for name in named_files(task):
+    for name in announcements.named_files(task):
         try:
             found = find(workspace, name)
         except ToolError:
@@ -130,12 +124,12 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     shrunk = [one for one in written if 2 * now[one][0] < (before or {}).get(one, [0])[0]]
     written += [name for name in missing if PurePath(name).name in elsewhere]
     missing = [name for name in missing if PurePath(name).name not in elsewhere]
-    if before != {} and not given and means_folder(task):
+    if before != {} and not given and announcements.means_folder(task):
         given.append(".")
     gone = before is not None and not before.keys() <= now.keys()
-    unmade = [one for one in folders_to_make(task) if not _is_among(one, folders)]
+    unmade = [one for one in announcements.folders_to_make(task) if not _is_among(one, folders)]
     delivered = bool(written) and not missing and not unmade
-    return NamedFiles(
+    return announcements.NamedFiles(
         missing=missing,
         delivered=delivered,
         given=given,
@@ -169,7 +163,8 @@ def _lacks_columns(path: str, text: str, task: str) -> bool:
     if PurePath(path).suffix.lower() not in (".csv", ".tsv"):
         return False
     head = text.lstrip().partition("\n")[0].lower()
-    return any(one.lower() not in head for one in columns_of(PurePath(path).name, task))
+    columns = announcements.columns_of(PurePath(path).name, task)
+    return any(one.lower() not in head for one in columns)
 
 
 def _is_well_formed(path: str, text: str) -> bool:

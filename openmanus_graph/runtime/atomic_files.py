@@ -16,15 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety import open_beneath as opening
 from openmanus_graph.safety.folder_walk import TooDeepError, walk
-from openmanus_graph.safety.open_beneath import (
-    OPEN_FOLDER,
-    UnsafeFileError,
-    located,
-    open_entry,
-    open_to_read,
-    require_regular,
-)
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_NEW = os.O_WRONLY | _NEW
@@ -97,7 +90,7 @@ def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> N
     Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
     `like` is the status of the expected file.
     """
-    descriptor = open_entry(folder, name, name, flags=os.O_RDWR)
+    descriptor = opening.open_entry(folder, name, name, flags=os.O_RDWR)
     with os.fdopen(descriptor, "rb") as file:
         if not os.path.samestat(os.fstat(descriptor), like):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -157,7 +150,7 @@ def move_into_place(
 
 def _copy_file(source_folder: int, name: str, folder: int, copy: str) -> None:
     with (
-        open_to_read(source_folder, name, name) as source,
+        opening.open_to_read(source_folder, name, name) as source,
         os.fdopen(os.open(copy, OPEN_NEW, 0o666, dir_fd=folder), "wb") as target,
     ):
         shutil.copyfileobj(source, target)
@@ -212,7 +205,7 @@ def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         if existing is not None:
             if stat.S_ISCHR(existing.st_mode) and os.fspath(path) == os.devnull:
                 return
-            require_regular(os.fspath(path), existing)
+            opening.require_regular(os.fspath(path), existing)
         replace_file(folder, name, data, existing)
 
 
@@ -225,7 +218,7 @@ def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
         name = Path(path).name
         if status(folder, name) is None:
             return os.open(name, flags | _NEW, 0o666, dir_fd=folder)
-        return open_entry(folder, name, os.fspath(path), flags=flags)
+        return opening.open_entry(folder, name, os.fspath(path), flags=flags)
 
 
 @contextmanager
@@ -239,13 +232,13 @@ def _folder_of(path: str | os.PathLike[str]) -> Generator[int]:
         here, place = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100  # it follows no links
         root = here.resolve() if place.is_relative_to(here) else Path("/")
         inside = place.parent.relative_to(here if root != Path("/") else root)
-        with located(root, inside) as parent:
-            folder = os.open(parent.name, OPEN_FOLDER, dir_fd=parent.folder)
+        with opening.located(root, inside) as parent:
+            folder = os.open(parent.name, opening.OPEN_FOLDER, dir_fd=parent.folder)
             try:
                 yield folder
             finally:
                 os.close(folder)
-    except UnsafeFileError as error:
+    except opening.UnsafeFileError as error:
         raise ConfigError(f"{os.fspath(path)} is not written: {error}") from error
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)} cannot be written: {error.strerror}.") from error
@@ -272,7 +265,7 @@ def copy_entry(
     folders = dict[str, os.stat_result]()
     if not _copy(folder, name, target, "", left_out, folders):
         return
-    top = os.open(name, OPEN_FOLDER, dir_fd=folder)
+    top = os.open(name, opening.OPEN_FOLDER, dir_fd=folder)
     try:
         for below in walk(top, _raise_unless_gone):
             for inside in sorted(os.listdir(below.descriptor)):  # noqa: PTH208  # a descriptor
@@ -306,7 +299,7 @@ def _copy(
     if stat.S_ISLNK(found.st_mode):
         target.symlink_to(os.readlink(name, dir_fd=folder))
     elif stat.S_ISREG(found.st_mode):
-        with open_to_read(folder, name, path or name) as source, target.open("xb") as copy:
+        with opening.open_to_read(folder, name, path or name) as source, target.open("xb") as copy:
             _copy_content(source, copy)
         _copy_status(found, target)
     elif stat.S_ISDIR(found.st_mode):
@@ -323,7 +316,7 @@ def remove_tree(folder: int, name: str) -> None:
     """
     with suppress(OSError):
         change_mode(folder, name, 0o700)
-        top = os.open(name, OPEN_FOLDER, dir_fd=folder)
+        top = os.open(name, opening.OPEN_FOLDER, dir_fd=folder)
         try:
             waiting = deque([""])
             while waiting:  # each folder moves to the top: no path, and no stack, gets long
@@ -336,7 +329,7 @@ def remove_tree(folder: int, name: str) -> None:
 
 def _empty(top: int, name: str, waiting: deque[str]) -> None:
     """Remove a folder of the top one, or all files of the top one, and queue the folders in it."""
-    below = os.open(name or ".", OPEN_FOLDER, dir_fd=top)
+    below = os.open(name or ".", opening.OPEN_FOLDER, dir_fd=top)
     try:
         for inside in os.listdir(below):  # noqa: PTH208  # a descriptor
             with suppress(OSError):

@@ -34,12 +34,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.checkpoint_lineage import (
-    Lineage,
-    checkpointed_thread,
-    lineage_of,
-    require_shared_ledger,
-)
+from openmanus_graph.runtime import checkpoint_lineage as lineages
 from openmanus_graph.runtime.events import Emit, ObservedRun, notice, run_observer
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
@@ -137,12 +132,12 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
-        lineage = await lineage_of(config)
+        lineage = await lineages.lineage_of(config)
         session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
-        require_shared_ledger(config, session.settings.database)
+        lineages.require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         is_kept = current_replay() is None  # a replay does not change the thread
-        session.checkpointed = is_kept and checkpointed_thread(config) == own_thread
+        session.checkpointed = is_kept and lineages.checkpointed_thread(config) == own_thread
     if entry.prepared_for != run:
         await _start(entry, location, session, runtime)
     return session
@@ -316,7 +311,7 @@ def _stop_idling(entry: _Entry) -> None:
 
 
 def _configure(
-    entry: _Entry, key: str, run: uuid.UUID, lineage: Lineage, runtime: Runtime[Any]
+    entry: _Entry, key: str, run: uuid.UUID, lineage: lineages.Lineage, runtime: Runtime[Any]
 ) -> Session:
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:

@@ -26,17 +26,7 @@ from openmanus_graph.runtime.atomic_files import (
     replace_file,
     status,
 )
-from openmanus_graph.safety.open_beneath import (
-    Identity,
-    Place,
-    UnsafeFileError,
-    located,
-    open_beneath,
-    open_to_read,
-    read_beneath,
-    require_regular,
-    shown,
-)
+from openmanus_graph.safety import open_beneath as opening
 
 if TYPE_CHECKING:
     from openmanus_graph.state.settings import Settings
@@ -47,7 +37,7 @@ _FORMER_OUTPUTS = "former_outputs"
 """File in the private folder: paths, one per line, of `outputs` in conversations before a fork."""
 
 _NOTES_BYTES = 1 << 20
-_hidden_folders = defaultdict[Path, set[Identity]](set)
+_hidden_folders = defaultdict[Path, set[opening.Identity]](set)
 """Protected folders that this process has seen, by workspace: programs may move them."""
 _OUTSIDE = (
     "{} is outside the workspace. Only files of the workspace can be reached; use a path relative "
@@ -132,9 +122,9 @@ class Workspace:
         home, name = self.private.parents[1], self.private.relative_to(self.private.parents[1])
         make_folder(home)
         try:
-            with located(home.resolve(), name / "outputs" / "x", create=True, follow=False):
+            with opening.located(home.resolve(), name / "outputs" / "x", create=True, follow=False):
                 pass
-            with located(home.resolve(), name / "x", follow=False) as place:
+            with opening.located(home.resolve(), name / "x", follow=False) as place:
                 for entry in names_in(place.folder):
                     if (known := status(place.folder, entry)) and stat.S_ISLNK(known.st_mode):
                         raise ConfigError(_LINK.format(self.private / entry))
@@ -174,7 +164,7 @@ class Workspace:
         The note may come from a copied home: only folders of outputs are accepted.
         """
         try:
-            data = read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
+            data = opening.read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
         except OSError:
             return []
         noted = map(Path, data.decode("utf-8", "surrogateescape").splitlines())
@@ -231,7 +221,7 @@ class Workspace:
         """Return True if a path without links is protected from tools."""
         return any(real.is_relative_to(place) for place in self.protected)
 
-    def hidden(self) -> Set[Identity]:
+    def hidden(self) -> Set[opening.Identity]:
         """Return the identities of protected files and folders: their paths may have changed."""
         folders = _hidden_folders[self.root]
         found = set(folders)
@@ -263,9 +253,10 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
     except OSError as error:
         unchanged = "" if doing in {"read", "view"} else "; no file was changed"
         advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}.")
-        text = f"Cannot {doing} {shown(path)}{unchanged}. {advice}"
-        if isinstance(error, UnsafeFileError):
-            text = _OUTSIDE.format(shown(path)) if error.errno == errno.EXDEV else str(error)
+        text = f"Cannot {doing} {opening.shown(path)}{unchanged}. {advice}"
+        if isinstance(error, opening.UnsafeFileError):
+            is_outside = error.errno == errno.EXDEV
+            text = _OUTSIDE.format(opening.shown(path)) if is_outside else str(error)
         elif error.errno in _ADVICE:
             raise TrustedToolError(text) from error
         raise ToolError(text) from error
@@ -274,7 +265,7 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 @contextmanager
 def opened_place(
     workspace: Workspace, path: str, doing: str, *, create: bool = False
-) -> Generator[Place]:
+) -> Generator[opening.Place]:
     """Open the folder of an entry that the model named; everything else is done by its descriptor.
 
     Links are followed as long as they stay in the workspace. The entry may not exist yet. `doing`
@@ -287,12 +278,13 @@ def opened_place(
     hidden = workspace.hidden()
     with (
         as_tool_error(doing, path),
-        located(workspace.root, path, create=create, hidden=hidden) as place,
+        opening.located(workspace.root, path, create=create, hidden=hidden) as place,
     ):
         found = status(place.folder, place.name)
         is_hidden = found is not None and (found.st_dev, found.st_ino) in hidden
         if is_hidden or workspace.hides(workspace.root / place.path):
-            raise ToolError(f"{shown(path)} belongs to OpenManus itself and is out of reach.")
+            what = opening.shown(path)
+            raise ToolError(f"{what} belongs to OpenManus itself and is out of reach.")
         yield place
 
 
@@ -323,7 +315,7 @@ def find(workspace: Workspace, path: str, *, outputs: bool = False) -> Found | N
             with opened_place(workspace, path, "read") as place:
                 found = status(place.folder, place.name)
                 return None if found is None else Found(place.path, found)
-        outputs_folder = located(workspace.outputs, output, follow=False)
+        outputs_folder = opening.located(workspace.outputs, output, follow=False)
         with as_tool_error("read", path), outputs_folder as place:
             found = status(place.folder, place.name)
             return found and Found(os.fspath(workspace.outputs / place.path), found)
@@ -349,10 +341,10 @@ def opened_file(
     with ExitStack() as opened:
         if output is not None:
             opened.enter_context(as_tool_error("read", path))
-            file = open_beneath(workspace.outputs, output, limit=limit, follow=False)
+            file = opening.open_beneath(workspace.outputs, output, limit=limit, follow=False)
         else:
             place = opened.enter_context(opened_place(workspace, path, "read"))
-            file = open_to_read(place.folder, place.name, path, limit=limit, hidden=hidden)
+            file = opening.open_to_read(place.folder, place.name, path, limit=limit, hidden=hidden)
         yield opened.enter_context(file)
 
 
@@ -375,7 +367,7 @@ def opened_folder(
     base = workspace.private if is_ours else workspace.root
     if create and is_ours:
         base.mkdir(parents=True, exist_ok=True)
-    with located(base, f"{real}/entry", create=create, follow=False) as place:
+    with opening.located(base, f"{real}/entry", create=create, follow=False) as place:
         yield place.folder
 
 
@@ -388,9 +380,9 @@ def require_writable(folder: int, name: str, path: str) -> None:
     """Refuse read-only files and folders: replacing a file would ignore its permissions."""
     here = os.fstat(folder)
     entry = status(folder, name)
-    what = f"The folder of {shown(path)}" if not here.st_mode & 0o222 else None
+    what = f"The folder of {opening.shown(path)}" if not here.st_mode & 0o222 else None
     if entry and not (entry.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=folder)):
-        what = shown(path)
+        what = opening.shown(path)
     if what:
         raise ToolError(
             f"{what} is read-only; no file was changed. If you may change it, use bash: chmod u+w."
@@ -429,7 +421,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
             raise ToolError(f"{path!r} names no file. Give it a name.")
         existing = status(place.folder, place.name)
         if existing is not None:
-            require_regular(path, existing)
+            opening.require_regular(path, existing)
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:

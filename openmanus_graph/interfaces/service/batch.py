@@ -20,12 +20,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.own_process import (
-    SIGNAL_EXIT,
-    RunError,
-    Signals,
-    continue_after_cancellation,
-)
+from openmanus_graph.interfaces.service import own_process
 from openmanus_graph.interfaces.service.run_setup import MAX_TEXT_BYTES, read_input
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 
@@ -183,7 +178,7 @@ class Results:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
-            raise RunError(
+            raise own_process.RunError(
                 f"{self._path} cannot be written: {error.strerror}. Nothing is lost: give the "
                 "command again when it can."
             ) from error
@@ -251,7 +246,9 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunError(f"{path} is in use by another batch. Wait for it.") from error
+            raise own_process.RunError(
+                f"{path} is in use by another batch. Wait for it."
+            ) from error
         if begins_again and not os.fstat(descriptor).st_size:
             mark.unlink(missing_ok=True)
         results = Results(path, descriptor, _identify(path, mark, descriptor, place))
@@ -383,7 +380,7 @@ class Batch:
         def show(**event: Any) -> None:
             self.sink.notice("Finishing the running steps; once more stops them at once.")
 
-        signals = Signals(self, show, ends_process=ends_process)
+        signals = own_process.Signals(self, show, ends_process=ends_process)
         with signals.handled():
             try:
                 async with contextlib.AsyncExitStack() as closing:
@@ -392,11 +389,11 @@ class Batch:
             except asyncio.CancelledError:
                 if signals.first is None:
                     raise
-                continue_after_cancellation()
+                own_process.continue_after_cancellation()
             signals.over = True
             statuses = self.results.statuses
             if signals.first is not None:
-                code = SIGNAL_EXIT + signals.first
+                code = own_process.SIGNAL_EXIT + signals.first
             elif len(statuses) < len(self.tasks):
                 code = OUT_OF_BUDGET_EXIT
             else:

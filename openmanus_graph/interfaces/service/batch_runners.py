@@ -21,15 +21,9 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT
-from openmanus_graph.interfaces.service import run_setup
+from openmanus_graph.interfaces.service import own_process, run_setup
 from openmanus_graph.interfaces.service.batch import BatchResult, BatchTask, Budget
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
-from openmanus_graph.interfaces.service.own_process import (
-    ReportedError,
-    RunError,
-    describe_failure,
-    is_storage_fault,
-)
 from openmanus_graph.interfaces.service.run_view import NO_RESULT, final_event, final_without_state
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
@@ -120,16 +114,18 @@ class LocalTaskRunner:
         self._stops.add(stop)
         try:
             await run_graph(run, sink, NoInput(), stop)
-        except ReportedError as error:
-            if isinstance(error.__cause__, Exception) and is_storage_fault(error.__cause__):
+        except own_process.ReportedError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and own_process.is_storage_fault(cause):
                 raise
-        except (ConfigError, RunError):
+        except (ConfigError, own_process.RunError):
             raise
         except Exception as error:  # of one task: the others continue
-            if is_storage_fault(error):
+            if own_process.is_storage_fault(error):
                 raise
             log.exception("the run of thread %s failed", run.thread)
-            return sink.final or final_without_state(describe_failure(error, home_place()))
+            text = own_process.describe_failure(error, home_place())
+            return sink.final or final_without_state(text)
         finally:
             self._stops.discard(stop)
         return sink.final or final_without_state(NO_RESULT)
@@ -301,10 +297,11 @@ class RemoteTaskRunner:
                     f"{self._url} requires its token. Set {TOKEN_VARIABLE}; `openmanus serve` "
                     "prints it at its start."
                 ) from error
-            kind = RunError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
+            is_its_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            kind = own_process.RunError if is_its_fault else ConfigError
             raise kind(f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise RunError(
+            raise own_process.RunError(
                 f"{self._url} cannot be reached: {error or type(error).__name__}. Its runs may "
                 "continue; the same command takes up their results."
             ) from error

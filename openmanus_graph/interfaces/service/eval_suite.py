@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interfaces.service import check_program, threads
+from openmanus_graph.interfaces.service import check_program, run_setup, threads
 from openmanus_graph.interfaces.service.batch import (
     BatchResult,
     BatchTask,
@@ -31,12 +31,6 @@ from openmanus_graph.interfaces.service.batch import (
 )
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError
-from openmanus_graph.interfaces.service.run_setup import (
-    MAX_TEXT_BYTES,
-    read_input,
-    read_thread_state,
-    to_context,
-)
 from openmanus_graph.interfaces.service.run_view import final_event
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.planning import checks as plan_checks
@@ -207,7 +201,7 @@ def load_about(folder: Path) -> About | None:
     if not path.exists():
         return None
     try:
-        return About.model_validate_json(read_input(path, MAX_TEXT_BYTES))
+        return About.model_validate_json(run_setup.read_input(path, run_setup.MAX_TEXT_BYTES))
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
 
@@ -391,7 +385,8 @@ class Grader:
         findings: tuple[CheckFinding, ...] = ()
         if result.status == "finished":
             options = await asyncio.to_thread(thread_options, self._options, result.thread)
-            settings = await asyncio.to_thread(resolve_settings, to_context(options), result.thread)
+            context = run_setup.to_context(options)
+            settings = await asyncio.to_thread(resolve_settings, context, result.thread)
             findings = await run_checks(
                 suite_task.checks, result.answer, self._suite.folder, settings
             )
@@ -437,7 +432,7 @@ async def _read_end(thread: str) -> tuple[Mapping[str, Any], str]:
     known = await asyncio.to_thread(threads.find_thread, thread)
     if known is None:
         return {}, "error"
-    state = (await read_thread_state(thread, known.agent)).state
+    state = (await run_setup.read_thread_state(thread, known.agent)).state
     values: Any = state.values  # a third-party graph may have anything there
     if not isinstance(values, Mapping):
         return {}, "error"

@@ -25,15 +25,7 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
-from openmanus_graph.interfaces.service import run_view
-from openmanus_graph.interfaces.service.own_process import (
-    SIGNAL_EXIT,
-    ReportedError,
-    Signals,
-    continue_after_cancellation,
-    describe_failure,
-    is_storage_fault,
-)
+from openmanus_graph.interfaces.service import own_process, run_view
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
@@ -177,7 +169,8 @@ class _Driver:
             "configurable": {"thread_id": self.run.thread},
             "recursion_limit": recursion_limit(self.graph),
         }
-        self.signals = Signals(self.stop.control, self.emit, ends_process=self.ends_process)
+        control = self.stop.control
+        self.signals = own_process.Signals(control, self.emit, ends_process=self.ends_process)
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
         """Run to the end. Return what the `final` event holds, and the exit code."""
@@ -207,19 +200,19 @@ class _Driver:
             self._fail(error)
             raise
         if final["status"] == "cancelled" and self.signals.first is not None:
-            return final, SIGNAL_EXIT + self.signals.first
+            return final, own_process.SIGNAL_EXIT + self.signals.first
         return final, EXIT_CODES[final["status"]]
 
     def _fail(self, error: Exception) -> None:
         """Report a failed run. ReportedError if it counts as interrupted, and can be resumed."""
         is_third_party = not is_ours(self.run.agent)
-        description = describe_failure(error, self.settings.home)
+        description = own_process.describe_failure(error, self.settings.home)
         if is_third_party:
             description = f"The agent {self.run.agent} failed with {description} (more by --log)."
             log.info("the agent %s failed", self.run.agent, exc_info=error)
         self.emit(**run_view.final_without_state(description))
-        if is_third_party or is_storage_fault(error):
-            raise ReportedError(description) from error
+        if is_third_party or own_process.is_storage_fault(error):
+            raise own_process.ReportedError(description) from error
 
     async def _stream_to_end(self, step: Any) -> bool:
         """Stream until the run ends or waits. Return True if it was cancelled."""
@@ -235,7 +228,7 @@ class _Driver:
         except asyncio.CancelledError:
             if self.signals.first is None and not self.stop.requested and not self.stop.lease_lost:
                 raise
-            continue_after_cancellation()
+            own_process.continue_after_cancellation()
             if self.stop.lease_lost:
                 raise LeaseLostError(self.run.thread) from None
             return True

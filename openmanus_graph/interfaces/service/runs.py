@@ -13,19 +13,8 @@ from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service import run_setup, run_view
+from openmanus_graph.interfaces.service import own_process, run_setup, run_view, runner
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.own_process import (
-    RunError,
-    continue_after_cancellation,
-    describe_failure,
-)
-from openmanus_graph.interfaces.service.runner import (
-    Run,
-    Stop,
-    UserInput,
-    run_graph,
-)
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
 from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.runtime.session_registry import IDLE_S, open_session
@@ -117,8 +106,8 @@ class RemoteRun:
     thread: str
     options: RunOptions
     show: Show
-    user_input: UserInput = field(default_factory=NoInput)
-    stop: Stop = field(default_factory=Stop)
+    user_input: runner.UserInput = field(default_factory=NoInput)
+    stop: runner.Stop = field(default_factory=runner.Stop)
 
     async def send(self, message: Message) -> Final:
         """Answer the question that the thread asks with a message, or start a run with it."""
@@ -130,14 +119,14 @@ class RemoteRun:
         except asyncio.CancelledError:
             if not self.stop.requested:
                 raise
-            continue_after_cancellation()
+            own_process.continue_after_cancellation()
             return run_view.cancelled_event("The run was cancelled before it began.")
         if question and not message.files:
             return await self.answer(message.as_answer(), question)
         return await self.start(message)
 
     async def start(self, message: Message) -> Final:
-        def plan() -> Run:
+        def plan() -> runner.Run:
             options = thread_options(self.options, self.thread)
 
             def make_input() -> dict[str, Any]:
@@ -158,21 +147,21 @@ class RemoteRun:
         plan = partial(run_setup.resuming_run, self.thread, answer, self.options)
         return await self._run_to_end(plan)
 
-    async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
+    async def _run_to_end(self, plan: Callable[[], runner.Run]) -> Final:
         sink = RemoteSink(self.show)
         self.stop.task = asyncio.current_task()
         try:
             run = await asyncio.to_thread(plan)
-            await run_graph(run, sink, self.user_input, self.stop)
+            await runner.run_graph(run, sink, self.user_input, self.stop)
         except asyncio.CancelledError:
             if not self.stop.requested:
                 raise  # the server shuts down: the thread can be resumed later
-            continue_after_cancellation()
+            own_process.continue_after_cancellation()
             return run_view.cancelled_event("The run was cancelled.")
         except Exception as error:  # the client gets every error
             log.exception("the run of thread %s failed", self.thread)
-            is_known = isinstance(error, ConfigError | RunError)
-            text = str(error) if is_known else describe_failure(error, home_place())
+            is_known = isinstance(error, ConfigError | own_process.RunError)
+            text = str(error) if is_known else own_process.describe_failure(error, home_place())
             return sink.final or run_view.final_without_state(text)
         return sink.outcome() or run_view.final_without_state(run_view.NO_RESULT)
 
