@@ -182,10 +182,10 @@ class StrictSerializer(SerializerProtocol):
         if depth >= MAX_DEPTH:
             raise RefusedDataError(f"a value that is nested more than {MAX_DEPTH} levels deep")
         if kind is dict:
-            return {
-                _read_key(name): self._raised(one, depth + 1)
-                for name, one in cast("dict[Any, Any]", value).items()
-            }
+            entries = cast("dict[Any, Any]", value)
+            if any(type(name) not in _SCALARS and type(name) is not int for name in entries):
+                raise RefusedDataError("an object whose keys are not texts")
+            return {name: self._raised(one, depth + 1) for name, one in entries.items()}
         if kind is list:
             return [self._raised(one, depth + 1) for one in cast("list[Any]", value)]
         if kind is not _Extension:
@@ -311,12 +311,6 @@ def _key(name: Any) -> Any:
     )
 
 
-def _read_key(name: Any) -> Any:
-    if type(name) in _SCALARS or type(name) is int:
-        return name
-    raise RefusedDataError("an object whose keys are not texts")
-
-
 def _base_of(value: Any) -> Any:
     """Return a value of an unknown type as one of the table. ConfigError: that is not possible."""
     if isinstance(value, BaseException):
@@ -330,22 +324,18 @@ def _base_of(value: Any) -> Any:
             return bytes(value)
         if isinstance(value, pathlib.PurePath):
             return pathlib.Path(value)
-    name = _name_of(cast("type[Any]", type(value)))
+    kind = cast("type[Any]", type(value))
     raise ConfigError(
-        f"A value of the type {name} cannot be stored. Store plain values, or register the type: "
-        "stored_types=[...] (docs/embedding.md#your-own-types)."
+        f"A value of the type {kind.__module__}.{kind.__qualname__} cannot be stored. Store plain "
+        "values, or register the type: stored_types=[...] (docs/embedding.md#your-own-types)."
     )
-
-
-def _name_of(kind: type[Any]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _codec_of(kind: Any) -> _Codec:
     """Return how an app's type is stored. ConfigError: it cannot be stored."""
     if isinstance(kind, type):
-        name: str = _name_of(cast("type[Any]", kind))
         made: Any = kind
+        name = f"{made.__module__}.{made.__qualname__}"
         if issubclass(kind, Enum):
             return _Codec(name, made, lambda value: value.value, made)
         if issubclass(kind, BaseModel):
@@ -385,7 +375,8 @@ def _several(kind: Any) -> _Codec:
     def make(found: list[Any]) -> Any:
         if is_set and len(found) > MAX_SET:
             raise ValueError("too many elements")
-        return kind(_hashable(one) for one in found)
+        # A list was a tuple when it was stored.
+        return kind(tuple(cast("list[Any]", one)) if type(one) is list else one for one in found)
 
     def fields(value: Any) -> list[Any]:
         if is_set and len(value) > MAX_SET:
@@ -395,11 +386,6 @@ def _several(kind: Any) -> _Codec:
         return list(value)
 
     return _Codec(kind.__name__, kind, fields, make)
-
-
-def _hashable(value: Any) -> Any:
-    """Return a tuple for a list: it was a tuple when it was stored."""
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _table() -> Iterable[_Codec]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.types import PregelTask, StateSnapshot
+from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, read_embedded_agents
@@ -151,13 +151,10 @@ class StepEventTagger:
             self._steps[subagent if subagent[0] else place] = str(event["id"])
         if event["type"] in _OF_THE_WHOLE_PLAN and not subagent[0]:
             place = place[:-1]
-        return {**self._step_at(place), **event}
+        return {**self.step_at(place), **event}
 
-    def of_task(self, task: PregelTask) -> dict[str, str]:
-        """Return `plan_step` for a question of a task, if the task is a step."""
-        return self._step_at((f"{task.name}:{task.id}",))
-
-    def _step_at(self, place: tuple[str, ...]) -> dict[str, str]:
+    def step_at(self, place: tuple[str, ...]) -> dict[str, str]:
+        """Return `plan_step` for a namespace, if it is of a step."""
         around = (place[:length] for length in range(1, len(place) + 1))
         steps = [self._steps[outer] for outer in around if outer in self._steps]
         return {"plan_step": "/".join(steps)} if steps else {}

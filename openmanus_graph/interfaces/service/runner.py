@@ -258,7 +258,8 @@ class _Driver:
         for task in state.tasks:
             for waiting in task.interrupts:
                 if waiting.id not in self.asked:  # a plan's step shows its question at once
-                    self.emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
+                    step = self.tagger.step_at((f"{task.name}:{task.id}",))
+                    self.emit(**{**step, **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():
                 value = await self.user_input.answer(waiting)
