@@ -12,7 +12,7 @@ import mimetypes
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -29,7 +29,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
-from openmanus_graph.safety.folder_walk import Folder, walk
+from openmanus_graph.safety.folder_walk import walk
 from openmanus_graph.safety.open_beneath import open_beneath, shown
 from openmanus_graph.state.manus import Artifact
 
@@ -58,9 +58,8 @@ _Stamp = list[int]
 def take_baseline(workspace: Workspace, run: str, *, fresh: bool) -> None:
     """Save the baseline: the files of the workspace when a run starts. Blocks.
 
-    Args:
-        fresh: Whether to replace a baseline of that run. A run that starts again, because a crash
-            lost its first checkpoints, keeps the old one.
+    Only a fresh one replaces that of the run: after a crash that lost its first checkpoints, a run
+    that starts again keeps the old one.
     """
     if not fresh:
         with suppress(OSError), _opened_baseline(workspace, run):
@@ -216,25 +215,17 @@ def files_in(
             if folders is not None:
                 folders.append(folder.path)
             with suppress(OSError), os.scandir(folder.descriptor) as listed:
-                yield from _stamped(listed, folder, protected)
-
-
-def _stamped(
-    listed: Iterable[os.DirEntry[str]], folder: Folder, protected: Set[str]
-) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the files of a folder, and add its folders to those that are walked."""
-    for entry in listed:
-        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
-        if path in protected or entry.is_symlink():
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED_FOLDERS:
-                folder.below.append(entry.name)
-        elif not is_part(entry.name):
-            with suppress(OSError):  # gone since it was listed
-                found = entry.stat(follow_symlinks=False)
-                name = path.encode("utf-8", "replace").decode()
-                yield name, [found.st_size, found.st_mtime_ns]
+                for entry in listed:
+                    path = f"{folder.path}/{entry.name}" if folder.path else entry.name
+                    if path in protected or entry.is_symlink():
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folder.below.extend({entry.name} - SKIPPED_FOLDERS)
+                    elif not is_part(entry.name):
+                        with suppress(OSError):  # gone since it was listed
+                            found = entry.stat(follow_symlinks=False)
+                            name = path.encode("utf-8", "replace").decode()
+                            yield name, [found.st_size, found.st_mtime_ns]
 
 
 _MOST_NAMED = 5
