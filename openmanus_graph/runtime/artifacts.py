@@ -158,7 +158,6 @@ def _text_of(workspace: Workspace, path: str) -> str:
 
 
 def _lacks_columns(path: str, text: str, task: str) -> bool:
-    """Return True if a table does not begin with the columns that its task asks for."""
     if PurePath(path).suffix.lower() not in (".csv", ".tsv"):
         return False
     head = text.lstrip().partition("\n")[0].lower()

@@ -224,7 +224,6 @@ step asks."""
 
 
 def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
-    """Return the event of an open question."""
     asked = waiting.value  # a user's tool may ask with any value
     value = cast("Mapping[str, Any]", asked) if isinstance(asked, Mapping) else {"question": asked}
     step = {"plan_step": str(value["plan_step"])} if value.get("plan_step") else {}
@@ -240,7 +239,6 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON schema of one event."""
     return TypeAdapter[Any](Event).json_schema()
 
 
@@ -282,13 +280,11 @@ _observers: list[RunObserver] = []
 
 
 def observe_runs(run_observer: RunObserver) -> None:
-    """Set the observer of this process's runs."""
     _observers[:] = [run_observer]
 
 
 @contextlib.contextmanager
 def observing_runs(run_observer: RunObserver) -> Generator[None]:
-    """Set the observer of this process's runs for the block."""
     before = list(_observers)
     observe_runs(run_observer)
     try:

@@ -93,7 +93,6 @@ class Limit:
         return f"{self._number(self.left)} of {self.words()}{own}"
 
     def event(self) -> dict[str, Any]:
-        """Return the event for the limit that ends the run."""
         return {
             "type": "limit",
             "reason": self.reason,
@@ -176,7 +175,6 @@ def reached_limit(
 
 
 def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings) -> Limit:
-    """Return the limit of a kind that is used the most."""
     limits = [limit for limit in run_limits(progress, settings) if limit.reason == reason]
     return max(limits, key=lambda limit: limit.used / limit.most if limit.most else 1)
 

@@ -44,7 +44,6 @@ Handler = Callable[[Any], Awaitable[Any]]
 
 
 def overrides(middleware: "Middleware", method: str) -> bool:
-    """Return True if a middleware overrides a method of `AgentMiddleware`."""
     from langchain.agents.middleware import AgentMiddleware
 
     return getattr(type(middleware), method) is not getattr(AgentMiddleware, method)

@@ -175,7 +175,6 @@ class StrictSerializer(SerializerProtocol):
         return self._lowered(_base_of(value), depth)
 
     def _raised(self, value: Any, depth: int) -> Any:
-        """Return the value that was passed to `_lowered`."""
         kind = cast("type[Any]", type(value))
         if kind in _SCALARS or kind is int:
             return value
@@ -298,7 +297,6 @@ def _number(digits: str) -> int:
 
 
 def _key(name: Any) -> Any:
-    """Return the stored form of a dict key."""
     kind = cast("type[Any]", type(name))
     if kind is str:
         return name if name.isascii() else name.encode("utf-8", "replace").decode()

@@ -179,7 +179,6 @@ class Session:
             known.handle.close()
 
     def handle_states(self) -> HandleStates:
-        """Return what the handles hold, including dropped ones."""
         # A copy, without the lock: another thread may hold it for as long as a kernel starts.
         live = list(self._handles.values())
         return self._dropped | {
@@ -221,7 +220,6 @@ os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def changed_state(known: HandleStates, now: HandleStates) -> HandleStates:
-    """Return the handle states that differ from the known ones."""
     return {
         identity: state
         for identity, state in now.items()

@@ -370,7 +370,6 @@ async def close_all_at_once() -> None:
 
 
 def _all_sessions() -> list[Session]:
-    """Remove and return all sessions of this process."""
     entries = list(_entries.values())
     _entries.clear()
     return [entry.session for entry in entries if entry.session is not None]

@@ -40,8 +40,6 @@ async def _no_ledger(task_id: str) -> None:
 
 @dataclass(frozen=True)
 class Subagents:
-    """What a call needs to run another agent."""
-
     graphs: Callable[[], Mapping[str, Any]]
     """Returns the available agents by name. May block."""
     config: RunnableConfig

@@ -110,7 +110,6 @@ class RunSpan:
 
 
 def record_reply(span: Span, reply: AIMessage, usage: Usage) -> None:
-    """Record in a model call's span what the model replied and what it cost."""
     if not span.is_recording():
         return
     said = reply.response_metadata

@@ -372,7 +372,6 @@ def opened_folder(
 
 
 def names_in(folder: int) -> list[str]:
-    """List an opened folder."""
     return os.listdir(folder)
 
 

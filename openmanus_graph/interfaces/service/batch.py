@@ -259,7 +259,6 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
 
 
 def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
-    """Return the id of the batch whose results a file holds; a new one for a new file."""
     try:
         known = (
             _Mark.model_validate_json(read_input(mark, MAX_TEXT_BYTES)) if mark.exists() else None
@@ -336,11 +335,8 @@ class TaskRunner(Protocol):
 
     def request_drain(self, reason: str) -> None:
         """Let the running steps finish, and start no others."""
-        ...
 
-    async def close(self) -> None:
-        """Close the connections that the tasks used."""
-        ...
+    async def close(self) -> None: ...
 
 
 class Judge(Protocol):
@@ -350,7 +346,6 @@ class Judge(Protocol):
 
     async def grade(self, result: BatchResult) -> None:
         """Judge a result. RunError: no result can be judged."""
-        ...
 
 
 class BatchSink(Protocol):

@@ -15,7 +15,6 @@ ANSWER = "answer.txt"
 
 
 def main(module: str, function: str) -> int:
-    """Call the function with the answer and the workspace, and return the exit code."""
     answer = (Path(__file__).parent / ANSWER).read_text(encoding="utf-8")
     try:
         verdict = getattr(importlib.import_module(module), function)(answer, Path.cwd())

@@ -59,7 +59,6 @@ class TaskFigures:
 
     @property
     def rate(self) -> float | None:
-        """Share of the counted attempts that passed; None if there are none."""
         return self.passed / self.counted if self.counted else None
 
     @property
@@ -145,8 +144,6 @@ def load_evaluation(folder: Path) -> Evaluation:
 
 @dataclass(frozen=True)
 class Change:
-    """How one task differs between two evaluations."""
-
     id: str
     kind: ChangeKind
     before: TaskFigures | None
@@ -236,7 +233,6 @@ def reason(result: BatchResult, verdict: Verdict) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text of an agent or a check as it may be shown: not too long, without keys."""
     text = redact_secrets(text)
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} ..."
 
@@ -373,7 +369,6 @@ def _row(cells: Iterable[str], cell: str = "td", words: int = 1) -> str:
 
 
 def _bars(parts: Iterable[tuple[float, str, str]]) -> str:
-    """Draw a bar of parts, each with its share, colour and title."""
     drawn: list[str] = []
     for share, colour, title in parts:
         tip = f' title="{escape(title)}"' if title else ""

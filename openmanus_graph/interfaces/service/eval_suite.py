@@ -181,8 +181,6 @@ def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
 
 
 class About(BaseModel):
-    """What an evaluation does; the same for all its attempts."""
-
     model_config = _RECORD
 
     suite: str
@@ -261,7 +259,6 @@ class CheckFinding(BaseModel):
 async def run_checks(
     checks: Sequence[Check], answer: str, folder: Path, settings: Settings
 ) -> tuple[CheckFinding, ...]:
-    """Check a task that is done, one check after the other, in the workspace of its settings."""
     found: list[CheckFinding] = []
     for check in checks:
         try:

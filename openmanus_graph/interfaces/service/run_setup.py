@@ -197,7 +197,6 @@ def prepare_input(
 def user_message(
     text: str, images: list[str], origin: Origin | None = None, *, compact: bool = False
 ) -> dict[str, Any]:
-    """Return the input of a run: a message, and pictures that the model is shown with it."""
     extra: dict[str, Any] = {"images": images, COMPACT_KEY: compact, ORIGIN_KEY: origin}
     given = {key: value for key, value in extra.items() if value}
     return {"messages": [HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=given)]}
@@ -268,7 +267,6 @@ def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
 
 
 def _save_image(source: str, workspace: Workspace) -> str:
-    """Copy a picture, sound or video to our own files of the thread, and return its path there."""
     from openmanus_graph.backends.files.file_content import read_picture
     from openmanus_graph.backends.files.file_kinds import image_type, media_suffix
 

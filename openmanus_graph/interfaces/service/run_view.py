@@ -163,7 +163,6 @@ class StepEventTagger:
 def events_from_messages(
     thread: Thread | Recording, messages: Iterable[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of a conversation again."""
     step = 0
     for message in messages:
         if isinstance(message, HumanMessage) and is_steering(message):
@@ -220,7 +219,6 @@ def plan_in(values: Mapping[str, Any]) -> Plan | None:
 async def runs_of_steps(
     graph: Any, checkpointer: Checkpointer, thread: str, values: Mapping[str, Any]
 ) -> Runs:
-    """Read the conversations of the newest plan's steps."""
     found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
     if plan_in(values) is None:
         return {}

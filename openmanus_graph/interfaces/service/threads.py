@@ -71,7 +71,6 @@ def hold_thread(
 async def holding_thread(
     home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
 ) -> AsyncGenerator[None]:
-    """Lock a thread as `hold_thread` does, without blocking."""
     lock = contextlib.ExitStack()
     await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
     try:
@@ -81,7 +80,6 @@ async def holding_thread(
 
 
 def _take_lock(home: Path, thread: str) -> Callable[[], None]:
-    """Lock a thread's file, and return a function that unlocks it."""
     path = _lock_path(home, thread)
     # The server acquires and releases it on different OS threads.
     lock = FileLock(path, timeout=LOOK_S, thread_local=False)
@@ -100,7 +98,6 @@ def _take_lock(home: Path, thread: str) -> Callable[[], None]:
 
 
 def _take_lease(url: DatabaseUrl, thread: str, on_loss: Callable[[], None]) -> Callable[[], None]:
-    """Take a thread's lease, and return a function that gives it back."""
     from openmanus_graph.backends.persistence import leases
 
     database, user = open_database(url), object()
