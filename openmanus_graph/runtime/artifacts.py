@@ -237,8 +237,7 @@ _CLOSE = 0.6
 def naming_neighbours(workspace: Workspace, path: str) -> Generator[None]:
     """Add the names of similar files to the error about a missing file.
 
-    Raises:
-        NamesError: The block raised a ToolError, the file does not exist, and similar ones do.
+    NamesError: The block raised a ToolError, the file does not exist, and similar ones do.
     """
     try:
         yield

@@ -184,14 +184,11 @@ _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 
 
 def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file, or leave the old one unchanged. Blocks. A link at its path is replaced.
+    """Write a file of the user as UTF-8, or leave the old one unchanged. Blocks.
 
-    Args:
-        path: As the user wrote it, or next to a file of theirs.
-        content: The whole content; a text is written as UTF-8.
+    A link at its path is replaced.
 
-    Raises:
-        ConfigError: It cannot be written, or leads out of the working folder.
+    ConfigError: It cannot be written, or leads out of the working folder.
     """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with _folder_of(path) as folder:
@@ -225,8 +222,7 @@ def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
 def _folder_of(path: str | os.PathLike[str]) -> Generator[int]:
     """Open the folder of a file. Below the working folder, no link may lead out of it.
 
-    Raises:
-        ConfigError: The folder cannot be opened, or the block raised an OSError.
+    ConfigError: The folder cannot be opened, or the block raised an OSError.
     """
     try:
         here, place = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100  # it follows no links
@@ -254,13 +250,10 @@ def copy_entry(
 ) -> None:
     """Copy a file, a link or a folder with its content; other kinds of entries are not copied.
 
-    Args:
-        folder: Descriptor of the folder that contains it.
-        target: Its new path, where only we write; the folder above it exists.
-        left_out: Also called for the entry itself, with an empty path.
+    `folder` is the descriptor of its parent. Only we write at the target, whose parent exists.
+    `left_out` is also called for the entry itself, with an empty path.
 
-    Raises:
-        OSError: Something cannot be read or written. What vanished meanwhile is not an error.
+    OSError: Something cannot be read or written. What vanished meanwhile is not an error.
     """
     folders = dict[str, os.stat_result]()
     if not _copy(folder, name, target, "", left_out, folders):

@@ -130,8 +130,7 @@ def command_update(command: Command[Any]) -> Update:
 def added_messages(update: Mapping[str, Any]) -> Update:
     """Return an update from within a step: its messages are added, and get ids.
 
-    Raises:
-        ConfigError: It removes messages or jumps, which only a hook between the steps can do.
+    ConfigError: It removes messages or jumps, which only a hook between the steps can do.
     """
     if update.get("jump_to") is not None:
         raise ConfigError(

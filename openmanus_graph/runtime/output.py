@@ -191,8 +191,7 @@ def skills_folder(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
 def copy_skills(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
     """Copy the skills unless this was done before, and return the folder of the copies. Blocks.
 
-    Raises:
-        ConfigError: One was changed since it was found, so its current content is not trusted.
+    ConfigError: One was changed since it was found, so its current content is not trusted.
     """
     from openmanus_graph.config.instructions import SkillError, digest_of  # which is heavy
 

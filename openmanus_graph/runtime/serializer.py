@@ -104,8 +104,7 @@ class StrictSerializer(SerializerProtocol):
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Serialise a value.
 
-        Raises:
-            ConfigError: It holds a type that is not in the table, or is too deep or too large.
+        ConfigError: It holds a type that is not in the table, or is too deep or too large.
         """
         try:
             content = ormsgpack.packb(self._lowered(obj, 0), option=_OPTION)
@@ -134,8 +133,7 @@ class StrictSerializer(SerializerProtocol):
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read what `dumps_typed` returned.
 
-        Raises:
-            RefusedDataError: It has another format, is damaged, or contains what may not be read.
+        RefusedDataError: It has another format, is damaged, or contains what may not be read.
         """
         kind, content = data
         if kind not in (_PLAIN, _COMPRESSED):

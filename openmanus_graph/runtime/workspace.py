@@ -146,8 +146,7 @@ class Workspace:
     def resolve(self, path: str) -> Path:
         """Return where a path leads, without links. The functions below open its files.
 
-        Raises:
-            ToolError: It is outside of the workspace, or protected.
+        ToolError: It is outside of the workspace, or protected.
         """
         try:
             with opened_place(self, path, "read") as place:
@@ -334,8 +333,7 @@ def opened_file(
     Later additions to it are not read. `limit` is the largest size in bytes; None if only a part
     is read.
 
-    Raises:
-        ToolError: It cannot be read.
+    ToolError: It cannot be read.
     """
     output, hidden = workspace.output_named(path), workspace.hidden()
     with ExitStack() as opened:
@@ -408,8 +406,7 @@ def put_file(
 def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
     """Open a file for writing; it replaces its target when the block ends without error.
 
-    Raises:
-        ToolError: It cannot be written, or it exists and `replace` is false.
+    ToolError: It cannot be written, or it exists and `replace` is false.
     """
     temporary = part_name()
     with (

@@ -149,8 +149,7 @@ class RunOptions:
     def over(self, stored: dict[str, Any]) -> "RunOptions":
         """Return these options, and the thread's for those that are not given.
 
-        Raises:
-            ConfigError: One does not exist: it is from a later version, or the data is damaged.
+        ConfigError: One does not exist: it is from a later version, or the data is damaged.
         """
         unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:

@@ -106,9 +106,8 @@ def new_run(
 ) -> Run:
     """Return the run of a task, on what `take_thread` returned.
 
-    Args:
-        origin: Which part of the text the user typed, if not all of it.
-        compact: Make a summary of the thread's conversation first.
+    `origin` says which part of the text the user typed, if not all of it. With `compact`, the run
+    makes a summary of the thread's conversation first.
     """
     thread, agent, options = taken
     context = to_context(options)

@@ -68,11 +68,10 @@ def final_event(
     *,
     cancelled: bool,
 ) -> dict[str, Any]:
-    """Return the `final` event of a run that came to an end or was cut off.
+    """Return the `final` event of a run that ended or was cut off.
 
-    Args:
-        usage: The run's usage, if the state does not hold all of it.
-        agents: Those inside a third-party graph, whose own state does not say how they ended.
+    `usage` is needed if the state does not hold all of it, `agents` for a third-party graph, whose
+    own state does not say how they ended.
     """
     values = state.values
     status, reason = values.get("status"), values.get("stop_reason")

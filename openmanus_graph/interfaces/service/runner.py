@@ -95,14 +95,10 @@ async def run_graph(
     *,
     ends_process: bool = False,
 ) -> int:
-    """Run a graph on its thread to its end, or to a question that is not answered.
+    """Run a graph to its end, or to a question that is not answered; return the exit code.
 
-    Args:
-        stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
-        ends_process: The process ends with the run: a later signal ends it with the run's code.
-
-    Returns:
-        The exit code.
+    `stop` ends the run; without one, SIGINT, SIGTERM and SIGHUP do. With `ends_process`, a later
+    signal ends the process with the run's code.
 
     Raises:
         ConfigError: The settings are wrong.
