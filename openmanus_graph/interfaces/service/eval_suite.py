@@ -55,20 +55,14 @@ class _EvalLine(TaskLine):
 
     @field_validator("checks", mode="before")
     @classmethod
-    def _texts(cls, checks: Any) -> Any:
+    def _known(cls, checks: Any) -> Any:
         if not isinstance(checks, list):
             return checks
         for check in cast("list[Any]", checks):
             if not isinstance(check, str):
                 raise ValueError(f"{json.dumps(check)[:200]} is not text. There are {_KINDS}")
+            parse_check(check)
         return tuple(cast("list[Any]", checks))  # strict mode takes a list only from JSON itself
-
-    @field_validator("checks")
-    @classmethod
-    def _known(cls, checks: tuple[str, ...]) -> tuple[str, ...]:
-        for text in checks:
-            parse_check(text)
-        return checks
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -274,8 +274,9 @@ class Signals:
             yield
         finally:
             ending = self._ends_process and self.exit_code is not None
+            code = self.exit_code or 0
             for number, handler in before.items():
-                signal.signal(number, self._exit if ending else handler)
+                signal.signal(number, (lambda *_: os._exit(code)) if ending else handler)
             loop.remove_signal_handler(signal.SIGURG)
             if self._grace is not None:  # the run has ended in time
                 self._grace.cancel()
@@ -283,8 +284,10 @@ class Signals:
                 self._end.cancel()
                 self._end = None
             if ending:
-                atexit.register(_ignore, before)
-                self._end_in(CLOSING_S, self.exit_code or 0)
+                # The interpreter resets all other handlers while it ends.
+                for number in before:
+                    atexit.register(signal.signal, number, signal.SIG_IGN)
+                self._end_in(CLOSING_S, code)
 
     def _handle(self, number: signal.Signals) -> None:
         if self.over:
@@ -312,12 +315,3 @@ class Signals:
             self._end = threading.Timer(seconds, os._exit, (code,))
             self._end.daemon = True
             self._end.start()
-
-    def _exit(self, number: int, frame: object) -> None:
-        os._exit(self.exit_code or 0)
-
-
-def _ignore(numbers: Iterable[signal.Signals]) -> None:
-    """Ignore signals while the interpreter ends, which resets all other handlers."""
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)
