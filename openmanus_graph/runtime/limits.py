@@ -213,10 +213,9 @@ async def unless_stopped(work: Awaitable[T], *, read_only: bool) -> T:
 
     RunStopping: It was abandoned.
     """
-    runtime = _runtime()
-    if not read_only or runtime is None:
+    if not read_only:
         return await work
-    return await _unless(work, lambda: runtime.drain_requested, STOP_GRACE_S, RunStopping())
+    return await _unless(work, lambda run: run.drain_requested, STOP_GRACE_S, RunStopping())
 
 
 async def unless_interrupted(work: Awaitable[T]) -> T:
@@ -224,21 +223,21 @@ async def unless_interrupted(work: Awaitable[T]) -> T:
 
     GraphDrained: It was abandoned. The thread continues before it.
     """
-    runtime = _runtime()
-    if runtime is None:
-        return await work
     interrupted = GraphDrained(INTERRUPT)
-    return await _unless(work, lambda: runtime.drain_reason == INTERRUPT, 0, interrupted)
+    return await _unless(work, lambda run: run.drain_reason == INTERRUPT, 0, interrupted)
 
 
 async def _unless(
-    work: Awaitable[T], stopped: Callable[[], bool], grace_s: float, error: Exception
+    work: Awaitable[T], stopped: Callable[[Runtime[Any]], bool], grace_s: float, error: Exception
 ) -> T:
+    runtime = _runtime()
+    if runtime is None:
+        return await work
     call, ends = asyncio.ensure_future(work), None
     try:
         while not call.done():
             await asyncio.wait({call}, timeout=_POLL_S)
-            if ends is None and stopped():
+            if ends is None and stopped(runtime):
                 ends = time.monotonic() + grace_s
             if ends is not None and time.monotonic() >= ends and not call.done():
                 raise error
