@@ -140,7 +140,7 @@ class StrictSerializer(SerializerProtocol):
             raise RefusedDataError(f"a value of the unknown format {str(kind)[:40]!r}")
         content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
         if _checksum(content) != known:
-            raise RefusedDataError("a value that is not as it was written")
+            raise RefusedDataError("a value that was changed after it was written")
         if kind == _COMPRESSED:
             content = _decompressed(content)
         if len(content) > MAX_BYTES:

@@ -414,7 +414,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
         opened_folder(workspace, workspace.incoming, create=True) as scratch,
     ):
         if not place.path:
-            raise ToolError(f"{path!r} names no file. Give it a name.")
+            raise ToolError(f"{path!r} is not the name of a file. Add a name.")
         existing = status(place.folder, place.name)
         if existing is not None:
             opening.require_regular(path, existing)

@@ -95,7 +95,7 @@ def find(settings: Settings, tmp_path: Path) -> Find:
         ("answer: red", "fails", "'red'"),
         ("python: judges:reads", "holds", ""),
         ("python: judges:says", "fails", "too little"),
-        ("python: judges:no", "fails", "judges:no says no"),
+        ("python: judges:no", "fails", "judges:no returned False"),
         ("python: judges:raises", "error", "KeyError: 'boom'"),
         ("python: judges:leaves", "error", "SystemExit"),
         ("python: judges:nothing", "error", "None"),

@@ -115,7 +115,9 @@ def read_lines(
             )
         tasks[task.id], line_of[task.id] = (task, as_written), number
     if not tasks:
-        raise ConfigError(f'{path} holds no task. Write one a line: {{"task": "What to do."}}')
+        raise ConfigError(
+            f'There is no task in {path}. Write one per line: {{"task": "What to do."}}'
+        )
     return list(tasks.values())
 
 
@@ -267,12 +269,12 @@ def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
             return uuid.UUID(known.batch)
     except (OSError, ValueError, ConfigError) as error:
         raise ConfigError(
-            f"{mark} cannot be read, which says of which batch {path} is. Give another --out."
+            f"{mark}, which says to which batch {path} belongs, cannot be read. Give another --out."
         ) from error
     if known is not None:
         raise ConfigError(
-            f"{path} is of a batch whose threads are in {known.place}, not in {place}. Give the "
-            "command as before, or another --out."
+            f"{path} belongs to a batch whose threads are in {known.place}, not in {place}. Give "
+            "the command as before, or another --out."
         )
     if os.fstat(descriptor).st_size:
         raise ConfigError(f"{path} already contains something else. Give another --out.")

@@ -299,11 +299,11 @@ class RemoteTaskRunner:
                 ) from error
             is_its_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR
             kind = own_process.RunError if is_its_fault else ConfigError
-            raise kind(f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}") from error
+            raise kind(f"{self._url} answered {status}: {str(error)[:ERROR_CHARS]}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise own_process.RunError(
                 f"{self._url} cannot be reached: {error or type(error).__name__}. Its runs may "
-                "continue; the same command takes up their results."
+                "continue; the same command reads their results."
             ) from error
 
 

@@ -25,7 +25,8 @@ def main(module: str, function: str) -> int:
     if verdict is True:
         return 0
     if verdict is False or (isinstance(verdict, str) and verdict):
-        sys.stdout.write(f"{verdict}\n" if verdict else f"{module}:{function} says no.\n")
+        said = verdict or f"{module}:{function} returned False."
+        sys.stdout.write(f"{said}\n")
         return FAILED
     sys.stdout.write(f"It returned {verdict!r}, which is neither True, False nor a text.\n")
     return FAULTY

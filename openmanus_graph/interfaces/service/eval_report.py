@@ -130,7 +130,7 @@ def load_evaluation(folder: Path) -> Evaluation:
     """Read an evaluation. Blocks. ConfigError if the folder has none."""
     about = suite.load_about(folder)
     if about is None:
-        raise ConfigError(f"{folder} holds no evaluation: there is no {suite.ABOUT} in it.")
+        raise ConfigError(f"There is no evaluation in {folder}: it has no {suite.ABOUT}.")
     results = {one.id: one for one in read_records(folder / suite.RESULTS, BatchResult)}
     verdicts = {one.attempt: one for one in read_records(folder / suite.VERDICTS, Verdict)}
     tasks: list[TaskFigures] = []

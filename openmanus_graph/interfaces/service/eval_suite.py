@@ -132,13 +132,13 @@ def parse_check(text: str) -> Check:
         return Check(text, "answer", _checked_pattern(wanted))
     if kind == "python":
         if not _PYTHON.fullmatch(wanted):
-            raise ValueError(f"{text!r} names no function: write `python: MODULE:FUNCTION`")
+            raise ValueError(f"{text!r} does not name a function: write `python: MODULE:FUNCTION`")
         return Check(text, "python", wanted)
     known, wanted = plan_checks.read_check(text)
     if known == "question" or kind not in ("", "file", "command", "shell"):
         raise ValueError(f"{text!r} is not a check. There are {_KINDS}")
     if not wanted:
-        raise ValueError(f"{text!r} names no {known}")
+        raise ValueError(f"{text!r} does not name a {known}")
     if known == "command" and (removal := plan_checks.removal_in(wanted)):
         raise ValueError(f"{text!r} would run `{removal}`, and a check changes nothing")
     return Check(text, known, wanted)
@@ -146,7 +146,7 @@ def parse_check(text: str) -> Check:
 
 def _checked_pattern(pattern: str) -> str:
     if not pattern:
-        raise ValueError("an `answer:` names no pattern")
+        raise ValueError("an `answer:` needs a pattern")
     try:
         regex.compile(pattern)
     except regex.error as error:

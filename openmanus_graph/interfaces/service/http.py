@@ -105,7 +105,7 @@ class RequestGuard:
             return None
         lengths = _values(headers, b"content-length")
         if _values(headers, b"transfer-encoding"):  # it would take priority over the length
-            return 411, "Say how long the body is: Content-Length.", {}
+            return 411, "Send the length of the body: Content-Length.", {}
         if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
             return 413, f"The body is longer than {limit:,} bytes.", {}
         return None

@@ -262,6 +262,9 @@ class Signals:
         def receive(number: int, frame: object) -> None:
             loop.call_soon_threadsafe(self._handle, signal.Signals(number))
 
+        def end(number: int, frame: object) -> None:
+            os._exit(self.exit_code or 0)
+
         # With any signal handler the loop wakes up for all signals, also for one that arrives just
         # before it waits, or in another thread. This handler itself is never called.
         loop.add_signal_handler(signal.SIGURG, bool)
@@ -274,9 +277,8 @@ class Signals:
             yield
         finally:
             ending = self._ends_process and self.exit_code is not None
-            code = self.exit_code or 0
             for number, handler in before.items():
-                signal.signal(number, (lambda *_: os._exit(code)) if ending else handler)
+                signal.signal(number, end if ending else handler)
             loop.remove_signal_handler(signal.SIGURG)
             if self._grace is not None:  # the run has ended in time
                 self._grace.cancel()
@@ -287,7 +289,7 @@ class Signals:
                 # The interpreter resets all other handlers while it ends.
                 for number in before:
                     atexit.register(signal.signal, number, signal.SIG_IGN)
-                self._end_in(CLOSING_S, code)
+                self._end_in(CLOSING_S, self.exit_code or 0)
 
     def _handle(self, number: signal.Signals) -> None:
         if self.over:

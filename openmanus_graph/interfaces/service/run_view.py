@@ -23,8 +23,8 @@ from openmanus_graph.state.plan import Plan
 from openmanus_graph.state.settings import Settings
 
 NO_RESULT = (
-    "The run ended without a result: what it ran in was stopped. Resume the thread, or look into "
-    "the log."
+    "The run ended without a result, because its process was stopped. Resume the thread, or look "
+    "into the log."
 )
 SHOWN_OUTPUT_CHARS = 2000
 QUESTION_CHARS = 160
